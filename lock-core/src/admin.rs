@@ -1,0 +1,180 @@
+//! What an operator sees and does.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use crate::engine::LeaseId;
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::label::Label;
+use crate::lease::{LeaseState, Released};
+use crate::request::Mode;
+use crate::token::FencingToken;
+
+/// The administration of the locks of one service.
+#[async_trait]
+pub trait LockAdmin: Send + Sync {
+    /// The locks that are held and whose key begins with `prefix`, sorted by key.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), [`Denied`](crate::ErrorKind::Denied).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>>;
+
+    /// One lock in full; `None` if nobody holds it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](LockAdmin::list).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
+
+    /// Takes the lock from all of its holders; what it broke, or `None` if nobody held it.
+    ///
+    /// The holders learn [`Broken`](crate::LostReason::Broken), at their next renewal at the
+    /// latest; until then they go on. The next holder has a larger fencing token.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](LockAdmin::list), with
+    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown) if the lock may be broken.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock may or may not be broken.
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>>;
+
+    /// Reports changes of the locks whose key begins with `prefix`, until the receiver is dropped.
+    ///
+    /// Backends that cannot push compare what they see a few times a second, and may miss a lock
+    /// that was held in between.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](LockAdmin::list).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>>;
+
+    /// Extends a lease that another process took and left, by its id; for scripts that keep a lock
+    /// across commands.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where locks live with a session or a
+    /// connection; else as for [`list`](LockAdmin::list), with an unknown outcome if the server may
+    /// have acted.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lease may or may not be extended.
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState>;
+
+    /// Gives back a lease that another process took and left, by its id.
+    ///
+    /// # Errors
+    ///
+    /// As for [`renew_lease`](LockAdmin::renew_lease).
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock may or may not be released.
+    async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released>;
+}
+
+/// A held lock, as the server knows it.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LockInfo {
+    /// The key.
+    pub key: LockKey,
+    /// The mode in which it is held.
+    pub mode: Mode,
+    /// Who holds it.
+    pub holders: Vec<HolderInfo>,
+    /// Who waits for it, in order; `None` where the backend keeps no queue.
+    pub waiters: Option<Vec<Label>>,
+}
+
+impl LockInfo {
+    /// A lock with the given holders and an unknown queue. For implementors.
+    #[must_use]
+    pub fn new(key: LockKey, mode: Mode, holders: Vec<HolderInfo>) -> Self {
+        Self { key, mode, holders, waiters: None }
+    }
+
+    /// Names those who wait. For implementors.
+    #[must_use]
+    pub fn with_waiters(mut self, waiters: Vec<Label>) -> Self {
+        self.waiters = Some(waiters);
+        self
+    }
+}
+
+/// One holder of a lock, as the server knows it.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HolderInfo {
+    /// Who it is.
+    pub label: Label,
+    /// Its fencing token. After a hand-over inside the holder's process, which the server need not
+    /// know of, the current token is larger.
+    pub token: Option<FencingToken>,
+    /// When it acquired the lock, by the clock of whoever recorded it.
+    pub since: Option<SystemTime>,
+    /// How long the lease lasts unless it is renewed; `None` if it has no time limit.
+    pub time_left: Option<Duration>,
+}
+
+impl HolderInfo {
+    /// A holder of whom only the label is known. For implementors.
+    #[must_use]
+    pub fn new(label: Label) -> Self {
+        Self { label, token: None, since: None, time_left: None }
+    }
+}
+
+/// What happened to a lock.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LockEvent {
+    /// Somebody acquired it; the whole lock as it is then.
+    Acquired(LockInfo),
+    /// Nobody holds it any more.
+    Free(LockKey),
+}
+
+impl LockEvent {
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::Acquired(info) => &info.key,
+            Self::Free(key) => key,
+        }
+    }
+}
+
+impl fmt::Display for LockEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquired(info) => {
+                write!(f, "acquired {}", info.key)?;
+                info.holders.iter().try_for_each(|holder| write!(f, " by {}", holder.label))
+            }
+            Self::Free(key) => write!(f, "free {key}"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+use crate::request::{AcquireRequest, Mode};
+
+/// What a backend, or a stack of layers on one, can do.
+///
+/// A plain value: a layer may narrow or widen what it wraps. A request that needs more fails at
+/// once with [`Unsupported`](ErrorKind::Unsupported), before anything is sent.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Capabilities {
+    /// Name of the backend, such as `"sqlite"`.
+    pub backend: &'static str,
+    /// What a lock ends with when nobody releases it.
+    pub bound: Bound,
+    /// Whether a held exclusive lock can become a shared one without a gap.
+    pub downgrade: bool,
+    /// Whether waiters are served in the order of their arrival.
+    pub fair: bool,
+    /// How far the order of fencing tokens can be trusted.
+    pub fencing: Fencing,
+    /// Whether holders can be listed, inspected and broken.
+    pub admin: bool,
+    /// Longest key in bytes.
+    pub max_key_len: usize,
+    /// Whether [`Mode::Permit`] is served.
+    pub permits: bool,
+    /// Whether a request with the [`Owner`](crate::Owner) of the holder enters again.
+    pub reentry: bool,
+    /// Whether [`Mode::Shared`] is served.
+    pub shared: bool,
+    /// How a waiter learns that the lock is free.
+    pub waiting: Waiting,
+}
+
+/// What ends a lock when nobody releases it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Bound {
+    /// The database connection.
+    Connection,
+    /// A lease, at its time.
+    Lease,
+    /// The session of the client, after its time-out.
+    Session,
+}
+
+/// How far the order of fencing tokens can be trusted; ordered from weak to strong.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Fencing {
+    /// There are no tokens.
+    Unavailable,
+    /// Tokens increase, except where the server loses acknowledged writes and its clock is behind.
+    BestEffort,
+    /// Tokens increase under every fault that the backend's documentation lists.
+    Strong,
+}
+
+/// How a waiter learns that the lock is free.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Waiting {
+    /// It asks again, with a jittered pause.
+    Poll,
+    /// It is told.
+    Push,
+}
+
+impl Capabilities {
+    /// The least that a backend has: an exclusive lock bound to a lease, no tokens, polled.
+    ///
+    /// For implementors, who switch on what they have:
+    ///
+    /// ```
+    /// use lock_core::{Capabilities, Fencing};
+    ///
+    /// let mut capabilities = Capabilities::least("example");
+    /// capabilities.fencing = Fencing::Strong;
+    /// capabilities.shared = true;
+    /// ```
+    #[must_use]
+    pub const fn least(backend: &'static str) -> Self {
+        Self {
+            backend,
+            bound: Bound::Lease,
+            downgrade: false,
+            fair: false,
+            fencing: Fencing::Unavailable,
+            admin: false,
+            max_key_len: LockKey::MAX_STORED_LEN,
+            permits: false,
+            reentry: false,
+            shared: false,
+            waiting: Waiting::Poll,
+        }
+    }
+
+    /// Refuses a request that needs what is missing here, or whose durations are out of range.
+    ///
+    /// Every implementation of [`DistributedLock`](crate::DistributedLock) that talks to a server
+    /// calls it before it sends anything.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unsupported`](ErrorKind::Unsupported) names what the stack lacks.
+    /// - [`InvalidKey`](ErrorKind::InvalidKey) if the key is longer than the backend carries.
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if a duration is out of its range.
+    pub fn check(&self, request: &AcquireRequest) -> Result<()> {
+        request.validate()?;
+        let lacking = |what: &str| {
+            let message = format!("{what} are not supported here");
+            Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()))
+        };
+        match request.mode() {
+            Mode::Shared if !self.shared => return lacking("shared locks"),
+            Mode::Permit { .. } if !self.permits => return lacking("permits"),
+            _ => {}
+        }
+        if request.owner().is_some() && !self.reentry {
+            return lacking("re-entrant locks");
+        }
+        if request.key().as_bytes().len() > self.max_key_len {
+            return Err(Error::invalid_key(format!(
+                "this backend carries keys of at most {} bytes, namespace included",
+                self.max_key_len
+            ))
+            .with_key(request.key()));
+        }
+        Ok(())
+    }
+}

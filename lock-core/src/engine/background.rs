@@ -1,0 +1,80 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::spawn::{Spawn, Task};
+
+/// Counts the background work of one backend, so that a shutdown can wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    running: AtomicUsize,
+    idle: Notify,
+}
+
+impl Background {
+    /// Runs `task` to its end without anybody waiting.
+    ///
+    /// The first poll happens here, so that work without I/O is done on return. Called from
+    /// destructors: neither blocks nor panics, whatever runtime or none is current.
+    pub(super) fn detach(self: &Arc<Self>, spawn: &dyn Spawn, mut task: Task) {
+        let mut done = true;
+        spawn.enter(&mut || {
+            let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            done = match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(poll) => poll == Poll::Ready(()),
+                Err(_) => true,
+            };
+        });
+        if !done {
+            self.spawn(spawn, task);
+        }
+    }
+
+    /// Starts `task` without polling it here.
+    pub(super) fn spawn(self: &Arc<Self>, spawn: &dyn Spawn, task: Task) {
+        let running = Running::new(self);
+        spawn.spawn(Box::pin(async move {
+            let _running = running;
+            task.await;
+        }));
+    }
+
+    /// Waits until nothing runs; false if the time is over first.
+    pub(super) async fn drain(&self, within: Duration) -> bool {
+        let idle = async {
+            loop {
+                let idle = self.idle.notified();
+                tokio::pin!(idle);
+                // Listen before looking, or the last task could end in between.
+                idle.as_mut().enable();
+                if self.running.load(Ordering::SeqCst) == 0 {
+                    return;
+                }
+                idle.await;
+            }
+        };
+        tokio::time::timeout(within, idle).await.is_ok()
+    }
+}
+
+/// Counts down even when a runtime drops the task unfinished.
+struct Running(Arc<Background>);
+
+impl Running {
+    fn new(background: &Arc<Background>) -> Self {
+        background.running.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(background))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}

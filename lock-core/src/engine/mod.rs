@@ -1,0 +1,149 @@
+//! What every backend stands on: time, randomness, the keeper of leases and background work.
+
+mod background;
+mod clock;
+mod entropy;
+mod spawn;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::guard::PendingRelease;
+use crate::key::LockKey;
+use crate::lease::{Keeper, Lease};
+
+use self::background::Background;
+use self::spawn::OwnThread;
+
+pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
+pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
+pub use self::spawn::{OnRuntime, Spawn, Task};
+
+/// Time, randomness, the keeper and background work, for one backend. For implementors.
+///
+/// All backends of a process share one keeper: a thread that renews leases, fires deadlines and
+/// sends background releases. A clone counts its background work together with the original.
+#[derive(Clone)]
+pub struct Engine {
+    keeper: Arc<Keeper>,
+    background: Arc<Background>,
+    backend: &'static str,
+}
+
+impl Engine {
+    /// The engine of this process, for the backend of this name.
+    ///
+    /// The first call starts the thread `polylock-keeper`.
+    #[must_use]
+    pub fn of_this_process(backend: &'static str) -> Self {
+        static KEEPER: OnceLock<Arc<Keeper>> = OnceLock::new();
+        let keeper = KEEPER.get_or_init(|| {
+            let spawn = Arc::new(OwnThread::of_this_process());
+            Keeper::new(Arc::new(BootClock::default()), Arc::new(OsEntropy::default()), spawn)
+        });
+        Self::on(Arc::clone(keeper), backend)
+    }
+
+    /// An engine with a keeper of its own. For tests that bend time, chance or scheduling.
+    #[must_use]
+    pub fn with(
+        backend: &'static str,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        spawn: Arc<dyn Spawn>,
+    ) -> Self {
+        Self::on(Keeper::new(clock, entropy, spawn), backend)
+    }
+
+    /// An engine on the current runtime that follows its time, which may be paused. For tests.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn on_current_runtime(backend: &'static str) -> Self {
+        let clock = Arc::new(VirtualClock::new());
+        Self::with(
+            backend,
+            clock,
+            Arc::new(OsEntropy::default()),
+            Arc::new(OnRuntime::current()),
+        )
+    }
+
+    /// The same keeper for another backend.
+    #[must_use]
+    pub fn for_backend(&self, backend: &'static str) -> Self {
+        Self::on(Arc::clone(&self.keeper), backend)
+    }
+
+    fn on(keeper: Arc<Keeper>, backend: &'static str) -> Self {
+        Self { keeper, background: Arc::default(), backend }
+    }
+
+    /// Name of the backend, as in errors and metrics.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// The time that leases are measured by.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.keeper.clock.now()
+    }
+
+    /// Draws the id of an acquisition.
+    #[must_use]
+    pub fn lease_id(&self) -> LeaseId {
+        LeaseId::random(&*self.keeper.entropy)
+    }
+
+    /// Draws a duration between `low` and `high`.
+    #[must_use]
+    pub fn jitter(&self, low: Duration, high: Duration) -> Duration {
+        entropy::between(&*self.keeper.entropy, low, high)
+    }
+
+    pub(crate) fn fraction(&self) -> f64 {
+        entropy::fraction(&*self.keeper.entropy)
+    }
+
+    /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
+    ///
+    /// `ttl` bounds how long an outcome that stays unknown is followed up.
+    #[must_use]
+    pub fn pending(&self, key: &LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> PendingRelease {
+        PendingRelease::arm(self.clone(), key.clone(), lease, ttl)
+    }
+
+    /// Runs a task to its end in the background; [`drain`](Engine::drain) waits for it.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.background.spawn(&*self.keeper.spawn, Box::pin(task));
+    }
+
+    /// The same, with the first poll made here: what needs no I/O is done on return.
+    pub(crate) fn detach(&self, task: Task) {
+        self.background.detach(&*self.keeper.spawn, task);
+    }
+
+    /// Waits for the background work of this backend; false if it is not done `within` the time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting and nothing else.
+    pub async fn drain(&self, within: Duration) -> bool {
+        self.background.drain(within).await
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,82 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::OnceLock;
+
+use tokio::runtime::Handle;
+
+/// A boxed future without a result.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where the keeper and background releases run.
+pub trait Spawn: fmt::Debug + Send + Sync + 'static {
+    /// Runs the task to its end, from any thread.
+    fn spawn(&self, task: Task);
+
+    /// Calls `poll` where the task may use the timers and sockets of the runtime.
+    fn enter(&self, poll: &mut dyn FnMut());
+}
+
+/// A thread of this process that runs nothing but the keeper and background releases, so that user
+/// code which blocks its own runtime loses no locks.
+#[derive(Clone, Debug)]
+pub(super) struct OwnThread(Handle);
+
+impl OwnThread {
+    /// The thread of this process, started at the first call.
+    pub(super) fn of_this_process() -> Self {
+        static THREAD: OnceLock<OwnThread> = OnceLock::new();
+        THREAD.get_or_init(Self::start).clone()
+    }
+
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("BUG: a current-thread runtime needs no more than an epoll descriptor");
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new()
+            .name("polylock-keeper".to_owned())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()))
+            .expect("BUG: one thread per process can be started");
+        Self(handle)
+    }
+}
+
+impl Spawn for OwnThread {
+    fn spawn(&self, task: Task) {
+        drop(self.0.spawn(task));
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        let _context = self.0.enter();
+        poll();
+    }
+}
+
+/// The runtime that is current when the value is made; for tests under virtual time.
+#[derive(Clone, Debug)]
+pub struct OnRuntime(Handle);
+
+impl OnRuntime {
+    /// Takes the current runtime.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn current() -> Self {
+        Self(Handle::current())
+    }
+}
+
+impl Spawn for OnRuntime {
+    fn spawn(&self, task: Task) {
+        drop(self.0.spawn(task));
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        let _context = self.0.enter();
+        poll();
+    }
+}

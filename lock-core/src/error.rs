@@ -1,0 +1,211 @@
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::guard::LostReason;
+use crate::key::LockKey;
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Anything that goes wrong with a lock.
+///
+/// Match on [`kind`](Error::kind); ask [`is_retryable`](Error::is_retryable) and
+/// [`is_outcome_unknown`](Error::is_outcome_unknown) before repeating a call.
+///
+/// # Display
+///
+/// `Display` prints this level only, together with the backend and the key where they are known;
+/// [`source`](StdError::source) has the rest. No message contains a password or a full URL.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    backend: Option<&'static str>,
+    key: Option<LockKey>,
+    lost: Option<LostReason>,
+    outcome_unknown: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// What an [`Error`] means for the caller.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ErrorKind {
+    /// Somebody else holds the lock, and the wait that the request allows is over.
+    Contended,
+    /// The server refuses these credentials, or they lack a right.
+    Denied,
+    /// A URL, an option or a configuration is wrong.
+    InvalidConfig,
+    /// The name is not a lock key.
+    InvalidKey,
+    /// A duration or another value of the request is out of its range.
+    InvalidRequest,
+    /// The lock was held and is lost; [`Error::lost_reason`] says why.
+    Lost,
+    /// The server answered something that this client does not understand.
+    Protocol,
+    /// The local queue for this key is full.
+    QueueFull,
+    /// The server cannot be reached or does not answer in time.
+    Unavailable,
+    /// The backend or the stack of layers lacks what the request needs.
+    Unsupported,
+}
+
+impl Error {
+    /// Makes an error of the given kind. For backends and layers.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            backend: None,
+            key: None,
+            lost: None,
+            outcome_unknown: false,
+            source: None,
+        }))
+    }
+
+    /// Makes the error of a holder that lost its lock.
+    #[must_use]
+    pub fn lost(reason: LostReason) -> Self {
+        let mut error = Self::new(ErrorKind::Lost, format!("the lock was lost: {reason}"));
+        error.0.lost = Some(reason);
+        error
+    }
+
+    pub(crate) fn invalid_key(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidKey, message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidConfig, message)
+    }
+
+    /// Names the backend that the error comes from, unless one is named already.
+    #[must_use]
+    pub fn with_backend(mut self, backend: &'static str) -> Self {
+        self.0.backend.get_or_insert(backend);
+        self
+    }
+
+    /// Names the key that the call was about, in place of the one that an inner layer knows.
+    #[must_use]
+    pub fn with_key(mut self, key: &LockKey) -> Self {
+        self.0.key = Some(key.clone());
+        self
+    }
+
+    /// States that the server may have acted although the call failed.
+    #[must_use]
+    pub fn with_unknown_outcome(mut self) -> Self {
+        self.0.outcome_unknown = true;
+        self
+    }
+
+    /// Attaches what caused the error.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// The category, for `match`, exit codes and statuses.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the same call may succeed later without anybody changing a configuration.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self.0.kind {
+            ErrorKind::Contended
+            | ErrorKind::Lost
+            | ErrorKind::QueueFull
+            | ErrorKind::Unavailable => true,
+            ErrorKind::Denied
+            | ErrorKind::InvalidConfig
+            | ErrorKind::InvalidKey
+            | ErrorKind::InvalidRequest
+            | ErrorKind::Protocol
+            | ErrorKind::Unsupported => false,
+        }
+    }
+
+    /// Whether the server may have acted although the call failed.
+    ///
+    /// An acquisition with an unknown outcome is undone in the background; a repeated release is
+    /// harmless.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.0.outcome_unknown
+    }
+
+    /// The backend that the error comes from, such as `"sqlite"`.
+    #[must_use]
+    pub fn backend(&self) -> Option<&'static str> {
+        self.0.backend
+    }
+
+    /// The key that the call was about.
+    #[must_use]
+    pub fn key(&self) -> Option<&LockKey> {
+        self.0.key.as_ref()
+    }
+
+    /// Why the lock was lost, if it was.
+    #[must_use]
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost
+    }
+
+    /// The message alone, without backend and key.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(backend) = self.0.backend {
+            write!(f, "{backend}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(key) = &self.0.key {
+            write!(f, " (key {key:?})")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        let mut out = f.debug_struct("Error");
+        out.field("kind", &inner.kind).field("message", &inner.message);
+        if let Some(backend) = inner.backend {
+            out.field("backend", &backend);
+        }
+        if let Some(key) = &inner.key {
+            out.field("key", key);
+        }
+        if inner.outcome_unknown {
+            out.field("outcome_unknown", &true);
+        }
+        if let Some(source) = &inner.source {
+            out.field("source", source);
+        }
+        out.finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,293 @@
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{LockGuard, MultiGuard};
+use crate::key::LockKey;
+use crate::label::Label;
+use crate::lock::DistributedLock;
+use crate::owner::Owner;
+use crate::request::{AcquireRequest, Mode, Renewal, Wait};
+
+/// Conveniences for every [`DistributedLock`]; never implemented by hand.
+///
+/// Keys are taken as `&str`, `String` or [`LockKey`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = lock_core::memory::Memory::new();
+/// let reader = locks.request("report").shared().ttl(Duration::from_secs(10)).acquire().await?;
+/// assert!(locks.try_lock("report").await?.is_none());
+/// reader.release().await?;
+/// assert!(locks.try_lock("report").await?.is_some());
+/// # Ok(()) }
+/// ```
+pub trait DistributedLockExt: DistributedLock {
+    /// Acquires an exclusive lock, and waits for it for at most 30 s.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future gives up its place in the queue and whatever it was granted; at worst the
+    /// lock is free after one ttl.
+    fn lock<K>(&self, key: K) -> impl Future<Output = Result<LockGuard>> + Send
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).acquire()
+    }
+
+    /// Acquires an exclusive lock if nobody holds it; `None` if somebody does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] except [`Contended`](ErrorKind::Contended).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](DistributedLockExt::lock).
+    fn try_lock<K>(&self, key: K) -> impl Future<Output = Result<Option<LockGuard>>> + Send
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).try_acquire()
+    }
+
+    /// Acquires an exclusive lock, and waits for it for at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](DistributedLockExt::lock).
+    fn lock_within<K>(
+        &self,
+        key: K,
+        limit: Duration,
+    ) -> impl Future<Output = Result<LockGuard>> + Send
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).wait(Wait::AtMost(limit)).acquire()
+    }
+
+    /// Acquires exclusive locks on all of the keys or on none, and waits for them for at most 30 s
+    /// in all.
+    ///
+    /// The keys are sorted first, so that two callers with the same keys in different orders do not
+    /// block each other for ever. A key that is named twice is locked once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`]; nothing stays held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](DistributedLockExt::lock), for each key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+    /// let locks = lock_core::memory::Memory::new();
+    /// let both = locks.lock_all(["acct/2", "acct/1"]).await?;
+    /// assert_eq!(both.guards()[0].key().as_str(), "acct/1");
+    /// assert!(locks.try_lock("acct/2").await?.is_none());
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
+    fn lock_all<I>(&self, keys: I) -> impl Future<Output = Result<MultiGuard>> + Send
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
+    {
+        self.request_all(keys).acquire()
+    }
+
+    /// Starts a request that differs from the defaults of [`AcquireRequest`].
+    fn request<K>(&self, key: K) -> RequestBuilder<'_, Self>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        let request = key.try_into().map(AcquireRequest::new).map_err(Into::into);
+        RequestBuilder { lock: self, request }
+    }
+
+    /// Starts a request for several keys, all or nothing.
+    fn request_all<I>(&self, keys: I) -> MultiRequestBuilder<'_, Self>
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
+    {
+        let keys = keys.into_iter().map(|key| key.try_into().map_err(Into::into)).collect();
+        let request = RequestBuilder { lock: self, request: Ok(AcquireRequest::new(any_key())) };
+        MultiRequestBuilder { keys, request }
+    }
+}
+
+impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
+
+/// A request about to be sent; see [`DistributedLockExt::request`].
+#[must_use = "nothing is acquired before `acquire` or `try_acquire`"]
+#[derive(Debug)]
+pub struct RequestBuilder<'a, L: ?Sized> {
+    lock: &'a L,
+    /// A name that is not a key is reported when the request is sent.
+    request: Result<AcquireRequest>,
+}
+
+impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
+    fn map(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
+        self.request = self.request.map(with);
+        self
+    }
+
+    /// Asks for a shared lock.
+    pub fn shared(self) -> Self {
+        self.map(|request| request.with_mode(Mode::Shared))
+    }
+
+    /// Asks for one of `limit` permits.
+    pub fn permit(self, limit: NonZeroU32) -> Self {
+        self.map(|request| request.with_mode(Mode::Permit { limit }))
+    }
+
+    /// Sets how long to wait; see [`AcquireRequest::with_wait`].
+    pub fn wait(self, wait: Wait) -> Self {
+        self.map(|request| request.with_wait(wait))
+    }
+
+    /// Sets the lease; see [`AcquireRequest::with_ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.map(|request| request.with_ttl(ttl))
+    }
+
+    /// Leaves renewal to the caller; see [`Renewal::Manual`].
+    pub fn manual_renewal(self) -> Self {
+        self.map(|request| request.with_renewal(Renewal::Manual))
+    }
+
+    /// Sets the least hold; see [`AcquireRequest::with_min_hold`].
+    pub fn min_hold(self, min_hold: Duration) -> Self {
+        self.map(|request| request.with_min_hold(min_hold))
+    }
+
+    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`].
+    pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.map(|request| request.with_max_hold(max_hold))
+    }
+
+    /// Sets the owner; see [`AcquireRequest::with_owner`].
+    pub fn owner(self, owner: &Owner) -> Self {
+        self.map(|request| request.with_owner(owner.clone()))
+    }
+
+    /// Sets what others see of the holder; see [`AcquireRequest::with_label`].
+    pub fn label(self, label: Label) -> Self {
+        self.map(|request| request.with_label(label))
+    }
+
+    /// Names the kind of work; see [`AcquireRequest::with_class`].
+    pub fn class(self, class: &str) -> Self {
+        self.map(|request| request.with_class(class))
+    }
+
+    /// Acquires the lock and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`].
+    pub async fn acquire(self) -> Result<LockGuard> {
+        self.lock.acquire(&self.request?).await
+    }
+
+    /// Makes one attempt; `None` if somebody else holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] except [`Contended`](ErrorKind::Contended).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`].
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
+        unless_contended(self.wait(Wait::Never).acquire().await)
+    }
+}
+
+/// A request for several keys; see [`DistributedLockExt::request_all`].
+#[must_use = "nothing is acquired before `acquire` or `try_acquire`"]
+#[derive(Debug)]
+pub struct MultiRequestBuilder<'a, L: ?Sized> {
+    keys: Result<Vec<LockKey>>,
+    request: RequestBuilder<'a, L>,
+}
+
+impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
+    /// Changes the options that all of the keys are requested with.
+    pub fn with(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
+        self.request = self.request.map(with);
+        self
+    }
+
+    /// Acquires all of the locks and waits for them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`]; nothing stays held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`], for each key.
+    pub async fn acquire(self) -> Result<MultiGuard> {
+        let mut keys = self.keys?;
+        // One order for everybody: crossing pairs cannot deadlock.
+        keys.sort();
+        keys.dedup();
+        let request = self.request.request?;
+        let requests: Vec<_> = keys.into_iter().map(|key| request.clone().with_key(key)).collect();
+        self.request.lock.acquire_all(&requests).await.map(MultiGuard::new)
+    }
+
+    /// Makes one attempt; `None` if somebody else holds one of the locks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] except [`Contended`](ErrorKind::Contended).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`], for each key.
+    pub async fn try_acquire(self) -> Result<Option<MultiGuard>> {
+        unless_contended(self.with(|request| request.with_wait(Wait::Never)).acquire().await)
+    }
+}
+
+fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
+    match result {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Stands for the keys while the options of a request for several are put together.
+fn any_key() -> LockKey {
+    LockKey::new("*").expect("BUG: a star is a key")
+}

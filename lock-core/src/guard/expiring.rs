@@ -1,0 +1,62 @@
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::hold::Hold;
+use crate::engine::Moment;
+
+/// A warning before the lock is lost; see [`LockGuard::expiring`](crate::LockGuard::expiring).
+///
+/// # Cancel safety
+///
+/// Dropping the future stops the waiting and nothing else.
+#[must_use = "futures do nothing unless polled"]
+pub struct Expiring {
+    wait: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Expiring {
+    pub(super) fn new(hold: Arc<Hold>, ahead: Duration) -> Self {
+        Self { wait: Box::pin(wait(hold, ahead)) }
+    }
+}
+
+async fn wait(hold: Arc<Hold>, ahead: Duration) {
+    while let Some(until) = hold.deadline() {
+        let now = hold.engine().now();
+        let left = until.since(now);
+        if left <= ahead {
+            return;
+        }
+        // Renewals move the deadline on, so it is looked at again when the old one is near. A lock
+        // without a deadline can still be lost or get one.
+        let pause = match until {
+            Moment::NEVER => LOOK_AGAIN,
+            _ => (left - ahead).min(LOOK_AGAIN),
+        };
+        tokio::select! {
+            _ = hold.lost() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Timers stand still on a suspended machine, so the clock is looked at this often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Future for Expiring {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.wait.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Expiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expiring").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,409 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::validity::{End, State, Validity};
+use super::{Home, LostReason};
+use crate::engine::{Engine, Moment};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::layers::{EventKind, Witness};
+use crate::lease::{
+    Grant, Lease, LeaseControl, LeaseState, RenewalRequest, Renewer, Slot, Terms, Upkeep,
+};
+use crate::request::{AcquireRequest, Mode, Renewal};
+use crate::token::FencingToken;
+
+/// One holder of one lease: what the guard, the keeper and the signals share.
+///
+/// A lease that is handed over inside the process gets a new `Hold`, so that whatever still refers
+/// to the former holder can change nothing.
+pub(crate) struct Hold {
+    key: LockKey,
+    token: Option<FencingToken>,
+    lease: Arc<dyn Lease>,
+    engine: Engine,
+    terms: Terms,
+    witness: Witness,
+    since: Moment,
+    min_until: Moment,
+    max_until: Moment,
+    automatic: bool,
+    exclusive: AtomicBool,
+    entries: AtomicU32,
+    validity: Validity,
+    ended: Notify,
+    /// When to renew next, [`Moment::NEVER`] while a renewal is under way or none is wanted.
+    renew_at: Mutex<Moment>,
+    /// Whether the last renewal failed, which is why the lease will have run out.
+    failing: AtomicBool,
+    slot: Slot,
+    home: OnceLock<Arc<dyn Home>>,
+}
+
+impl Hold {
+    /// Starts holding what was granted.
+    pub(crate) fn new(
+        engine: Engine,
+        request: &AcquireRequest,
+        lease: Arc<dyn Lease>,
+        grant: Grant,
+    ) -> Arc<Self> {
+        let terms = Terms::new(request.ttl());
+        let deadline = match lease.upkeep() {
+            Upkeep::Renewed { .. } => terms.valid_until(grant.sent),
+            Upkeep::Reported => Moment::NEVER,
+        };
+        let renew_at = terms.renew_at(grant.sent, engine.fraction());
+        Self::start(engine, request, lease, grant.token, deadline, renew_at)
+    }
+
+    /// Passes the lease of a holder that gave it up to the next one in this process.
+    pub(crate) fn succeed(
+        &self,
+        request: &AcquireRequest,
+        token: Option<FencingToken>,
+        deadline: Moment,
+    ) -> Arc<Self> {
+        let request = request.clone().with_key(self.key.clone());
+        let lease = Arc::clone(&self.lease);
+        let now = self.engine.now();
+        // A successor with a longer ttl than the lease in hand gets it at once.
+        let renew_at = if request.ttl() > self.terms.ttl() { now } else { *self.renewal() };
+        let engine = self.engine.clone();
+        let renew_at = if renew_at == Moment::NEVER { now } else { renew_at };
+        let hold = Self::start(engine, &request, lease, token, deadline, renew_at);
+        hold.failing.store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
+        hold
+    }
+
+    fn start(
+        engine: Engine,
+        request: &AcquireRequest,
+        lease: Arc<dyn Lease>,
+        token: Option<FencingToken>,
+        deadline: Moment,
+        renew_at: Moment,
+    ) -> Arc<Self> {
+        let now = engine.now();
+        let automatic = request.renewal() == Renewal::Automatic
+            && matches!(lease.upkeep(), Upkeep::Renewed { .. });
+        let slot = engine.keeper().slot();
+        let hold = Arc::new(Self {
+            key: request.key().clone(),
+            token,
+            lease,
+            terms: Terms::new(request.ttl()),
+            witness: Witness::new(engine.backend(), request),
+            since: now,
+            min_until: now + request.min_hold(),
+            max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
+            automatic,
+            exclusive: AtomicBool::new(request.mode() == Mode::Exclusive),
+            entries: AtomicU32::new(1),
+            validity: Validity::until(deadline),
+            ended: Notify::new(),
+            renew_at: Mutex::new(if automatic { renew_at } else { Moment::NEVER }),
+            failing: AtomicBool::new(false),
+            slot,
+            home: OnceLock::new(),
+            engine,
+        });
+        hold.lease.attach(LeaseControl::new(&hold));
+        hold.reschedule();
+        hold
+    }
+
+    // --- What the guard asks ---
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<dyn Lease> {
+        &self.lease
+    }
+
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.deadline().is_some()
+    }
+
+    /// Until when the lock is held, `None` if it is not.
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        match self.look(self.engine.now()) {
+            State::Held(until) => Some(until),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Whether the lock has ended, without looking at the clock.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.validity.load(), State::Ended(_))
+    }
+
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        match self.look(self.engine.now()) {
+            State::Ended(End::Lost(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            // Listen before looking, or a loss in between would be missed.
+            ended.as_mut().enable();
+            if let Some(reason) = self.lost_reason() {
+                return reason;
+            }
+            ended.await;
+        }
+    }
+
+    /// Time for which the lock must stay taken although its holder is done.
+    pub(crate) fn min_hold_left(&self) -> Duration {
+        self.min_until.since(self.engine.now())
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_shared(&self) {
+        self.exclusive.store(false, Ordering::Relaxed);
+    }
+
+    // --- Entering again ---
+
+    /// Counts one more guard of the same owner, if the lock is held.
+    pub(crate) fn enter(&self) -> bool {
+        let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
+        self.is_held()
+            && self.entries.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_ok()
+    }
+
+    /// Counts one guard less; true for the last one.
+    pub(crate) fn leave(&self) -> bool {
+        self.entries.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    // --- The local queue ---
+
+    pub(crate) fn set_home(&self, home: Arc<dyn Home>) {
+        let occupied = self.home.set(home).is_err();
+        debug_assert!(!occupied, "BUG: one local queue for each holder");
+    }
+
+    pub(crate) fn home(&self) -> Option<&Arc<dyn Home>> {
+        self.home.get()
+    }
+
+    // --- Ends ---
+
+    /// The holder gives the lock up: renewal stops here, before anything is sent.
+    pub(crate) fn give_up(&self) -> Result<Moment, LostReason> {
+        // A deadline that passed unnoticed is a loss and not a release.
+        self.look(self.engine.now());
+        let given_up = self.validity.end(End::GivenUp);
+        self.engine.keeper().remove(&self.slot);
+        match (given_up, self.validity.load()) {
+            (Some(until), _) => Ok(until),
+            (None, State::Ended(End::Lost(reason))) => Err(reason),
+            // Only the last guard gives up, and only once.
+            (None, _) => Err(LostReason::Expired),
+        }
+    }
+
+    pub(crate) fn lose(&self, reason: LostReason) {
+        if self.validity.end(End::Lost(reason)).is_some() {
+            self.after_loss(reason);
+        }
+    }
+
+    fn after_loss(&self, reason: LostReason) {
+        self.engine.keeper().remove(&self.slot);
+        self.ended.notify_waiters();
+        let held = self.engine.now().since(self.since);
+        self.witness.tell(&self.key, EventKind::Lost { reason, held });
+        if let Some(home) = self.home() {
+            // Local waiters must not wait for a holder that has nothing to give.
+            home.vacated(self);
+        }
+    }
+
+    pub(crate) fn tell_released(&self, outcome: &'static str) {
+        let held = self.engine.now().since(self.since);
+        self.witness.tell(&self.key, EventKind::Released { held, outcome });
+    }
+
+    /// What holds at `now`; a deadline that has passed is turned into a loss here.
+    fn look(&self, now: Moment) -> State {
+        let overdue = self.overdue();
+        if self.validity.pass(now, overdue) {
+            self.after_loss(overdue);
+        }
+        self.validity.load()
+    }
+
+    fn overdue(&self) -> LostReason {
+        match self.failing.load(Ordering::Relaxed) {
+            true => LostReason::Unreachable,
+            false => LostReason::Expired,
+        }
+    }
+
+    // --- What the service reports ---
+
+    pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
+        self.failing.store(true, Ordering::Relaxed);
+        if self.validity.limit(self.engine.now(), deadline) {
+            self.reschedule();
+        }
+    }
+
+    pub(crate) fn confirm(self: &Arc<Self>) {
+        if self.validity.limit(self.engine.now(), Moment::NEVER) {
+            self.failing.store(false, Ordering::Relaxed);
+            self.reschedule();
+        }
+    }
+
+    pub(crate) fn renew_soon(self: &Arc<Self>) {
+        if self.automatic {
+            *self.renewal() = self.engine.now();
+            self.reschedule();
+        }
+    }
+
+    // --- What the keeper does ---
+
+    /// Fires what is due at `now`; the renewal to send, if that is due.
+    pub(crate) fn tend(self: &Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+        if !self.fire(now) {
+            return None;
+        }
+        let due = *self.renewal() <= now;
+        let renewal = if due { self.begin_renewal() } else { None };
+        self.reschedule();
+        renewal
+    }
+
+    /// The same for a renewal that travels in company before it is due.
+    pub(crate) fn tend_early(
+        self: &Arc<Self>,
+        now: Moment,
+    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+        let renewal = if self.fire(now) { self.begin_renewal() } else { None };
+        self.reschedule();
+        renewal
+    }
+
+    pub(crate) fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
+        let same = |upkeep| match upkeep {
+            Upkeep::Renewed { renewer: own, .. } => Arc::ptr_eq(&own, renewer),
+            Upkeep::Reported => false,
+        };
+        *self.renewal() <= by && same(self.lease.upkeep())
+    }
+
+    /// Takes in what the server said to a renewal that left at `sent`.
+    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
+        let now = self.engine.now();
+        match answer {
+            Ok(LeaseState::Held) => {
+                let deadline = self.terms.valid_until(sent);
+                // Late or not, a success says nothing about a lock that was lost meanwhile.
+                if self.validity.extend(now, deadline) {
+                    self.failing.store(false, Ordering::Relaxed);
+                    let slack = deadline.since(now);
+                    self.witness.tell(&self.key, EventKind::Renewed { slack });
+                }
+                self.set_renewal(self.terms.renew_at(sent, self.engine.fraction()));
+            }
+            Ok(LeaseState::Lost(reason)) => self.lose(reason),
+            Err(error) => {
+                self.failing.store(true, Ordering::Relaxed);
+                self.witness.tell(&self.key, EventKind::RenewalFailed { error: &error });
+                self.set_renewal(self.terms.retry_at(now));
+            }
+        }
+        self.look(now);
+        self.reschedule();
+    }
+
+    /// The lease to ask for, if it is one that is renewed.
+    pub(crate) fn renewal_request(
+        &self,
+        ttl: Duration,
+    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+        match self.lease.upkeep() {
+            Upkeep::Renewed { id, renewer } => {
+                Some((RenewalRequest::new(self.key.clone(), id, ttl), renewer))
+            }
+            Upkeep::Reported => None,
+        }
+    }
+
+    /// Fires the ends that have come by `now`; true if the lock is held.
+    fn fire(&self, now: Moment) -> bool {
+        let held = matches!(self.look(now), State::Held(_));
+        if held && now >= self.max_until {
+            self.lose(LostReason::MaxHold);
+            return false;
+        }
+        held
+    }
+
+    fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+        *self.renewal() = Moment::NEVER;
+        self.renewal_request(self.terms.ttl())
+    }
+
+    fn set_renewal(&self, at: Moment) {
+        if self.automatic {
+            *self.renewal() = at;
+        }
+    }
+
+    /// Tells the keeper when to look next.
+    fn reschedule(self: &Arc<Self>) {
+        if let State::Held(until) = self.validity.load() {
+            let due = until.min(self.max_until).min(*self.renewal());
+            self.engine.keeper().schedule(self, due);
+        }
+    }
+
+    fn renewal(&self) -> MutexGuard<'_, Moment> {
+        self.renew_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", &self.key)
+            .field("token", &self.token)
+            .field("state", &self.validity.load().to_string())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,133 @@
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::hold::Hold;
+
+/// Why a lock was lost.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum LostReason {
+    /// An administrator broke the lock.
+    Broken,
+    /// The lease ran out: it was not renewed in time, or the process or the machine was paused.
+    Expired,
+    /// The holder kept the lock for longer than `max_hold`.
+    MaxHold,
+    /// The session or connection that the lock lived in has ended.
+    SessionEnded,
+    /// The server does not know this holder any more: another one has the lock, or the server lost
+    /// its data.
+    Stolen,
+    /// Every renewal failed until the lease ran out.
+    Unreachable,
+}
+
+impl LostReason {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Broken,
+        Self::Expired,
+        Self::MaxHold,
+        Self::SessionEnded,
+        Self::Stolen,
+        Self::Unreachable,
+    ];
+
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Broken => 1,
+            Self::Expired => 2,
+            Self::MaxHold => 3,
+            Self::SessionEnded => 4,
+            Self::Stolen => 5,
+            Self::Unreachable => 6,
+        }
+    }
+
+    pub(crate) fn from_code(code: u64) -> Self {
+        Self::ALL.into_iter().find(|reason| reason.code() == code).unwrap_or(Self::Stolen)
+    }
+
+    /// One word for logs, metrics and JSON, such as `"session_ended"`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::Expired => "expired",
+            Self::MaxHold => "max_hold",
+            Self::SessionEnded => "session_ended",
+            Self::Stolen => "stolen",
+            Self::Unreachable => "unreachable",
+        }
+    }
+
+    /// Whether the server may still count this holder as the owner, so that a release is worth
+    /// sending.
+    pub(crate) fn may_still_be_held(self) -> bool {
+        match self {
+            Self::Expired | Self::MaxHold | Self::Unreachable => true,
+            Self::Broken | Self::SessionEnded | Self::Stolen => false,
+        }
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Broken => "an administrator broke it",
+            Self::Expired => "its lease ran out",
+            Self::MaxHold => "it was held for longer than max_hold",
+            Self::SessionEnded => "its session ended",
+            Self::Stolen => "the server does not know this holder any more",
+            Self::Unreachable => "it could not be renewed, the server is unreachable",
+        })
+    }
+}
+
+/// Tells when and why a lock is lost; clonable, and independent of the guard.
+///
+/// Await it, alone or in `select!`, or look at [`reason`](LostSignal::reason). It fires no later
+/// than the moment at which the server may give the lock to somebody else. On a machine that was
+/// suspended beyond the lease it fires within a second of the resumption, whereas
+/// [`LockGuard::is_held`](crate::LockGuard::is_held) is false at once.
+///
+/// The signal of a lock that is given back in time never fires.
+///
+/// # Cancel safety
+///
+/// Dropping the future loses nothing; the loss is final, and the next await sees it at once.
+#[derive(Clone)]
+pub struct LostSignal {
+    hold: Arc<Hold>,
+}
+
+impl LostSignal {
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        Self { hold }
+    }
+
+    /// Why the lock was lost, `None` if it is held or was given back.
+    #[must_use]
+    pub fn reason(&self) -> Option<LostReason> {
+        self.hold.lost_reason()
+    }
+}
+
+impl IntoFuture for LostSignal {
+    type Output = LostReason;
+    type IntoFuture = Pin<Box<dyn Future<Output = LostReason> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.hold.lost().await })
+    }
+}
+
+impl fmt::Debug for LostSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LostSignal")
+            .field("key", self.hold.key())
+            .field("reason", &self.reason())
+            .finish()
+    }
+}

@@ -1,0 +1,329 @@
+//! What a holder has in its hands.
+
+mod expiring;
+mod give_back;
+mod hold;
+mod lost;
+mod multi;
+mod pending;
+mod validity;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::engine::{LeaseId, Moment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+use crate::lease::{Released, Upkeep, renew};
+use crate::request::AcquireRequest;
+use crate::token::FencingToken;
+
+use self::give_back::{Detachable, give_back};
+
+pub(crate) use self::give_back::{Home, Returned};
+pub(crate) use self::hold::Hold;
+
+pub use self::expiring::Expiring;
+pub use self::lost::{LostReason, LostSignal};
+pub use self::multi::MultiGuard;
+pub use self::pending::PendingRelease;
+
+/// A held lock.
+///
+/// While [`is_held`](LockGuard::is_held) is true, no other guard of the same key is, provided that
+/// the backend keeps what it acknowledged and that the clocks of client and server advance alike to
+/// within a tenth (`docs/guarantees.md` says what each backend keeps under which fault). A process
+/// that is paused may still run in the middle of its work after the lock is gone: send
+/// [`fencing_token`](LockGuard::fencing_token) with every write, and let the resource refuse
+/// smaller ones.
+///
+/// # Dropping
+///
+/// Dropping the guard gives the lock back in the background. It neither blocks nor panics, inside
+/// any runtime or outside; call [`release`](LockGuard::release) to wait for the answer, and
+/// [`DistributedLock::shutdown`](crate::DistributedLock::shutdown) before the process ends.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let locks = lock_core::memory::Memory::new();
+/// let guard = locks.lock("orders/42").await?;
+/// let total = guard.run(async { 40 + 2 }).await?;
+/// assert_eq!(total, 42);
+/// assert_eq!(guard.release().await?, Released::Clean);
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping the guard gives the lock back"]
+pub struct LockGuard {
+    /// Taken by whoever ends the guard, so that `Drop` finds it empty.
+    hold: Option<Arc<Hold>>,
+    /// The key as the user named it, without a namespace.
+    key: LockKey,
+}
+
+impl LockGuard {
+    pub(crate) fn new(hold: Arc<Hold>, key: LockKey) -> Self {
+        Self { hold: Some(hold), key }
+    }
+
+    /// The locked key.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// The number to send with every write to the protected resource; `None` if the backend has
+    /// none ([`Fencing::Unavailable`](crate::Fencing::Unavailable)).
+    #[must_use]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold().token()
+    }
+
+    /// The id of the acquisition, for whoever extends or gives back the lease from another process
+    /// through [`LockAdmin`](crate::admin::LockAdmin); `None` if the lock lives with a session or a
+    /// connection. It is a capability: who knows it can release the lock.
+    #[must_use]
+    pub fn lease_id(&self) -> Option<LeaseId> {
+        match self.hold().lease().upkeep() {
+            Upkeep::Renewed { id, .. } => Some(id),
+            Upkeep::Reported => None,
+        }
+    }
+
+    /// Whether the lock is held, by the clock of this machine.
+    ///
+    /// True a moment ago is not true now; but once false it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold().is_held()
+    }
+
+    /// Until when the lock is held if nothing renews it; now, if it is lost. `None` if it has no
+    /// time limit, because it lives with a session or a connection.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        match self.hold().deadline() {
+            Some(Moment::NEVER) => None,
+            Some(until) => Some(Instant::now() + until.since(self.hold().engine().now())),
+            None => Some(Instant::now()),
+        }
+    }
+
+    /// The signal that the lock is lost; it outlives the guard.
+    #[must_use]
+    pub fn lost(&self) -> LostSignal {
+        LostSignal::new(Arc::clone(self.hold()))
+    }
+
+    /// A future that is ready once the lock is held for at most `ahead` more, or not at all.
+    ///
+    /// A renewal moves the moment on. For work that wants to stop before the lock is lost.
+    #[must_use]
+    pub fn expiring(&self, ahead: Duration) -> Expiring {
+        Expiring::new(Arc::clone(self.hold()), ahead)
+    }
+
+    /// Runs `work` for as long as the lock is held.
+    ///
+    /// The clock is read before `work` is polled each time: a process that was paused beyond its
+    /// lease does not go on. Still, only what `work` awaits can be stopped; writes that are on
+    /// their way need [`fencing_token`](LockGuard::fencing_token).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if the lock was lost before `work` was done. `work` is dropped by
+    /// then; it may have had effects.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`; the lock stays held by the guard.
+    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output> {
+        let hold = self.hold();
+        let lost = hold.lost();
+        tokio::pin!(work, lost);
+        let done = std::future::poll_fn(|cx| {
+            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+                return Poll::Ready(Err(reason));
+            }
+            let Poll::Ready(output) = work.as_mut().poll(cx) else { return Poll::Pending };
+            // Work that ended after the lock was lost was not done under the lock.
+            Poll::Ready(hold.lost_reason().map_or(Ok(output), Err))
+        });
+        done.await.map_err(|reason| self.lost_error(reason))
+    }
+
+    /// Extends the lease to its ttl from now, for [`Renewal::Manual`](crate::Renewal::Manual) and
+    /// wherever else a fresh lease is wanted.
+    ///
+    /// On a lock without a time limit it checks that the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the server did not answer in time; the lease
+    ///   lasts as long as before at least.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lease may or may not have been extended; the guard keeps the older deadline.
+    pub async fn renew(&self) -> Result<()> {
+        let hold = self.hold();
+        self.ensure_held()?;
+        if let Some((request, renewer)) = hold.renewal_request(hold.terms().ttl()) {
+            let timeout = hold.terms().attempt_timeout();
+            let sent = hold.engine().now();
+            let answer = renew(&*renewer, &[request], timeout).await.remove(0);
+            let failed = match &answer {
+                Ok(_) => None,
+                Err(e) => Some(Error::new(e.kind(), e.message()).with_unknown_outcome()),
+            };
+            hold.renewed(sent, answer);
+            self.ensure_held()?;
+            if let Some(error) = failed {
+                return Err(error.with_backend(hold.engine().backend()).with_key(&self.key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if the lock is lost; for a last look before an effect that cannot be fenced.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) with the reason.
+    pub fn ensure_held(&self) -> Result<()> {
+        match self.hold().lost_reason() {
+            Some(reason) => Err(self.lost_error(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes an exclusive lock a shared one without a gap in which another writer could enter.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unsupported`](ErrorKind::Unsupported) where
+    ///   [`Capabilities::downgrade`](crate::Capabilities) is false, and for a lock that is not
+    ///   exclusive.
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the server does not answer; the lock is held
+    ///   in one mode or the other.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock is held in one mode or the other.
+    pub async fn downgrade(&mut self) -> Result<()> {
+        self.ensure_held()?;
+        let hold = self.hold();
+        if !hold.is_exclusive() {
+            let message = "only an exclusive lock can be downgraded";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(&self.key));
+        }
+        // From here on the lease must not be handed to an exclusive waiter of this process.
+        hold.set_shared();
+        hold.lease().downgrade().await.map_err(|e| e.with_key(&self.key))?;
+        self.ensure_held()
+    }
+
+    /// Gives the lock back and waits for the answer.
+    ///
+    /// If others of this process wait for the key, the lease may pass to the next of them instead.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is
+    /// then repeated in the background for at most one ttl, after which the lease is over anyway.
+    ///
+    /// # Cancel safety
+    ///
+    /// The release goes on in the background; only the answer is lost.
+    pub async fn release(mut self) -> Result<Released> {
+        let hold = self.hold.take().expect("BUG: a guard ends once");
+        if !hold.leave() {
+            // An outer guard of the same owner still holds the lock.
+            return Ok(if hold.is_held() { Released::Clean } else { Released::AlreadyLost });
+        }
+        let engine = hold.engine().clone();
+        let released = Detachable::new(engine, give_back(hold)).await;
+        released.map_err(|e| e.with_key(&self.key))
+    }
+
+    /// Stops renewing and sends nothing: the lock stays taken until its lease runs out, or the
+    /// session or connection that it lives in ends.
+    pub fn abandon(mut self) {
+        if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
+            let given_up = hold.give_up();
+            if let (Ok(_), Some(home)) = (given_up, hold.home()) {
+                home.vacated(&hold);
+            }
+            hold.tell_released("abandoned");
+        }
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        self.hold.as_ref().expect("BUG: a guard that ended is out of reach")
+    }
+
+    fn lost_error(&self, reason: LostReason) -> Error {
+        Error::lost(reason).with_backend(self.hold().engine().backend()).with_key(&self.key)
+    }
+
+    // --- For the layers of this crate ---
+
+    /// Shows `key` in place of the one that an inner layer put there.
+    pub(crate) fn renamed(mut self, key: &LockKey) -> Self {
+        self.key = key.clone();
+        self
+    }
+
+    /// Lets what the holder gives back pass by `home` first.
+    pub(crate) fn set_home(&self, home: Arc<dyn Home>) {
+        self.hold().set_home(home);
+    }
+
+    /// A second guard for the same owner, if the lock is held.
+    pub(crate) fn reentered(hold: &Arc<Hold>, request: &AcquireRequest) -> Option<Self> {
+        hold.enter().then(|| Self::new(Arc::clone(hold), request.key().clone()))
+    }
+
+    pub(crate) fn shared_hold(&self) -> &Arc<Hold> {
+        self.hold()
+    }
+
+    /// Makes the lock one that `request` asked for, which nobody has used yet.
+    pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Result<Self> {
+        let hold = self.hold.take().expect("BUG: a guard ends once");
+        let deadline = hold.give_up().map_err(Error::lost)?;
+        let next = hold.succeed(request, hold.token(), deadline);
+        Ok(Self::new(next, request.key().clone()))
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
+            let engine = hold.engine().clone();
+            let given_back = give_back(hold);
+            engine.detach(Box::pin(async move {
+                // Nobody waits for the answer; `give_back` has logged it.
+                drop(given_back.await);
+            }));
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", &self.key)
+            .field("hold", &self.hold)
+            .finish_non_exhaustive()
+    }
+}

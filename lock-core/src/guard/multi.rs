@@ -1,0 +1,137 @@
+use std::time::Duration;
+
+use super::{LockGuard, LostReason};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::lease::Released;
+use crate::token::FencingToken;
+
+/// Locks on several keys that were acquired together.
+///
+/// Dropping it gives all of them back, like dropping each [`LockGuard`].
+#[must_use = "dropping the guards gives the locks back"]
+#[derive(Debug)]
+pub struct MultiGuard {
+    /// In the order in which they were acquired.
+    guards: Vec<LockGuard>,
+}
+
+impl MultiGuard {
+    pub(crate) fn new(guards: Vec<LockGuard>) -> Self {
+        Self { guards }
+    }
+
+    /// The guards, in the order of their keys.
+    #[must_use]
+    pub fn guards(&self) -> &[LockGuard] {
+        &self.guards
+    }
+
+    /// The token of one of the keys. Each key has its own.
+    #[must_use]
+    pub fn fencing_token(&self, key: &LockKey) -> Option<FencingToken> {
+        self.guards.iter().find(|guard| guard.key() == key)?.fencing_token()
+    }
+
+    /// Whether all of the locks are held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(LockGuard::is_held)
+    }
+
+    /// Resolves when the first of the locks is lost; never, if there are none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing; a loss is final.
+    pub async fn lost(&self) -> LostReason {
+        let mut signals: Vec<_> =
+            self.guards.iter().map(|guard| guard.lost().into_future()).collect();
+        std::future::poll_fn(|cx| {
+            for signal in &mut signals {
+                if let std::task::Poll::Ready(reason) = signal.as_mut().poll(cx) {
+                    return std::task::Poll::Ready(reason);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    /// Ready once one of the locks is held for at most `ahead` more, or not at all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting and nothing else.
+    pub async fn expiring(&self, ahead: Duration) {
+        let mut warnings: Vec<_> =
+            self.guards.iter().map(|guard| guard.expiring(ahead)).collect();
+        std::future::poll_fn(|cx| {
+            for warning in &mut warnings {
+                if std::pin::Pin::new(warning).poll(cx).is_ready() {
+                    return std::task::Poll::Ready(());
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await;
+    }
+
+    /// Runs `work` for as long as all of the locks are held; see [`LockGuard::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) with the first key that was lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`; the locks stay held.
+    pub async fn run<W: Future + Send>(&self, work: W) -> Result<W::Output>
+    where
+        W::Output: Send,
+    {
+        tokio::pin!(work);
+        let lost = self.lost();
+        tokio::pin!(lost);
+        let done = std::future::poll_fn(|cx| {
+            if lost.as_mut().poll(cx).is_ready() {
+                return std::task::Poll::Ready(None);
+            }
+            work.as_mut().poll(cx).map(Some)
+        });
+        let output = done.await;
+        self.ensure_held()?;
+        Ok(output.expect("BUG: a lost lock is not held"))
+    }
+
+    /// Fails if one of the locks is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::ErrorKind::Lost) with the first key that was lost.
+    pub fn ensure_held(&self) -> Result<()> {
+        self.guards.iter().try_for_each(LockGuard::ensure_held)
+    }
+
+    /// Gives the locks back in the reverse of their order, all of them, and reports the worst
+    /// outcome.
+    ///
+    /// # Errors
+    ///
+    /// The first that [`LockGuard::release`] had.
+    ///
+    /// # Cancel safety
+    ///
+    /// The releases go on in the background; only the answer is lost.
+    pub async fn release(mut self) -> Result<Released> {
+        let mut worst = Ok(Released::Clean);
+        while let Some(guard) = self.guards.pop() {
+            match (guard.release().await, &worst) {
+                (Err(error), Ok(_)) => worst = Err(error),
+                (Ok(Released::AlreadyLost), Ok(_)) => worst = Ok(Released::AlreadyLost),
+                _ => {}
+            }
+        }
+        worst
+    }
+}

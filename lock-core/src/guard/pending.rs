@@ -1,0 +1,123 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Hold, LockGuard};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::LockKey;
+use crate::lease::{Grant, Lease};
+use crate::request::AcquireRequest;
+
+/// Undoes an acquisition whose outcome nobody knows. For implementors.
+///
+/// Arm it before the request that may take the lock leaves. Dropped while armed, because the future
+/// was dropped, the reply was lost or the time was over, it releases the lease by its id in the
+/// background, again and again until the server gives a definite answer or one ttl has passed.
+///
+/// # Examples
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use lock_core::engine::Engine;
+/// # use lock_core::{AcquireRequest, FencingToken, Grant, Lease, LockGuard, Result};
+/// # async fn send_to_server() -> Result<Option<FencingToken>> { Ok(None) }
+/// # fn refused() -> lock_core::Error { unimplemented!() }
+/// # async fn attempt(engine: &Engine, request: &AcquireRequest, lease: Arc<dyn Lease>) -> Result<LockGuard> {
+/// let pending = engine.pending(request.key(), lease, request.ttl());
+/// let sent = engine.now();
+/// match send_to_server().await? {
+///     Some(token) => pending.granted(request, Grant::new(sent, Some(token))),
+///     None => {
+///         pending.disarm();
+///         Err(refused())
+///     }
+/// }
+/// # }
+/// ```
+#[must_use = "dropping it releases the lease"]
+pub struct PendingRelease {
+    engine: Engine,
+    key: LockKey,
+    ttl: Duration,
+    lease: Option<Arc<dyn Lease>>,
+}
+
+impl PendingRelease {
+    pub(crate) fn arm(
+        engine: Engine,
+        key: LockKey,
+        lease: Arc<dyn Lease>,
+        ttl: Duration,
+    ) -> Self {
+        Self { engine, key, ttl, lease: Some(lease) }
+    }
+
+    /// The server granted the lock: makes the guard, which looks after the lease from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) if the grant came so late that its lease has run
+    /// out; it is then given back in the background, and the request may be repeated.
+    pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
+        let lease = self.lease.take().expect("BUG: taken by the methods that consume self only");
+        let hold = Hold::new(self.engine.clone(), request, lease, grant);
+        let guard = LockGuard::new(hold, request.key().clone());
+        if guard.is_held() {
+            return Ok(guard);
+        }
+        // Dropping the guard releases what may still be held.
+        let message = "the lock was granted, but the answer came after its lease had run out";
+        Err(Error::new(ErrorKind::Unavailable, message)
+            .with_backend(self.engine.backend())
+            .with_key(request.key()))
+    }
+
+    /// The server refused for certain, or never saw the request: nothing is to be undone.
+    pub fn disarm(mut self) {
+        self.lease = None;
+    }
+}
+
+impl Drop for PendingRelease {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            let undo = insist(self.engine.clone(), lease, self.key.clone(), self.ttl);
+            self.engine.detach(Box::pin(undo));
+        }
+    }
+}
+
+impl fmt::Debug for PendingRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingRelease")
+            .field("key", &self.key)
+            .field("armed", &self.lease.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Releases until the server gives a definite answer; after one ttl the lease is over by itself.
+pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, ttl: Duration) {
+    let until = engine.now() + ttl;
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let error = match tokio::time::timeout(ATTEMPT, lease.release()).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
+            Ok(Err(_)) | Err(_) if engine.now() < until => {
+                tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
+                pause = (pause * 2).min(Duration::from_secs(1));
+                continue;
+            }
+            Ok(Err(error)) => error,
+            Err(_) => Error::new(ErrorKind::Unavailable, "the server does not answer"),
+        };
+        let backend = engine.backend();
+        tracing::warn!(backend, %key, %error, "background release failed, the lease will run out");
+        return;
+    }
+}
+
+/// Longest time that one release may take; the next one uses a connection that may be healthier.
+const ATTEMPT: Duration = Duration::from_secs(5);

@@ -1,0 +1,173 @@
+//! Until when a lock is held, and why it is not: one atomic word.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::Moment;
+use crate::guard::LostReason;
+
+/// The deadline of a held lock, or how it ended.
+///
+/// One word holds both, so that nobody sees a lock that was lost be held again: every change is a
+/// compare-and-swap from a deadline that has not passed, and an end is final.
+#[derive(Debug)]
+pub(crate) struct Validity(AtomicU64);
+
+/// How a lock stopped being held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    /// Given back, handed over or abandoned by its holder.
+    GivenUp,
+    /// Lost.
+    Lost(LostReason),
+}
+
+/// What the word says at a moment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    /// Held until then; [`Moment::NEVER`] has no limit.
+    Held(Moment),
+    /// Over.
+    Ended(End),
+}
+
+/// Words below this are ends; no deadline lies within the first 64 ns after boot.
+const FIRST_DEADLINE: u64 = 64;
+
+impl Validity {
+    pub(crate) fn until(deadline: Moment) -> Self {
+        Self(AtomicU64::new(word(deadline)))
+    }
+
+    pub(crate) fn load(&self) -> State {
+        decode(self.0.load(Ordering::Acquire))
+    }
+
+    /// Ends the lock for good if its deadline has passed at `now`; true if this call did.
+    pub(crate) fn pass(&self, now: Moment, reason: LostReason) -> bool {
+        loop {
+            match self.load() {
+                State::Held(until) if now >= until => {
+                    if self.swap(until, encode(End::Lost(reason))) {
+                        return true;
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// Moves the deadline of a lock that is still held at `now`; false if it is not.
+    pub(crate) fn extend(&self, now: Moment, deadline: Moment) -> bool {
+        self.change(now, |held| held.max(deadline))
+    }
+
+    /// Replaces the deadline, earlier or later, of a lock that is still held at `now`.
+    pub(crate) fn limit(&self, now: Moment, deadline: Moment) -> bool {
+        self.change(now, |_| deadline)
+    }
+
+    /// Ends the lock; the deadline it had, or `None` if it had ended before.
+    pub(crate) fn end(&self, end: End) -> Option<Moment> {
+        loop {
+            let State::Held(until) = self.load() else { return None };
+            if self.swap(until, encode(end)) {
+                return Some(until);
+            }
+        }
+    }
+
+    fn change(&self, now: Moment, deadline: impl Fn(Moment) -> Moment) -> bool {
+        loop {
+            let State::Held(until) = self.load() else { return false };
+            if now >= until {
+                return false;
+            }
+            if self.swap(until, word(deadline(until))) {
+                return true;
+            }
+        }
+    }
+
+    fn swap(&self, from: Moment, to: u64) -> bool {
+        self.0.compare_exchange(word(from), to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+fn word(deadline: Moment) -> u64 {
+    deadline.as_nanos().max(FIRST_DEADLINE)
+}
+
+fn encode(end: End) -> u64 {
+    match end {
+        End::GivenUp => 0,
+        End::Lost(reason) => reason.code(),
+    }
+}
+
+fn decode(word: u64) -> State {
+    match word {
+        0 => State::Ended(End::GivenUp),
+        FIRST_DEADLINE.. => State::Held(Moment::from_nanos(word)),
+        code => State::Ended(End::Lost(LostReason::from_code(code))),
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(_) => f.write_str("held"),
+            Self::Ended(End::GivenUp) => f.write_str("given up"),
+            Self::Ended(End::Lost(reason)) => write!(f, "lost: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> Moment {
+        Moment::from_nanos(1000 + n)
+    }
+
+    #[test]
+    fn a_deadline_that_passed_is_lost_for_good() {
+        let validity = Validity::until(at(10));
+        assert!(!validity.pass(at(9), LostReason::Expired));
+        assert!(validity.pass(at(10), LostReason::Unreachable));
+        assert!(!validity.extend(at(5), at(100)), "a reply that comes late changes nothing");
+        assert!(!validity.pass(at(11), LostReason::Expired), "it is lost once");
+        assert_eq!(validity.load(), State::Ended(End::Lost(LostReason::Unreachable)));
+    }
+
+    #[test]
+    fn an_extension_never_shortens_and_a_limit_may() {
+        let validity = Validity::until(at(10));
+        assert!(validity.extend(at(0), at(5)));
+        assert_eq!(validity.load(), State::Held(at(10)));
+        assert!(validity.limit(at(0), at(5)));
+        assert_eq!(validity.load(), State::Held(at(5)));
+    }
+
+    #[test]
+    fn an_overdue_lock_is_not_extended_even_if_nobody_looked() {
+        let validity = Validity::until(at(10));
+        assert!(!validity.extend(at(10), at(100)));
+    }
+
+    #[test]
+    fn only_the_first_end_counts() {
+        let validity = Validity::until(Moment::NEVER);
+        assert_eq!(validity.end(End::GivenUp), Some(Moment::NEVER));
+        assert_eq!(validity.end(End::Lost(LostReason::Stolen)), None);
+        assert_eq!(validity.load(), State::Ended(End::GivenUp));
+    }
+
+    #[test]
+    fn every_reason_survives_its_code() {
+        for reason in LostReason::ALL {
+            assert_eq!(decode(encode(End::Lost(reason))), State::Ended(End::Lost(reason)));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What others see of a holder: who it is and where it runs.
+///
+/// Backends store the label beside the lock, so that `lockctl list` and errors can name the holder.
+/// It never contains the command line, which may carry secrets.
+///
+/// The text form is one line of `name=value` pairs joined by `&`, such as
+/// `host=etl-7c9&pid=4121&user=deploy&program=lockctl&note=reindex`; unknown names are skipped.
+#[derive(Clone, Eq, Hash, PartialEq)]
+pub struct Label(Arc<Fields>);
+
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+struct Fields {
+    host: String,
+    pid: u32,
+    user: String,
+    program: String,
+    note: String,
+}
+
+impl Label {
+    /// Longest note in bytes; a longer one is cut at a character boundary.
+    pub const MAX_NOTE_LEN: usize = 256;
+
+    /// Host, process id, user and program of this process, without a note.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        static LABEL: OnceLock<Label> = OnceLock::new();
+        LABEL.get_or_init(|| Self(Arc::new(Fields::of_this_process()))).clone()
+    }
+
+    /// The same with a free text, for example what the work is about.
+    #[must_use]
+    pub fn with_note(mut self, note: impl AsRef<str>) -> Self {
+        let note = note.as_ref();
+        let end = note.floor_char_boundary(Self::MAX_NOTE_LEN);
+        Arc::make_mut(&mut self.0).note = note[..end].to_owned();
+        self
+    }
+
+    /// Name of the machine, empty if unknown.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    /// Process id, 0 if unknown.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.pid
+    }
+
+    /// Name of the user, empty if unknown.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.0.user
+    }
+
+    /// File name of the program, empty if unknown.
+    #[must_use]
+    pub fn program(&self) -> &str {
+        &self.0.program
+    }
+
+    /// The free text, mostly empty.
+    #[must_use]
+    pub fn note(&self) -> &str {
+        &self.0.note
+    }
+
+    /// The text form, to be stored beside the lock.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let Fields { host, pid, user, program, note } = &*self.0;
+        let mut out = format!("host={}&pid={pid}", escape(host));
+        for (name, value) in [("user", user), ("program", program), ("note", note)] {
+            if !value.is_empty() {
+                out.push_str(&format!("&{name}={}", escape(value)));
+            }
+        }
+        out
+    }
+
+    /// Reads the text form; what it does not know is left out.
+    #[must_use]
+    pub fn decode(text: &str) -> Self {
+        let mut fields = Fields::default();
+        for (name, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+            let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+            match name {
+                "host" => fields.host = value,
+                "pid" => fields.pid = value.parse().unwrap_or(0),
+                "user" => fields.user = value,
+                "program" => fields.program = value,
+                "note" => fields.note = value,
+                _ => {}
+            }
+        }
+        Self(Arc::new(fields))
+    }
+}
+
+impl Fields {
+    fn of_this_process() -> Self {
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(|path| path.file_name());
+        Self {
+            host: host(),
+            pid: std::process::id(),
+            user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
+            program: program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            note: String::new(),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+/// What would end a pair, a line or a Redis value, and what a terminal could take for a command.
+const RESERVED: &AsciiSet = &CONTROLS.add(b'&').add(b'=').add(b'%').add(b'|').add(b' ').add(b'+');
+
+fn escape(value: &str) -> impl fmt::Display {
+    utf8_percent_encode(value, RESERVED)
+}
+
+/// For people: `etl-7c9 pid 4121`, with user and note where they are known.
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fields { host, pid, user, note, .. } = &*self.0;
+        f.write_str(if host.is_empty() { "unknown host" } else { host })?;
+        if *pid != 0 {
+            write!(f, " pid {pid}")?;
+        }
+        if !user.is_empty() {
+            write!(f, " user {user}")?;
+        }
+        if !note.is_empty() {
+            write!(f, " note {note:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Label({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_its_text_form() {
+        let label = Label::of_this_process().with_note("a=b&c d|e\nf % ü");
+        assert_eq!(Label::decode(&label.encode()), label);
+        assert!(!label.encode().contains(['\n', '|', ' ']));
+    }
+
+    #[test]
+    fn cuts_a_long_note_between_characters() {
+        let label = Label::of_this_process().with_note("é".repeat(Label::MAX_NOTE_LEN));
+        assert_eq!(label.note().len(), Label::MAX_NOTE_LEN);
+    }
+
+    #[test]
+    fn skips_what_it_does_not_know() {
+        let label = Label::decode("shoe=44&pid=x&host=h");
+        assert_eq!((label.host(), label.pid()), ("h", 0));
+    }
+}

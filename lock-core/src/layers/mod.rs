@@ -1,0 +1,17 @@
+//! Wrappers that add one thing to a [`DistributedLock`](crate::DistributedLock).
+//!
+//! [`Registry::connect`](crate::Registry::connect) builds [`Observe`] over [`LocalQueue`] over
+//! [`Prefix`] over the backend; each can be used by itself, in any order. A layer of your own
+//! implements [`DistributedLock`](crate::DistributedLock), forwards every method, and carries
+//! `#[deny(clippy::missing_trait_methods)]` so that none is forgotten.
+
+mod local_queue;
+mod multi;
+mod observe;
+mod prefix;
+
+pub use self::local_queue::LocalQueue;
+pub use self::multi::in_order;
+pub(crate) use self::observe::Witness;
+pub use self::observe::{Event, EventKind, Observe, Observer};
+pub use self::prefix::Prefix;

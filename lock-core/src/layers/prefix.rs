@@ -1,0 +1,157 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+use crate::admin::{LockAdmin, LockEvent, LockInfo};
+use crate::capabilities::Capabilities;
+use crate::engine::LeaseId;
+use crate::error::{Error, Result};
+use crate::guard::LockGuard;
+use crate::key::LockKey;
+use crate::lease::{LeaseState, Released};
+use crate::lock::DistributedLock;
+use crate::request::AcquireRequest;
+
+/// Puts a namespace in front of every key, so that services on one server do not meet.
+///
+/// The backend sees `<namespace>:<key>`; guards, errors and the administration show the key alone.
+#[derive(Debug)]
+pub struct Prefix {
+    inner: Arc<dyn DistributedLock>,
+    namespace: String,
+}
+
+impl Prefix {
+    /// Wraps `inner`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the namespace is empty, longer than
+    /// [`LockKey::MAX_NAMESPACE_LEN`] bytes, or contains a colon or a control character. Without
+    /// colons no two namespaces can make the same key of different ones.
+    pub fn new(inner: Arc<dyn DistributedLock>, namespace: &str) -> Result<Self> {
+        let fits = !namespace.is_empty() && namespace.len() <= LockKey::MAX_NAMESPACE_LEN;
+        if !fits || namespace.contains(|c: char| c == ':' || c.is_control()) {
+            return Err(Error::config(format!(
+                "a namespace has 1 to {} bytes without colons and control characters",
+                LockKey::MAX_NAMESPACE_LEN
+            )));
+        }
+        Ok(Self { inner, namespace: namespace.to_owned() })
+    }
+
+    fn inside(&self, request: &AcquireRequest) -> AcquireRequest {
+        request.clone().with_key(request.key().within(&self.namespace))
+    }
+
+    fn admin_of_inner(&self) -> Result<&dyn LockAdmin> {
+        let missing = || Error::new(crate::ErrorKind::Unsupported, "there is no administration");
+        self.inner.admin().ok_or_else(missing)
+    }
+
+    fn outside(&self, info: LockInfo) -> Option<LockInfo> {
+        let key = strip(&self.namespace, &info.key)?;
+        Some(LockInfo { key, ..info })
+    }
+}
+
+/// The user's key in a stored one; `None` if that is not of this namespace.
+fn strip(namespace: &str, stored: &LockKey) -> Option<LockKey> {
+    let key = stored.as_str().strip_prefix(namespace)?.strip_prefix(':')?;
+    LockKey::new(key).ok()
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Prefix {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        let taken = self.namespace.len() + 1;
+        capabilities.max_key_len = capabilities.max_key_len.saturating_sub(taken);
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let acquired = self.inner.acquire(&self.inside(request)).await;
+        match acquired {
+            Ok(guard) => Ok(guard.renamed(request.key())),
+            Err(error) => Err(error.with_key(request.key())),
+        }
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        // One namespace in front of all keys leaves their order as it is.
+        let inside: Vec<_> = requests.iter().map(|request| self.inside(request)).collect();
+        let guards = self.inner.acquire_all(&inside).await.map_err(|error| {
+            let key = error.key().and_then(|key| strip(&self.namespace, key));
+            match key {
+                Some(key) => error.with_key(&key),
+                None => error,
+            }
+        })?;
+        let renamed = guards.into_iter().zip(requests);
+        Ok(renamed.map(|(guard, request)| guard.renamed(request.key())).collect())
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin().map(|_| self as &dyn LockAdmin)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Prefix {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        let inside = format!("{}:{prefix}", self.namespace);
+        let locks = self.admin_of_inner()?.list(&inside).await?;
+        Ok(locks.into_iter().filter_map(|info| self.outside(info)).collect())
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let info = self.admin_of_inner()?.inspect(&key.within(&self.namespace)).await?;
+        Ok(info.and_then(|info| self.outside(info)))
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        let key = key.within(&self.namespace);
+        let broken = self.admin_of_inner()?.break_lock(&key, reason).await?;
+        Ok(broken.and_then(|info| self.outside(info)))
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        let inside = format!("{}:{prefix}", self.namespace);
+        let mut events = self.admin_of_inner()?.watch(&inside).await?;
+        let namespace = self.namespace.clone();
+        let (out, renamed) = mpsc::channel(64);
+        tokio::spawn(async move {
+            while let Some(event) = events.recv().await {
+                let event = match event {
+                    LockEvent::Acquired(info) => strip(&namespace, &info.key)
+                        .map(|key| LockEvent::Acquired(LockInfo { key, ..info })),
+                    LockEvent::Free(key) => strip(&namespace, &key).map(LockEvent::Free),
+                };
+                // A receiver that is gone ends the watch of the backend as well.
+                let Some(event) = event else { continue };
+                if out.send(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(renamed)
+    }
+
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
+        let key = key.within(&self.namespace);
+        self.admin_of_inner()?.renew_lease(&key, id, ttl).await
+    }
+
+    async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
+        self.admin_of_inner()?.release_lease(&key.within(&self.namespace), id).await
+    }
+}

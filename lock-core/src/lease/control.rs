@@ -1,0 +1,56 @@
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use crate::engine::Moment;
+use crate::guard::{Hold, LostReason};
+
+/// How a lease reports what the server tells unasked.
+///
+/// Clonable, and harmless when the lock is given up already: reports about it are then ignored. None
+/// of the calls blocks, so they may be made from a callback of a client.
+#[derive(Clone)]
+pub struct LeaseControl {
+    hold: Weak<Hold>,
+}
+
+impl LeaseControl {
+    pub(crate) fn new(hold: &Arc<Hold>) -> Self {
+        Self { hold: Arc::downgrade(hold) }
+    }
+
+    /// The lock is lost, for certain.
+    pub fn lose(&self, reason: LostReason) {
+        if let Some(hold) = self.hold.upgrade() {
+            hold.lose(reason);
+        }
+    }
+
+    /// The lock is in doubt: it is lost as unreachable at `deadline` unless
+    /// [`confirm`](LeaseControl::confirm) comes first. For sessions that are disconnected.
+    pub fn limit(&self, deadline: Moment) {
+        if let Some(hold) = self.hold.upgrade() {
+            hold.limit(deadline);
+        }
+    }
+
+    /// The lock is held beyond doubt, and has no time limit. Ends a [`limit`](LeaseControl::limit);
+    /// a loss stays a loss.
+    pub fn confirm(&self) {
+        if let Some(hold) = self.hold.upgrade() {
+            hold.confirm();
+        }
+    }
+
+    /// Renews now instead of when it is due. For signs of trouble, such as a change of the master.
+    pub fn check(&self) {
+        if let Some(hold) = self.hold.upgrade() {
+            hold.renew_soon();
+        }
+    }
+}
+
+impl fmt::Debug for LeaseControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseControl").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,171 @@
+//! What a backend supplies, and the one keeper that all leases share.
+
+mod control;
+mod keeper;
+mod terms;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::engine::LeaseId;
+use crate::engine::Moment;
+use crate::error::Result;
+use crate::guard::LostReason;
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+pub use self::control::LeaseControl;
+pub(crate) use self::keeper::{Keeper, Slot, renew};
+pub(crate) use self::terms::Terms;
+
+/// One acquisition, seen from the server.
+///
+/// A backend makes the value with its [`LeaseId`] *before* it sends the request that may take the
+/// lock, arms a [`PendingRelease`](crate::PendingRelease) with it, and hands it to
+/// [`Engine::guard`](crate::engine::Engine::guard) once the server has granted it. From then on the
+/// core decides when to renew, when the lock is lost and when to release; the lease only talks.
+#[async_trait]
+pub trait Lease: fmt::Debug + Send + Sync + 'static {
+    /// How the lease is kept alive.
+    fn upkeep(&self) -> Upkeep;
+
+    /// Takes the handle by which the lease reports what the server tells unasked.
+    ///
+    /// Called before the guard is handed out, and again with another handle when the lease passes
+    /// to the next holder in this process; the latest one counts.
+    ///
+    /// # For implementors
+    ///
+    /// What happened between the grant and this call must be reported here.
+    fn attach(&self, control: LeaseControl);
+
+    /// Issues the fencing token of the next holder in this process, larger than every earlier one
+    /// of the key. `None` refuses, and the lease is released instead.
+    ///
+    /// # Errors
+    ///
+    /// Any; the lease is then released. An error must not leave a smaller token to come.
+    ///
+    /// # Cancel safety
+    ///
+    /// The core runs the future to its end.
+    async fn hand_over(&self) -> Result<Option<FencingToken>>;
+
+    /// Makes a held exclusive lock a shared one without a gap, with the same id and token.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot.
+    ///
+    /// # Cancel safety
+    ///
+    /// The core runs the future to its end.
+    async fn downgrade(&self) -> Result<()>;
+
+    /// Gives the lock back if this acquisition still has it; never touches another holder.
+    ///
+    /// Idempotent: it is called again after an unknown outcome, and for acquisitions that may
+    /// never have been granted.
+    ///
+    /// # Errors
+    ///
+    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown) if the server may have acted.
+    ///
+    /// # Cancel safety
+    ///
+    /// The core runs the future to its end, possibly on another runtime than it began on.
+    async fn release(&self) -> Result<Released>;
+}
+
+/// How a lease is kept alive.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub enum Upkeep {
+    /// It has no time limit of its own: it lives with a session or a connection, and the backend
+    /// reports the end through [`LeaseControl`].
+    Reported,
+    /// It ends after its ttl unless it is renewed.
+    Renewed {
+        /// The acquisition to renew.
+        id: LeaseId,
+        /// The server that renews it.
+        renewer: Arc<dyn Renewer>,
+    },
+}
+
+/// Renews the leases of one server.
+#[async_trait]
+pub trait Renewer: fmt::Debug + Send + Sync + 'static {
+    /// Extends every lease of `due` to its ttl from now, in as few requests as the server allows,
+    /// and answers for each, in the same order.
+    ///
+    /// `Err` means *unknown*, not lost: the core tries again while the lease is valid. A lease that
+    /// has ended must not be taken anew.
+    ///
+    /// # For implementors
+    ///
+    /// Runs on the engine's own thread, for leases of all the runtimes of the process, and should
+    /// use a connection of its own. The core bounds the time of every call by dropping the future.
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>>;
+}
+
+/// One lease to renew.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct RenewalRequest {
+    /// The locked key as the backend knows it.
+    pub key: LockKey,
+    /// The acquisition.
+    pub id: LeaseId,
+    /// The time from now that the lease shall last.
+    pub ttl: Duration,
+}
+
+impl RenewalRequest {
+    /// Asks for a lease of `ttl` from now.
+    #[must_use]
+    pub fn new(key: LockKey, id: LeaseId, ttl: Duration) -> Self {
+        Self { key, id, ttl }
+    }
+}
+
+/// What the server says of a lease.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LeaseState {
+    /// It is held, and lasts for its ttl from when the request left.
+    Held,
+    /// It is not held any more, for certain.
+    Lost(LostReason),
+}
+
+/// What a release found.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Released {
+    /// The lock had ended before.
+    AlreadyLost,
+    /// The lock was held until the release.
+    Clean,
+}
+
+/// What the server granted.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    /// Moment before the request of the successful attempt left; the lease counts from here.
+    pub sent: Moment,
+    /// The token of this acquisition, if the backend has any.
+    pub token: Option<FencingToken>,
+}
+
+impl Grant {
+    /// A grant whose request left at `sent`.
+    #[must_use]
+    pub fn new(sent: Moment, token: Option<FencingToken>) -> Self {
+        Self { sent, token }
+    }
+}

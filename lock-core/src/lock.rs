@@ -1,0 +1,109 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::admin::LockAdmin;
+use crate::capabilities::Capabilities;
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::request::AcquireRequest;
+
+/// A connection to one lock service: a backend, or layers on one.
+///
+/// Users call the conveniences of [`DistributedLockExt`](crate::DistributedLockExt), which every
+/// implementation has. The trait is dyn-compatible; pass it around as `Arc<dyn DistributedLock>`.
+///
+/// # Guarantees
+///
+/// While a guard [is held](LockGuard::is_held), no other guard excludes or should have excluded it,
+/// under the assumptions that `docs/guarantees.md` states for each backend. An error is never
+/// reported as contention, and contention never as an error of the server.
+///
+/// # For implementors
+///
+/// There are no default methods, so that a wrapper cannot forget to forward one; wrappers carry
+/// `#[deny(clippy::missing_trait_methods)]`. A backend checks the request by
+/// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
+/// guard by [`PendingRelease::granted`](crate::PendingRelease::granted).
+#[async_trait]
+pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
+    /// What this stack can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Acquires what the request asks for, and waits as long as it allows.
+    ///
+    /// # Errors
+    ///
+    /// - [`Contended`](crate::ErrorKind::Contended) if the lock is held by somebody else and the
+    ///   wait is over.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached or does not
+    ///   answer; what it may have granted is given back in the background.
+    /// - [`Unsupported`](crate::ErrorKind::Unsupported),
+    ///   [`InvalidKey`](crate::ErrorKind::InvalidKey) or
+    ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
+    /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
+    ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future loses its place in the queue and leaves no entry in it. What the server
+    /// granted meanwhile is given back in the background; if that fails, it is free after one ttl.
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard>;
+
+    /// Acquires all of the requested keys or none, in one request where the server can.
+    ///
+    /// The requests have different keys and are sorted by them; the wait of the first one is the
+    /// budget for all. Users call [`lock_all`](crate::DistributedLockExt::lock_all).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](DistributedLock::acquire); nothing stays held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](DistributedLock::acquire), for each key.
+    ///
+    /// # For implementors
+    ///
+    /// [`layers::in_order`](crate::layers::in_order) acquires one after the other.
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>>;
+
+    /// The administration of the locks, if the backend has any.
+    fn admin(&self) -> Option<&dyn LockAdmin>;
+
+    /// Waits for the background releases of this stack; true if all were done `within` the time.
+    ///
+    /// Call it before the process ends. Guards that live are not touched, and the locks can be used
+    /// afterwards.
+    ///
+    /// # Cancel safety
+    ///
+    /// The releases go on.
+    async fn shutdown(&self, within: Duration) -> bool;
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl<L: DistributedLock + ?Sized> DistributedLock for Arc<L> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        (**self).acquire(request).await
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        (**self).acquire_all(requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        (**self).admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        (**self).shutdown(within).await
+    }
+}

@@ -1,0 +1,55 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use async_trait::async_trait;
+
+use super::Memory;
+use super::store::Store;
+use crate::error::{Error, Result};
+use crate::lock::DistributedLock;
+use crate::registry::Backend;
+use crate::url::LockUrl;
+
+/// Opens `memory:` and `memory:NAME`.
+///
+/// Without a name every connection has a store of its own. All connections of one registry with the
+/// same name share a store, which lives for as long as one of them.
+#[derive(Debug, Default)]
+pub struct MemoryBackend {
+    named: Mutex<HashMap<String, Weak<Store>>>,
+}
+
+impl MemoryBackend {
+    fn named(&self, name: &str) -> Memory {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.retain(|_, store| store.strong_count() > 0);
+        if let Some(store) = named.get(name).and_then(Weak::upgrade) {
+            return Memory::with_store(store);
+        }
+        let memory = Memory::new();
+        named.insert(name.to_owned(), Arc::downgrade(&memory.store));
+        memory
+    }
+}
+
+#[async_trait]
+impl Backend for MemoryBackend {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["memory"]
+    }
+
+    fn default_namespace(&self) -> &'static str {
+        ""
+    }
+
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        if !url.hosts().is_empty() {
+            return Err(Error::config("a memory store has no host, write memory:NAME"));
+        }
+        url.params().finish()?;
+        Ok(match url.path() {
+            "" => Arc::new(Memory::new()),
+            name => Arc::new(self.named(name)),
+        })
+    }
+}

@@ -1,0 +1,116 @@
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What can go wrong between a client and a [`Memory`](super::Memory) store, injected by tests.
+///
+/// Faults are taken in the order in which they were planned, each by the next request of its kind.
+#[derive(Debug, Default)]
+pub struct Faults {
+    plan: Mutex<Plan>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    next: VecDeque<(Request, Fault)>,
+    unreachable: bool,
+}
+
+/// A kind of request.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Request {
+    /// Takes a lock or stands in its queue.
+    Acquire,
+    /// Gives a lock back or leaves its queue.
+    Release,
+    /// Extends a lease.
+    Renew,
+}
+
+/// What happens to one request.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// It arrives twice; the second answer is returned.
+    Duplicated,
+    /// It is done, and the answer takes this long.
+    LateReply(Duration),
+    /// It is done, and the answer is lost.
+    LostReply,
+    /// It never arrives, and the client gets an error.
+    LostRequest,
+    /// It never arrives, and the client gets no answer at all.
+    Silence,
+}
+
+impl Faults {
+    /// Plans a fault for the next request of this kind that has none planned.
+    pub fn plan(&self, request: Request, fault: Fault) {
+        self.lock().next.push_back((request, fault));
+    }
+
+    /// Cuts off or reconnects the store: while it is unreachable, every request fails and none
+    /// arrives.
+    pub fn set_reachable(&self, reachable: Reachable) {
+        self.lock().unreachable = reachable == Reachable::Cut;
+    }
+
+    /// Drops what is planned.
+    pub fn clear(&self) {
+        *self.lock() = Plan::default();
+    }
+
+    /// Does `act` as a request over a network with these faults would.
+    pub(super) async fn send<T>(&self, request: Request, mut act: impl FnMut() -> T) -> Result<T> {
+        match self.take(request)? {
+            None => Ok(act()),
+            Some(Fault::Duplicated) => {
+                act();
+                Ok(act())
+            }
+            Some(Fault::LateReply(delay)) => {
+                let answer = act();
+                tokio::time::sleep(delay).await;
+                Ok(answer)
+            }
+            Some(Fault::LostReply) => {
+                act();
+                Err(broken("the reply was lost").with_unknown_outcome())
+            }
+            Some(Fault::LostRequest) => {
+                Err(broken("the connection broke").with_unknown_outcome())
+            }
+            Some(Fault::Silence) => std::future::pending().await,
+        }
+    }
+
+    fn take(&self, request: Request) -> Result<Option<Fault>> {
+        let mut plan = self.lock();
+        if plan.unreachable {
+            return Err(broken("the store is unreachable"));
+        }
+        let at = plan.next.iter().position(|(planned, _)| *planned == request);
+        Ok(at.and_then(|at| plan.next.remove(at)).map(|(_, fault)| fault))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether requests arrive at the store.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reachable {
+    /// None arrives.
+    Cut,
+    /// All arrive.
+    Connected,
+}
+
+fn broken(message: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, message)
+}

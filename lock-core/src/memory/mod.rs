@@ -1,0 +1,219 @@
+//! Locks inside one process: the reference backend, for tests, examples and single-process services.
+
+mod admin;
+mod backend;
+mod faults;
+mod lease;
+mod store;
+mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::admin::LockAdmin;
+use crate::capabilities::{Capabilities, Fencing, Waiting};
+use crate::engine::{Engine, Moment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LockGuard;
+use crate::key::LockKey;
+use crate::layers::in_order;
+use crate::lease::{Grant, Lease};
+use crate::lock::DistributedLock;
+use crate::request::{AcquireRequest, Wait};
+
+use self::lease::MemoryLease;
+use self::store::{Push, Store};
+use self::table::{Answer, Claim};
+
+pub use self::backend::MemoryBackend;
+pub use self::faults::{Fault, Faults, Reachable, Request};
+
+/// A client of a store in the memory of this process.
+///
+/// Serves all modes, first come, first served, with leases that run out like those of any server.
+/// Fencing tokens come from one counter of the store: strictly increasing for as long as the store
+/// lives, and gone with it.
+///
+/// # Examples
+///
+/// Two clients stand for two processes:
+///
+/// ```
+/// use lock_core::memory::Memory;
+/// use lock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let here = Memory::new();
+/// let there = here.client();
+/// let first = here.lock("job").await?;
+/// assert!(there.try_lock("job").await?.is_none());
+/// let old = first.fencing_token();
+/// drop(first);
+/// let second = there.lock("job").await?;
+/// assert!(second.fencing_token() > old);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    store: Arc<Store>,
+    engine: Engine,
+}
+
+impl Memory {
+    /// Makes a store and its first client.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_engine(Engine::of_this_process(NAME))
+    }
+
+    /// The same on an engine of the caller's, whose clock is the store's as well. For tests.
+    #[must_use]
+    pub fn with_engine(engine: Engine) -> Self {
+        Self { store: Arc::new(Store::new(engine.for_backend(NAME))), engine }
+    }
+
+    /// Another client of the same store, as another process would be.
+    #[must_use]
+    pub fn client(&self) -> Self {
+        Self::with_store(Arc::clone(&self.store))
+    }
+
+    /// Another client with an engine of its own, for tests that stop or bend one client's time.
+    #[must_use]
+    pub fn client_with(&self, engine: Engine) -> Self {
+        Self { store: Arc::clone(&self.store), engine }
+    }
+
+    fn with_store(store: Arc<Store>) -> Self {
+        let engine = store.engine.for_backend(NAME);
+        Self { store, engine }
+    }
+
+    /// What shall go wrong between the clients and the store.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.store.faults
+    }
+
+    /// Ends the leases of a key now, as if their time were over. The holders are not told.
+    pub fn expire(&self, key: &LockKey) {
+        self.store.evict(key, None);
+    }
+
+    /// How many acquisitions wait for a key in the store.
+    #[must_use]
+    pub fn waiters(&self, key: &LockKey) -> usize {
+        self.store.waiters(key)
+    }
+
+    /// How many keys the store knows: held or waited for.
+    #[must_use]
+    pub fn live_keys(&self) -> usize {
+        self.store.keys().len()
+    }
+
+    /// Waits for a grant, and ends leases that run out meanwhile.
+    async fn wait(&self, request: &AcquireRequest, push: Push) -> Result<Grant> {
+        let deadline = match request.wait() {
+            Wait::AtMost(limit) => self.engine.now() + limit,
+            _ => Moment::NEVER,
+        };
+        tokio::pin!(push);
+        loop {
+            let now = self.engine.now();
+            if now >= deadline {
+                return Err(contended(request));
+            }
+            let next = self.store.next_expiry(request.key()).unwrap_or(now + LOOK_AGAIN);
+            let pause = next.min(deadline).since(now).min(LOOK_AGAIN);
+            match tokio::time::timeout(pause, &mut push).await {
+                Ok(Ok(grant)) => return Ok(grant),
+                // The claim was dropped by the store, which happens to no live waiter.
+                Ok(Err(_)) => return Err(Error::new(ErrorKind::Unavailable, "the store is gone")),
+                Err(_) => self.store.expire(request.key()),
+            }
+        }
+    }
+}
+
+/// Name of the backend.
+const NAME: &str = "memory";
+
+/// Longest time between two looks of a waiter at the leases before it, which renewals move on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+fn contended(request: &AcquireRequest) -> Error {
+    Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key())
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Memory {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.admin = true;
+        capabilities.downgrade = true;
+        capabilities.fair = true;
+        capabilities.fencing = Fencing::Strong;
+        capabilities.permits = true;
+        capabilities.shared = true;
+        capabilities.waiting = Waiting::Push;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let key = request.key();
+        let claim = Claim {
+            id: self.engine.lease_id(),
+            mode: request.mode(),
+            ttl: request.ttl(),
+            label: request.label().clone(),
+        };
+        let waits = request.wait() != Wait::Never;
+        let lease = MemoryLease::new(Arc::clone(&self.store), key.clone(), claim.id);
+        let lease: Arc<dyn Lease> = Arc::new(lease);
+        // Armed before the request leaves: dropped from here on, it takes the claim back.
+        let pending = self.engine.pending(key, lease, request.ttl());
+        let sent = self.engine.now();
+        let answer = self.store.acquire(key, &claim, waits).await;
+        let (answer, push) = answer.map_err(|e| e.with_backend(NAME).with_key(key))?;
+        match answer {
+            Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
+            Answer::Queued => {
+                let grant = self.wait(request, push).await.map_err(|e| e.with_backend(NAME))?;
+                pending.granted(request, grant)
+            }
+            Answer::Busy => {
+                pending.disarm();
+                Err(contended(request).with_backend(NAME))
+            }
+            Answer::OtherLimit(limit) => {
+                pending.disarm();
+                let message = format!("permits of this key are taken with the limit {limit}");
+                let error = Error::new(ErrorKind::InvalidRequest, message);
+                Err(error.with_backend(NAME).with_key(key))
+            }
+        }
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(self)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.engine.drain(within).await
+    }
+}

@@ -1,0 +1,195 @@
+//! The store behind all clients: the table, and whom to tell what.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::{broadcast, oneshot};
+
+use super::faults::{Faults, Request};
+use super::table::{Answer, Claim, Granted, Table};
+use crate::admin::{LockEvent, LockInfo};
+use crate::engine::{Engine, LeaseId, Moment};
+use crate::error::Result;
+use crate::guard::LostReason;
+use crate::key::LockKey;
+use crate::lease::{Grant, LeaseControl, LeaseState, Released, RenewalRequest, Renewer};
+use crate::token::FencingToken;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) engine: Engine,
+    pub(super) faults: Faults,
+    state: Mutex<State>,
+    events: broadcast::Sender<LockEvent>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    table: Table,
+    waiting: HashMap<LeaseId, oneshot::Sender<Grant>>,
+    holding: HashMap<LeaseId, LeaseControl>,
+}
+
+/// Where a grant arrives that another client's release makes.
+pub(super) type Push = oneshot::Receiver<Grant>;
+
+impl Store {
+    pub(super) fn new(engine: Engine) -> Self {
+        let (events, _) = broadcast::channel(1024);
+        Self { engine, faults: Faults::default(), state: Mutex::default(), events }
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        key: &LockKey,
+        claim: &Claim,
+        waits: bool,
+    ) -> Result<(Answer, Push)> {
+        self.faults
+            .send(Request::Acquire, || {
+                let (push, receiver) = oneshot::channel();
+                let answer = self.change(key, |now, table, waiting| {
+                    let (answer, granted) = table.acquire(now, key, claim, waits);
+                    if answer == Answer::Queued {
+                        waiting.insert(claim.id, push);
+                    }
+                    (answer, granted)
+                });
+                (answer, receiver)
+            })
+            .await
+    }
+
+    pub(super) async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
+        self.faults.send(Request::Release, || self.release_here(key, id)).await
+    }
+
+    fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
+        let held = self.change(key, |now, table, waiting| {
+            waiting.remove(&id);
+            table.release(now, key, id)
+        });
+        self.lock().holding.remove(&id);
+        if held { Released::Clean } else { Released::AlreadyLost }
+    }
+
+    pub(super) fn hand_over(&self, key: &LockKey, id: LeaseId) -> Option<FencingToken> {
+        self.lock().table.hand_over(self.engine.now(), key, id)
+    }
+
+    pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
+        self.change(key, |now, table, _| table.downgrade(now, key, id))
+    }
+
+    pub(super) fn attach(&self, id: LeaseId, control: LeaseControl) {
+        self.lock().holding.insert(id, control);
+    }
+
+    /// Ends what has run out; each waiter calls it at the expiry that it waits for.
+    pub(super) fn expire(&self, key: &LockKey) {
+        self.change(key, |now, table, _| ((), table.expire(now, key)));
+    }
+
+    pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
+        self.lock().table.next_expiry(key)
+    }
+
+    /// Takes the lock from its holders, who are told `reason`, if one is given.
+    pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
+        let info = self.info(key);
+        let evicted = self.change(key, |now, table, _| table.evict(now, key));
+        for id in evicted {
+            let control = self.lock().holding.remove(&id);
+            if let (Some(control), Some(reason)) = (control, reason) {
+                control.lose(reason);
+            }
+        }
+        info
+    }
+
+    pub(super) fn info(&self, key: &LockKey) -> Option<LockInfo> {
+        self.lock().table.info(self.engine.now(), key)
+    }
+
+    pub(super) fn keys(&self) -> Vec<LockKey> {
+        self.lock().table.keys()
+    }
+
+    pub(super) fn waiters(&self, key: &LockKey) -> usize {
+        self.lock().table.waiters(key)
+    }
+
+    pub(super) fn events(&self) -> broadcast::Receiver<LockEvent> {
+        self.events.subscribe()
+    }
+
+    fn renew(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> LeaseState {
+        match self.lock().table.renew(self.engine.now(), key, id, ttl) {
+            true => LeaseState::Held,
+            false => LeaseState::Lost(LostReason::Stolen),
+        }
+    }
+
+    /// Changes the lock of a key, and tells those who got it by the change.
+    fn change<T>(
+        &self,
+        key: &LockKey,
+        change: impl FnOnce(Moment, &mut Table, &mut Waiting) -> (T, Vec<Granted>),
+    ) -> T {
+        let now = self.engine.now();
+        let mut state = self.lock();
+        let watched = self.events.receiver_count() > 0;
+        let before = if watched { state.table.info(now, key) } else { None };
+        let State { table, waiting, .. } = &mut *state;
+        let (result, granted) = change(now, table, waiting);
+        for Granted { id, token } in granted {
+            if let Some(push) = waiting.remove(&id) {
+                // A waiter that is gone takes its claim back by itself.
+                drop(push.send(Grant::new(now, Some(token))));
+            }
+        }
+        let after = if watched { state.table.info(now, key) } else { None };
+        drop(state);
+        self.report(key, before, after);
+        result
+    }
+
+    fn report(&self, key: &LockKey, before: Option<LockInfo>, after: Option<LockInfo>) {
+        let tokens = |info: &LockInfo| info.holders.iter().map(|h| h.token).collect::<Vec<_>>();
+        let event = match (before, after) {
+            (before, Some(after)) if before.as_ref().map(tokens) != Some(tokens(&after)) => {
+                LockEvent::Acquired(after)
+            }
+            (Some(_), None) => LockEvent::Free(key.clone()),
+            _ => return,
+        };
+        // Nobody may be listening any more.
+        drop(self.events.send(event));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Waiting = HashMap<LeaseId, oneshot::Sender<Grant>>;
+
+#[async_trait]
+impl Renewer for Store {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let mut answers = Vec::with_capacity(due.len());
+        for RenewalRequest { key, id, ttl } in due {
+            let renew = || self.renew(key, *id, *ttl);
+            answers.push(self.faults.send(Request::Renew, renew).await);
+        }
+        answers
+    }
+}
+
+impl Store {
+    pub(super) fn as_renewer(self: &Arc<Self>) -> Arc<dyn Renewer> {
+        Arc::clone(self) as Arc<dyn Renewer>
+    }
+}

@@ -1,0 +1,270 @@
+//! The locks of one store and who gets them. Pure: time and ids come from outside.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+use std::time::{Duration, SystemTime};
+
+use crate::admin::{HolderInfo, LockInfo};
+use crate::engine::{LeaseId, Moment};
+use crate::key::LockKey;
+use crate::label::Label;
+use crate::request::Mode;
+use crate::token::FencingToken;
+
+/// Every lock that is held or waited for.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    locks: BTreeMap<LockKey, Lock>,
+    /// One counter for all keys, so that idle keys need no memory of their own.
+    last_token: u64,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    holders: Vec<Holder>,
+    queue: VecDeque<Claim>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    claim: Claim,
+    token: FencingToken,
+    since: SystemTime,
+    expires: Moment,
+}
+
+/// What an acquisition asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) id: LeaseId,
+    pub(super) mode: Mode,
+    pub(super) ttl: Duration,
+    pub(super) label: Label,
+}
+
+/// The answer to an acquisition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Answer {
+    /// It is held by others, and the claim does not wait.
+    Busy,
+    /// The claim holds the lock.
+    Granted(FencingToken),
+    /// Permits of this key are held with another limit.
+    OtherLimit(NonZeroU32),
+    /// The claim waits in the queue.
+    Queued,
+}
+
+/// A waiting claim that got its lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Granted {
+    pub(super) id: LeaseId,
+    pub(super) token: FencingToken,
+}
+
+impl Table {
+    /// Takes the lock, stands in the queue, or does nothing. Idempotent by id.
+    pub(super) fn acquire(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        claim: &Claim,
+        waits: bool,
+    ) -> (Answer, Vec<Granted>) {
+        let granted = self.expire(now, key);
+        let token = FencingToken::new(self.last_token + 1);
+        let lock = self.locks.entry(key.clone()).or_default();
+        let answer = lock.answer(claim, waits, token, now);
+        match answer {
+            Answer::Granted(given) if given == token => self.last_token += 1,
+            Answer::Queued if !lock.queue.iter().any(|queued| queued.id == claim.id) => {
+                lock.queue.push_back(claim.clone());
+            }
+            _ => {}
+        }
+        self.forget_if_idle(key);
+        (answer, granted)
+    }
+
+    /// Extends a lease that has not run out.
+    pub(super) fn renew(&mut self, now: Moment, key: &LockKey, id: LeaseId, ttl: Duration) -> bool {
+        match self.holder(key, id) {
+            Some(holder) if holder.expires > now => {
+                holder.expires = now + ttl;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a claim out, whether it holds or waits; whether it held.
+    pub(super) fn release(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        id: LeaseId,
+    ) -> (bool, Vec<Granted>) {
+        let Some(lock) = self.locks.get_mut(key) else { return (false, Vec::new()) };
+        lock.queue.retain(|claim| claim.id != id);
+        let before = lock.holders.len();
+        lock.holders.retain(|holder| holder.claim.id != id || holder.expires <= now);
+        let held = lock.holders.len() < before;
+        (held, self.expire(now, key))
+    }
+
+    /// A fresh token for a lease that passes to another holder of the same process.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        id: LeaseId,
+    ) -> Option<FencingToken> {
+        let token = FencingToken::new(self.last_token + 1);
+        let holder = self.holder(key, id).filter(|holder| holder.expires > now)?;
+        holder.token = token;
+        self.last_token += 1;
+        Some(token)
+    }
+
+    pub(super) fn downgrade(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        id: LeaseId,
+    ) -> (bool, Vec<Granted>) {
+        let Some(holder) = self.holder(key, id).filter(|holder| holder.expires > now) else {
+            return (false, Vec::new());
+        };
+        holder.claim.mode = Mode::Shared;
+        (true, self.expire(now, key))
+    }
+
+    /// Ends what has run out by `now` and serves the queue.
+    pub(super) fn expire(&mut self, now: Moment, key: &LockKey) -> Vec<Granted> {
+        let Some(lock) = self.locks.get_mut(key) else { return Vec::new() };
+        lock.holders.retain(|holder| holder.expires > now);
+        let granted = lock.serve(now, &mut self.last_token);
+        self.forget_if_idle(key);
+        granted
+    }
+
+    /// When the first of the holders runs out.
+    pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
+        self.locks.get(key)?.holders.iter().map(|holder| holder.expires).min()
+    }
+
+    /// Takes the lock from its holders; their ids.
+    pub(super) fn evict(&mut self, now: Moment, key: &LockKey) -> (Vec<LeaseId>, Vec<Granted>) {
+        let Some(lock) = self.locks.get_mut(key) else { return Default::default() };
+        let evicted = lock.holders.drain(..).map(|holder| holder.claim.id).collect();
+        (evicted, self.expire(now, key))
+    }
+
+    pub(super) fn keys(&self) -> Vec<LockKey> {
+        self.locks.keys().cloned().collect()
+    }
+
+    /// The lock as it is at `now`; `None` if nobody holds it.
+    pub(super) fn info(&self, now: Moment, key: &LockKey) -> Option<LockInfo> {
+        let lock = self.locks.get(key)?;
+        let held: Vec<_> = lock.holders.iter().filter(|holder| holder.expires > now).collect();
+        let mode = held.first()?.claim.mode;
+        let holders = held.into_iter().map(|holder| holder.info(now)).collect();
+        let waiters = lock.queue.iter().map(|claim| claim.label.clone()).collect();
+        Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
+    }
+
+    /// How many claims wait for the key.
+    pub(super) fn waiters(&self, key: &LockKey) -> usize {
+        self.locks.get(key).map_or(0, |lock| lock.queue.len())
+    }
+
+    fn holder(&mut self, key: &LockKey, id: LeaseId) -> Option<&mut Holder> {
+        self.locks.get_mut(key)?.holders.iter_mut().find(|holder| holder.claim.id == id)
+    }
+
+    fn forget_if_idle(&mut self, key: &LockKey) {
+        if self.locks.get(key).is_some_and(|lock| lock.holders.is_empty() && lock.queue.is_empty())
+        {
+            self.locks.remove(key);
+        }
+    }
+}
+
+impl Lock {
+    fn answer(
+        &mut self,
+        claim: &Claim,
+        waits: bool,
+        token: FencingToken,
+        now: Moment,
+    ) -> Answer {
+        if let Some(holder) = self.holders.iter().find(|holder| holder.claim.id == claim.id) {
+            return Answer::Granted(holder.token);
+        }
+        if let Some(limit) = self.other_limit(claim.mode) {
+            return Answer::OtherLimit(limit);
+        }
+        // Nobody overtakes the queue: a stream of readers must not starve a writer.
+        if self.queue.is_empty() && self.admits(claim.mode) {
+            self.holders.push(Holder::new(claim.clone(), token, now));
+            Answer::Granted(token)
+        } else if waits {
+            Answer::Queued
+        } else {
+            Answer::Busy
+        }
+    }
+
+    fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<Granted> {
+        let mut granted = Vec::new();
+        while let Some(claim) = self.queue.front() {
+            if !self.admits(claim.mode) {
+                break;
+            }
+            let Some(claim) = self.queue.pop_front() else { break };
+            *last_token += 1;
+            let token = FencingToken::new(*last_token);
+            granted.push(Granted { id: claim.id, token });
+            self.holders.push(Holder::new(claim, token, now));
+        }
+        granted
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        let Some(first) = self.holders.first() else { return true };
+        match (first.claim.mode, mode) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Permit { limit }, Mode::Permit { .. }) => {
+                self.holders.len() < usize::try_from(limit.get()).unwrap_or(usize::MAX)
+            }
+            _ => false,
+        }
+    }
+
+    /// The limit that permits are held with, if it differs from the one asked for.
+    fn other_limit(&self, mode: Mode) -> Option<NonZeroU32> {
+        let Mode::Permit { limit: asked } = mode else { return None };
+        let held = self.holders.iter().map(|holder| holder.claim.mode);
+        let queued = self.queue.iter().map(|claim| claim.mode);
+        held.chain(queued).find_map(|mode| match mode {
+            Mode::Permit { limit } if limit != asked => Some(limit),
+            _ => None,
+        })
+    }
+}
+
+impl Holder {
+    fn new(claim: Claim, token: FencingToken, now: Moment) -> Self {
+        let expires = now + claim.ttl;
+        Self { claim, token, since: SystemTime::now(), expires }
+    }
+
+    fn info(&self, now: Moment) -> HolderInfo {
+        let mut info = HolderInfo::new(self.claim.label.clone());
+        info.token = Some(self.token);
+        info.since = Some(self.since);
+        info.time_left = Some(self.expires.since(now));
+        info
+    }
+}
