@@ -1,3 +1,6 @@
+use std::sync::Once;
+use std::time::Duration;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::request::{AcquireRequest, Mode};
@@ -67,6 +70,17 @@ pub enum Waiting {
     Push,
 }
 
+/// Once per process: a service with a short ttl asks for it again and again.
+fn warn_of_short_ttl(request: &AcquireRequest) {
+    static ONCE: Once = Once::new();
+    if request.ttl() < Duration::from_secs(5) {
+        let (key, ttl) = (request.key().as_str(), request.ttl());
+        ONCE.call_once(|| {
+            tracing::warn!(key, ?ttl, "a lease below 5s is lost in a short pause or fail-over");
+        });
+    }
+}
+
 impl Capabilities {
     /// The least that a backend has: an exclusive lock bound to a lease, no tokens, polled.
     ///
@@ -108,6 +122,7 @@ impl Capabilities {
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if a duration is out of its range.
     pub fn check(&self, request: &AcquireRequest) -> Result<()> {
         request.validate()?;
+        warn_of_short_ttl(request);
         let lacking = |what: &str| {
             let message = format!("{what} are not supported here");
             Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()))

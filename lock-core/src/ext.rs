@@ -214,7 +214,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`].
     pub async fn acquire(self) -> Result<LockGuard> {
-        self.lock.acquire(&self.request?).await
+        let Self { lock, request } = self;
+        lock.acquire(&request?).await
     }
 
     /// Makes one attempt; `None` if somebody else holds the lock.

@@ -25,7 +25,11 @@ use crate::owner::Owner;
 /// # Ok::<(), lock_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct AcquireRequest {
+pub struct AcquireRequest(Arc<Options>);
+
+/// Shared between the layers that pass a request on; copied by whoever changes it.
+#[derive(Clone, Debug)]
+struct Options {
     key: LockKey,
     mode: Mode,
     wait: Wait,
@@ -105,7 +109,7 @@ impl AcquireRequest {
     /// Asks for an exclusive lock on `key` with the defaults of each option.
     #[must_use]
     pub fn new(key: LockKey) -> Self {
-        Self {
+        Self(Arc::new(Options {
             key,
             mode: Mode::default(),
             wait: Wait::default(),
@@ -117,21 +121,24 @@ impl AcquireRequest {
             label: Label::of_this_process(),
             class: None,
             observer: None,
-        }
+        }))
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// Sets the mode. Default: [`Mode::Exclusive`].
     #[must_use]
-    pub fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
-        self
+    pub fn with_mode(self, mode: Mode) -> Self {
+        self.change(|options| options.mode = mode)
     }
 
     /// Sets how long to wait. Default: at most 30 s.
     #[must_use]
-    pub fn with_wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
-        self
+    pub fn with_wait(self, wait: Wait) -> Self {
+        self.change(|options| options.wait = wait)
     }
 
     /// Sets the lease, 1 s to 24 h. Default: 30 s.
@@ -140,16 +147,14 @@ impl AcquireRequest {
     /// outages; a longer one is the other way round. Backends that are bound to a connection or a
     /// session free the lock with that, and use the ttl for the bounds they state.
     #[must_use]
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        self.change(|options| options.ttl = ttl)
     }
 
     /// Sets who extends the lease. Default: [`Renewal::Automatic`].
     #[must_use]
-    pub fn with_renewal(mut self, renewal: Renewal) -> Self {
-        self.renewal = renewal;
-        self
+    pub fn with_renewal(self, renewal: Renewal) -> Self {
+        self.change(|options| options.renewal = renewal)
     }
 
     /// Keeps the lock at least this long after it was acquired, even if it is released sooner.
@@ -158,127 +163,119 @@ impl AcquireRequest {
     /// For jobs that must not run twice within a period although their clocks differ. A release
     /// within that time leaves the lease to lapse at its end and does not wait for it.
     #[must_use]
-    pub fn with_min_hold(mut self, min_hold: Duration) -> Self {
-        self.min_hold = min_hold;
-        self
+    pub fn with_min_hold(self, min_hold: Duration) -> Self {
+        self.change(|options| options.min_hold = min_hold)
     }
 
     /// Ends automatic renewal this long after the acquisition; the lock is then lost with
     /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: 1 h. `None` renews without
     /// end, so that a wedged holder keeps the lock for as long as its process lives.
     #[must_use]
-    pub fn with_max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.max_hold = max_hold.into();
-        self
+    pub fn with_max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.change(|options| options.max_hold = max_hold.into())
     }
 
     /// Lets the request enter a lock that a request with the same owner holds. Default: none.
     #[must_use]
-    pub fn with_owner(mut self, owner: Owner) -> Self {
-        self.owner = Some(owner);
-        self
+    pub fn with_owner(self, owner: Owner) -> Self {
+        self.change(|options| options.owner = Some(owner))
     }
 
     /// Sets what others see of the holder. Default: host, process id and program.
     #[must_use]
-    pub fn with_label(mut self, label: Label) -> Self {
-        self.label = label;
-        self
+    pub fn with_label(self, label: Label) -> Self {
+        self.change(|options| options.label = label)
     }
 
     /// Names the kind of work, as a label of metrics. Default: none.
     ///
     /// Give few distinct names (`"payment"`), never the key.
     #[must_use]
-    pub fn with_class(mut self, class: impl Into<Arc<str>>) -> Self {
-        self.class = Some(class.into());
-        self
+    pub fn with_class(self, class: impl Into<Arc<str>>) -> Self {
+        self.change(|options| options.class = Some(class.into()))
     }
 
     /// Replaces the key. For layers.
     #[must_use]
-    pub fn with_key(mut self, key: LockKey) -> Self {
-        self.key = key;
-        self
+    pub fn with_key(self, key: LockKey) -> Self {
+        self.change(|options| options.key = key)
     }
 
     /// For what is below the layer that keeps the count of re-entries.
-    pub(crate) fn without_owner(mut self) -> Self {
-        self.owner = None;
-        self
+    pub(crate) fn without_owner(self) -> Self {
+        if self.0.owner.is_none() { self } else { self.change(|options| options.owner = None) }
     }
 
-    pub(crate) fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
-        self
+    pub(crate) fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+        self.change(|options| options.observer = Some(observer))
     }
 
     /// The key to lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.key
+        &self.0.key
     }
 
     /// The mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.0.mode
     }
 
     /// How long to wait.
     #[must_use]
     pub fn wait(&self) -> Wait {
-        self.wait
+        self.0.wait
     }
 
     /// The lease.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.ttl
+        self.0.ttl
     }
 
     /// Who extends the lease.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
-        self.renewal
+        self.0.renewal
     }
 
     /// Least time that the lock stays taken.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
-        self.min_hold
+        self.0.min_hold
     }
 
     /// Longest time that the lock is renewed.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
-        self.max_hold
+        self.0.max_hold
     }
 
     /// Who asks, for re-entry.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
+        self.0.owner.as_ref()
     }
 
     /// What others see of the holder.
     #[must_use]
     pub fn label(&self) -> &Label {
-        &self.label
+        &self.0.label
     }
 
     /// The kind of work.
     #[must_use]
     pub fn class(&self) -> Option<&str> {
-        self.class.as_deref()
+        self.0.class.as_deref()
     }
 
     pub(crate) fn class_shared(&self) -> Option<Arc<str>> {
-        self.class.clone()
+        self.0.class.clone()
     }
 
     pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
-        self.observer.as_ref()
+        self.0.observer.as_ref()
     }
 
     /// Checks the ranges of the durations.
@@ -289,19 +286,19 @@ impl AcquireRequest {
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: &str, range: &str, value: Duration| {
             let message = format!("{what} must be {range}, not {value:?}");
-            Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.key))
+            Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.0.key))
         };
-        if self.ttl < Self::MIN_TTL || self.ttl > Self::MAX_TTL {
-            return wrong("ttl", "between 1s and 24h", self.ttl);
+        if self.0.ttl < Self::MIN_TTL || self.0.ttl > Self::MAX_TTL {
+            return wrong("ttl", "between 1s and 24h", self.0.ttl);
         }
-        if self.min_hold > Self::MAX_TTL {
-            return wrong("min_hold", "at most 24h", self.min_hold);
+        if self.0.min_hold > Self::MAX_TTL {
+            return wrong("min_hold", "at most 24h", self.0.min_hold);
         }
-        if let Some(max_hold) = self.max_hold {
+        if let Some(max_hold) = self.0.max_hold {
             if max_hold.is_zero() {
                 return wrong("max_hold", "more than zero", max_hold);
             }
-            if max_hold < self.min_hold {
+            if max_hold < self.0.min_hold {
                 return wrong("max_hold", "at least min_hold", max_hold);
             }
         }

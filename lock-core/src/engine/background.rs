@@ -21,26 +21,20 @@ impl Background {
     /// The first poll happens here, so that work without I/O is done on return. Called from
     /// destructors: neither blocks nor panics, whatever runtime or none is current.
     pub(super) fn detach(self: &Arc<Self>, spawn: &dyn Spawn, mut task: Task) {
-        let mut done = true;
+        let running = Running::new(self);
+        let mut pending = false;
         spawn.enter(&mut || {
             let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            done = match catch_unwind(AssertUnwindSafe(poll)) {
-                Ok(poll) => poll == Poll::Ready(()),
-                Err(_) => true,
-            };
+            pending = matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending));
         });
-        if !done {
-            self.spawn(spawn, task);
+        if pending {
+            running.spawn(spawn, task);
         }
     }
 
     /// Starts `task` without polling it here.
     pub(super) fn spawn(self: &Arc<Self>, spawn: &dyn Spawn, task: Task) {
-        let running = Running::new(self);
-        spawn.spawn(Box::pin(async move {
-            let _running = running;
-            task.await;
-        }));
+        Running::new(self).spawn(spawn, task);
     }
 
     /// Waits until nothing runs; false if the time is over first.
@@ -68,6 +62,13 @@ impl Running {
     fn new(background: &Arc<Background>) -> Self {
         background.running.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(background))
+    }
+
+    fn spawn(self, spawn: &dyn Spawn, task: Task) {
+        spawn.spawn(Box::pin(async move {
+            let _running = self;
+            task.await;
+        }));
     }
 }
 

@@ -109,17 +109,17 @@ impl fmt::Debug for LeaseId {
     }
 }
 
+/// A duration between `low` and `high`.
+pub(super) fn between(entropy: &dyn Entropy, low: Duration, high: Duration) -> Duration {
+    low + high.saturating_sub(low).mul_f64(fraction(entropy))
+}
+
 /// A number in `0.0..1.0`.
-pub(super) fn fraction(entropy: &dyn Entropy) -> f64 {
+fn fraction(entropy: &dyn Entropy) -> f64 {
     let mut bytes = [0; 8];
     entropy.fill(&mut bytes);
     // 53 bits are what a double holds exactly.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let numerator = (u64::from_le_bytes(bytes) >> 11) as f64;
     numerator / 9_007_199_254_740_992.0
-}
-
-/// A duration between `low` and `high`.
-pub(super) fn between(entropy: &dyn Entropy, low: Duration, high: Duration) -> Duration {
-    low + high.saturating_sub(low).mul_f64(fraction(entropy))
 }

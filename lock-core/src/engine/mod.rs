@@ -106,14 +106,9 @@ impl Engine {
         entropy::between(&*self.keeper.entropy, low, high)
     }
 
-    pub(crate) fn fraction(&self) -> f64 {
-        entropy::fraction(&*self.keeper.entropy)
-    }
-
     /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
     ///
     /// `ttl` bounds how long an outcome that stays unknown is followed up.
-    #[must_use]
     pub fn pending(&self, key: &LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> PendingRelease {
         PendingRelease::arm(self.clone(), key.clone(), lease, ttl)
     }

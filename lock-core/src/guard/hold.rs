@@ -57,8 +57,9 @@ impl Hold {
             Upkeep::Renewed { .. } => terms.valid_until(grant.sent),
             Upkeep::Reported => Moment::NEVER,
         };
-        let renew_at = terms.renew_at(grant.sent, engine.fraction());
-        Self::start(engine, request, lease, grant.token, deadline, renew_at)
+        let hold = Self::start(engine, request, lease, grant.token, deadline);
+        hold.plan(|slot| terms.renew_at(grant.sent, slot.jitter()));
+        hold
     }
 
     /// Passes the lease of a holder that gave it up to the next one in this process.
@@ -71,12 +72,14 @@ impl Hold {
         let request = request.clone().with_key(self.key.clone());
         let lease = Arc::clone(&self.lease);
         let now = self.engine.now();
-        // A successor with a longer ttl than the lease in hand gets it at once.
-        let renew_at = if request.ttl() > self.terms.ttl() { now } else { *self.renewal() };
-        let engine = self.engine.clone();
-        let renew_at = if renew_at == Moment::NEVER { now } else { renew_at };
-        let hold = Self::start(engine, &request, lease, token, deadline, renew_at);
+        let planned = *self.renewal();
+        // A successor with a longer ttl than the lease in hand has it extended at once, and so has
+        // one whose predecessor was being renewed, because that answer is not for it.
+        let longer = request.ttl() > self.terms.ttl();
+        let renew_at = if longer || planned == Moment::NEVER { now } else { planned };
+        let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
         hold.failing.store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
+        hold.plan(|_| renew_at);
         hold
     }
 
@@ -86,7 +89,6 @@ impl Hold {
         lease: Arc<dyn Lease>,
         token: Option<FencingToken>,
         deadline: Moment,
-        renew_at: Moment,
     ) -> Arc<Self> {
         let now = engine.now();
         let automatic = request.renewal() == Renewal::Automatic
@@ -106,15 +108,20 @@ impl Hold {
             entries: AtomicU32::new(1),
             validity: Validity::until(deadline),
             ended: Notify::new(),
-            renew_at: Mutex::new(if automatic { renew_at } else { Moment::NEVER }),
+            renew_at: Mutex::new(Moment::NEVER),
             failing: AtomicBool::new(false),
             slot,
             home: OnceLock::new(),
             engine,
         });
         hold.lease.attach(LeaseControl::new(&hold));
-        hold.reschedule();
         hold
+    }
+
+    /// Sets the first renewal and puts the lock into the keeper's schedule.
+    fn plan(self: &Arc<Self>, renew_at: impl FnOnce(&Slot) -> Moment) {
+        self.set_renewal(renew_at(&self.slot));
+        self.reschedule();
     }
 
     // --- What the guard asks ---
@@ -338,7 +345,7 @@ impl Hold {
                     let slack = deadline.since(now);
                     self.witness.tell(&self.key, EventKind::Renewed { slack });
                 }
-                self.set_renewal(self.terms.renew_at(sent, self.engine.fraction()));
+                self.set_renewal(self.terms.renew_at(sent, self.slot.jitter()));
             }
             Ok(LeaseState::Lost(reason)) => self.lose(reason),
             Err(error) => {

@@ -125,7 +125,6 @@ impl LockGuard {
     /// A future that is ready once the lock is held for at most `ahead` more, or not at all.
     ///
     /// A renewal moves the moment on. For work that wants to stop before the lock is lost.
-    #[must_use]
     pub fn expiring(&self, ahead: Duration) -> Expiring {
         Expiring::new(Arc::clone(self.hold()), ahead)
     }
@@ -245,7 +244,7 @@ impl LockGuard {
     ///
     /// The release goes on in the background; only the answer is lost.
     pub async fn release(mut self) -> Result<Released> {
-        let hold = self.hold.take().expect("BUG: a guard ends once");
+        let hold = self.take();
         if !hold.leave() {
             // An outer guard of the same owner still holds the lock.
             return Ok(if hold.is_held() { Released::Clean } else { Released::AlreadyLost });
@@ -269,6 +268,10 @@ impl LockGuard {
 
     fn hold(&self) -> &Arc<Hold> {
         self.hold.as_ref().expect("BUG: a guard that ended is out of reach")
+    }
+
+    fn take(&mut self) -> Arc<Hold> {
+        self.hold.take().expect("BUG: a guard ends once")
     }
 
     fn lost_error(&self, reason: LostReason) -> Error {
@@ -299,7 +302,7 @@ impl LockGuard {
 
     /// Makes the lock one that `request` asked for, which nobody has used yet.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Result<Self> {
-        let hold = self.hold.take().expect("BUG: a guard ends once");
+        let hold = self.take();
         let deadline = hold.give_up().map_err(Error::lost)?;
         let next = hold.succeed(request, hold.token(), deadline);
         Ok(Self::new(next, request.key().clone()))

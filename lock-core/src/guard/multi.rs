@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{LockGuard, LostReason};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::lease::Released;
 use crate::token::FencingToken;
@@ -22,7 +22,6 @@ impl MultiGuard {
     }
 
     /// The guards, in the order of their keys.
-    #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
@@ -101,7 +100,7 @@ impl MultiGuard {
         });
         let output = done.await;
         self.ensure_held()?;
-        Ok(output.expect("BUG: a lost lock is not held"))
+        output.ok_or_else(|| Error::lost(LostReason::Expired))
     }
 
     /// Fails if one of the locks is lost.

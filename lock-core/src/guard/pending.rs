@@ -60,7 +60,7 @@ impl PendingRelease {
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant came so late that its lease has run
     /// out; it is then given back in the background, and the request may be repeated.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
-        let lease = self.lease.take().expect("BUG: taken by the methods that consume self only");
+        let lease = self.take();
         let hold = Hold::new(self.engine.clone(), request, lease, grant);
         let guard = LockGuard::new(hold, request.key().clone());
         if guard.is_held() {
@@ -71,6 +71,10 @@ impl PendingRelease {
         Err(Error::new(ErrorKind::Unavailable, message)
             .with_backend(self.engine.backend())
             .with_key(request.key()))
+    }
+
+    fn take(&mut self) -> Arc<dyn Lease> {
+        self.lease.take().expect("BUG: taken by the methods that consume self only")
     }
 
     /// The server refused for certain, or never saw the request: nothing is to be undone.

@@ -42,6 +42,15 @@ pub(crate) struct Slot {
 /// out, so the loop looks at the clock this often.
 const TICK: Duration = Duration::from_secs(1);
 
+impl Slot {
+    /// A number in `0.0..1.0` that spreads the renewals of locks which were taken together: the
+    /// golden-ratio sequence fills the range evenly, whatever part of it is live.
+    pub(crate) fn jitter(&self) -> f64 {
+        let spread = self.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        f64::from(u32::try_from(spread).unwrap_or(0)) / 4_294_967_296.0
+    }
+}
+
 impl Keeper {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
@@ -217,13 +226,15 @@ pub(crate) async fn renew(
     timeout: Duration,
 ) -> Vec<Result<LeaseState>> {
     let unknown = |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
-    let mut answers = match tokio::time::timeout(timeout, renewer.renew(requests)).await {
-        Ok(answers) => answers,
+    match tokio::time::timeout(timeout, renewer.renew(requests)).await {
+        Ok(mut answers) => {
+            let missing = || Err(unknown("the backend did not answer the renewal"));
+            answers.resize_with(requests.len(), missing);
+            answers
+        }
         Err(_) => {
             let late = || Err(unknown("the server did not answer the renewal in time"));
-            return requests.iter().map(|_| late()).collect();
+            requests.iter().map(|_| late()).collect()
         }
-    };
-    answers.resize_with(requests.len(), || Err(unknown("the backend did not answer the renewal")));
-    answers
+    }
 }

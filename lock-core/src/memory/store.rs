@@ -147,7 +147,7 @@ impl Store {
         for Granted { id, token } in granted {
             if let Some(push) = waiting.remove(&id) {
                 // A waiter that is gone takes its claim back by itself.
-                drop(push.send(Grant::new(now, Some(token))));
+                let _gone = push.send(Grant::new(now, Some(token)));
             }
         }
         let after = if watched { state.table.info(now, key) } else { None };

@@ -110,28 +110,36 @@ impl LocalQueue {
         Box::pin(async move { inner.acquire(&request).await })
     }
 
+    /// Waits in line, and finds out what there is at the head of it.
     async fn wait(
         &self,
-        mut turn: InLine,
+        line: InLine,
+        request: &AcquireRequest,
+        deadline: Option<Instant>,
+    ) -> Result<Arrival> {
+        match within(deadline, line, request).await? {
+            Some(Turn::Contend(contender)) => Ok(Arrival::Contend(contender)),
+            Some(Turn::Lock(guard)) if guard.is_held() => Ok(Arrival::Enter(guard)),
+            // The lease ran out on its way here, or whoever was about to pass it on is gone: the
+            // task stands in line again.
+            Some(Turn::Lock(_)) | None => self.seat(request).arrive(request),
+        }
+    }
+
+    async fn queue(
+        &self,
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
+        let mut arrival = self.seat(request).arrive(request)?;
         loop {
-            match within(deadline, &mut turn, request).await? {
-                Some(Turn::Contend(contender)) => {
+            arrival = match arrival {
+                Arrival::Contend(contender) => {
                     return self.contend(contender, request, deadline).await;
                 }
-                Some(Turn::Lock(guard)) if guard.is_held() => return Ok(guard),
-                // The lease ran out on its way here, or whoever was about to pass it on is gone:
-                // the task stands in line again.
-                Some(Turn::Lock(_)) | None => match self.seat(request).arrive(request)? {
-                    Arrival::Contend(contender) => {
-                        return self.contend(contender, request, deadline).await;
-                    }
-                    Arrival::Enter(guard) => return Ok(guard),
-                    Arrival::Wait(next) => turn = next,
-                },
-            }
+                Arrival::Enter(guard) => return Ok(guard),
+                Arrival::Wait(line) => self.wait(line, request, deadline).await?,
+            };
         }
     }
 }
@@ -174,12 +182,7 @@ impl DistributedLock for LocalQueue {
             _ => None,
         };
         let backend = self.inner.capabilities().backend;
-        let arrival = self.seat(request).arrive(request);
-        let acquired = match arrival.map_err(|e| e.with_backend(backend))? {
-            Arrival::Contend(contender) => self.contend(contender, request, deadline).await,
-            Arrival::Enter(guard) => Ok(guard),
-            Arrival::Wait(turn) => self.wait(turn, request, deadline).await,
-        };
+        let acquired = self.queue(request, deadline).await;
         acquired.map_err(|e| e.with_backend(backend).with_key(request.key()))
     }
 

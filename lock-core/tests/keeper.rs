@@ -1,0 +1,399 @@
+//! Renewal, deadlines and loss, under virtual time.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use lock_core::layers::{Event, EventKind, Observer};
+use lock_core::memory::{Fault, Memory, Reachable, Request};
+use lock_core::prelude::*;
+use lock_core::{LostReason, LostSignal};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn memory() -> Memory {
+    Memory::with_engine(Engine::on_current_runtime("memory"))
+}
+
+/// A store and a client whose machines differ: the store goes on while the client is suspended.
+fn apart() -> (Memory, Memory, Arc<VirtualClock>) {
+    let clock = Arc::new(VirtualClock::new());
+    let store = memory();
+    let entropy = Arc::new(OsEntropy::default());
+    let spawn = Arc::new(OnRuntime::current());
+    let engine = Engine::with("memory", Arc::clone(&clock) as _, entropy, spawn);
+    let client = store.client_with(engine);
+    (store, client, clock)
+}
+
+async fn lost(signal: LostSignal, within: Duration) -> Option<LostReason> {
+    tokio::time::timeout(within, signal.into_future())
+        .await
+        .ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_keeps_a_lock_beyond_its_ttl() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(3)).acquire().await.unwrap();
+    assert_eq!(lost(guard.lost(), secs(100)).await, None);
+    assert!(guard.is_held());
+    assert!(locks.client().try_lock("k").await.unwrap().is_none());
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+}
+
+#[tokio::test(start_paused = true)]
+async fn manual_renewal_is_the_callers() {
+    let locks = memory();
+    let guard = locks
+        .request("k")
+        .ttl(secs(10))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    tokio::time::sleep(secs(8)).await;
+    guard.renew().await.unwrap();
+    tokio::time::sleep(secs(8)).await;
+    assert!(guard.is_held());
+    assert_eq!(lost(guard.lost(), secs(2)).await, Some(LostReason::Expired));
+    assert_eq!(
+        guard.renew().await.unwrap_err().lost_reason(),
+        Some(LostReason::Expired)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_comes_at_the_deadline_while_a_renewal_hangs() {
+    let locks = memory();
+    let began = tokio::time::Instant::now();
+    let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    for _ in 0..50 {
+        locks.faults().plan(Request::Renew, Fault::Silence);
+    }
+    assert_eq!(
+        lost(guard.lost(), secs(60)).await,
+        Some(LostReason::Unreachable)
+    );
+    let after = began.elapsed();
+    assert!(
+        after >= secs(9) && after < Duration::from_millis(9_100),
+        "lost after {after:?}"
+    );
+    assert!(!guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_renewal_is_tried_again() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    for fault in [Fault::LostRequest, Fault::LostReply, Fault::Silence] {
+        locks.faults().plan(Request::Renew, fault);
+        assert_eq!(lost(guard.lost(), secs(20)).await, None, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_not_ours_any_more_is_lost_at_the_next_renewal() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
+    locks.expire(guard.key());
+    let next = locks.client().lock("k").await.unwrap();
+    assert_eq!(lost(guard.lost(), secs(10)).await, Some(LostReason::Stolen));
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    assert!(
+        next.is_held(),
+        "a former holder's release does not touch the next"
+    );
+    assert!(locks.client().try_lock("k").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_is_final_even_if_the_server_renews_late() {
+    let locks = memory();
+    let guard = locks
+        .request("k")
+        .ttl(secs(10))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    locks.faults().plan(
+        Request::Renew,
+        Fault::LateReply(Duration::from_millis(1_900)),
+    );
+    tokio::time::sleep(Duration::from_millis(8_500)).await;
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    tokio::time::sleep(secs(1)).await;
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_sees_its_loss_at_the_first_look() {
+    let (store, client, clock) = apart();
+    let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();
+    assert!(guard.is_held());
+    clock.suspend(secs(600));
+    assert!(!guard.is_held(), "before any await");
+    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+    drop(store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_signal_of_a_suspended_machine_comes_within_a_second() {
+    let (_store, client, clock) = apart();
+    let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();
+    let signal = guard.lost();
+    tokio::time::sleep(secs(1)).await;
+    clock.suspend(secs(600));
+    let began = tokio::time::Instant::now();
+    signal.into_future().await;
+    assert!(began.elapsed() <= secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_a_lock_that_is_renewed() {
+    let locks = memory();
+    let began = tokio::time::Instant::now();
+    let request = locks.request("k").ttl(secs(6)).max_hold(secs(60));
+    let guard = request.acquire().await.unwrap();
+    assert_eq!(
+        lost(guard.lost(), secs(120)).await,
+        Some(LostReason::MaxHold)
+    );
+    assert!(began.elapsed() < secs(61));
+    // The lease is left to run out, so that the holder's work ends before the next one begins.
+    let next = locks.client().request("k").acquire().await.unwrap();
+    assert!(began.elapsed() > secs(61), "{:?}", began.elapsed());
+    assert!(next.fencing_token() > guard.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_outlasts_the_release() {
+    let locks = memory();
+    let began = tokio::time::Instant::now();
+    let guard = locks
+        .request("k")
+        .ttl(secs(5))
+        .min_hold(secs(60))
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    assert_eq!(began.elapsed(), Duration::ZERO, "the release does not wait");
+    drop(
+        locks
+            .client()
+            .request("k")
+            .wait(Wait::Forever)
+            .acquire()
+            .await
+            .unwrap(),
+    );
+    assert!(
+        (secs(60)..secs(61)).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_stops_renewal_before_it_sends() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(3)).acquire().await.unwrap();
+    locks
+        .faults()
+        .plan(Request::Release, Fault::LateReply(secs(30)));
+    let release = tokio::spawn(guard.release());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // Released on the server while the answer is on its way: nothing renews it meanwhile.
+    let next = locks
+        .client()
+        .request("k")
+        .ttl(secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(lost(next.lost(), secs(20)).await, None);
+    assert_eq!(release.await.unwrap().unwrap(), Released::Clean);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_with_a_lost_reply_is_followed_up() {
+    let locks = memory();
+    let guard = locks.lock("k").await.unwrap();
+    locks.faults().plan(Request::Release, Fault::LostRequest);
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_outcome_unknown());
+    assert!(locks.shutdown(secs(5)).await);
+    assert!(locks.try_lock("k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_after_its_lease_is_given_back() {
+    let locks = memory();
+    locks
+        .faults()
+        .plan(Request::Acquire, Fault::LateReply(secs(10)));
+    let error = locks.request("k").ttl(secs(5)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    // Late within the lease is in time, with what is left of it.
+    locks
+        .faults()
+        .plan(Request::Acquire, Fault::LateReply(secs(3)));
+    let guard = locks
+        .request("k")
+        .ttl(secs(5))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let left = guard.valid_until().unwrap() - tokio::time::Instant::now();
+    assert_eq!(
+        left,
+        Duration::from_millis(1_500),
+        "the lease counts from the request"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_store_is_no_contention() {
+    let locks = memory();
+    locks.faults().set_reachable(Reachable::Cut);
+    assert_eq!(
+        locks.try_lock("k").await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+    assert_eq!(
+        locks.lock("k").await.unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_with_a_lost_reply_leaves_nothing() {
+    let locks = memory();
+    for fault in [Fault::LostReply, Fault::LostRequest] {
+        locks.faults().plan(Request::Acquire, fault);
+        let error = locks.lock("k").await.unwrap_err();
+        assert!(error.is_outcome_unknown());
+        assert!(locks.shutdown(secs(5)).await);
+        assert_eq!(locks.live_keys(), 0, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubled_acquisition_is_one() {
+    let locks = memory();
+    locks.faults().plan(Request::Acquire, Fault::Duplicated);
+    let guard = locks.lock("k").await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(locks.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_drops_the_work_when_the_lock_is_lost() {
+    let locks = memory();
+    let guard = locks
+        .request("k")
+        .ttl(secs(5))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let alive = Arc::new(());
+    let inside = Arc::clone(&alive);
+    let work = async move {
+        let _inside = inside;
+        tokio::time::sleep(secs(60)).await;
+    };
+    let error = guard.run(work).await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert_eq!(
+        Arc::strong_count(&alive),
+        1,
+        "the work is dropped before run returns"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_does_not_poll_work_after_a_suspension() {
+    let (_store, client, clock) = apart();
+    let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();
+    clock.suspend(secs(60));
+    let error = guard
+        .run(async { panic!("polled without the lock") })
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiring_warns_ahead_and_follows_renewals() {
+    let locks = memory();
+    let guard = locks
+        .request("k")
+        .ttl(secs(10))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let began = tokio::time::Instant::now();
+    let warning = tokio::spawn(guard.expiring(secs(2)));
+    tokio::time::sleep(secs(5)).await;
+    guard.renew().await.unwrap();
+    warning.await.unwrap();
+    assert_eq!(
+        began.elapsed().as_secs(),
+        12,
+        "5 s, and 2 s before the 9 s after that are over"
+    );
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_due_together_travel_together() {
+    let renewals = Arc::new(Renewals::default());
+    let locks = lock_core::layers::Observe::new(Arc::new(memory()))
+        .with_observer(Arc::clone(&renewals) as _);
+    let mut guards = Vec::new();
+    for n in 0..1_000 {
+        guards.push(locks.lock(format!("k{n}")).await.unwrap());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(secs(20)).await;
+    renewals.take();
+    tokio::time::sleep(secs(10)).await;
+    let (renewed, requests) = renewals.take();
+    assert!(
+        renewed >= 1_000,
+        "each is renewed once in a third of its ttl: {renewed}"
+    );
+    assert!(requests <= 10, "in few requests: {requests}");
+    assert!(guards.iter().all(LockGuard::is_held));
+}
+
+/// Counts renewals, and the moments at which there were any.
+#[derive(Debug, Default)]
+struct Renewals(Mutex<(usize, BTreeSet<tokio::time::Instant>)>);
+
+impl Renewals {
+    fn take(&self) -> (usize, usize) {
+        let (renewed, moments) = std::mem::take(&mut *self.0.lock().unwrap());
+        (renewed, moments.len())
+    }
+}
+
+impl Observer for Renewals {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Renewed { .. } = event.kind {
+            let mut counted = self.0.lock().unwrap();
+            counted.0 += 1;
+            counted.1.insert(tokio::time::Instant::now());
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The queue inside a process, under virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use lock_core::layers::LocalQueue;
+use lock_core::memory::{Fault, Memory, Request};
+use lock_core::prelude::*;
+use lock_core::{LostReason, Owner};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn memory() -> Memory {
+    Memory::with_engine(Engine::on_current_runtime("memory"))
+}
+
+fn key() -> LockKey {
+    LockKey::new("k").unwrap()
+}
+
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_tasks_are_one_contender_in_order_with_growing_tokens() {
+    let store = memory();
+    let held_elsewhere = store.lock("k").await.unwrap();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let served = Arc::new(AtomicUsize::new(0));
+    let last_token = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for n in 0..1_000 {
+        let (locks, served, last_token) = (locks.clone(), served.clone(), last_token.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = locks
+                .request("k")
+                .wait(Wait::Forever)
+                .acquire()
+                .await
+                .unwrap();
+            assert_eq!(
+                served.fetch_add(1, Ordering::SeqCst),
+                n,
+                "first come, first served"
+            );
+            let token = guard.fencing_token().unwrap().value();
+            assert!(last_token.swap(token, Ordering::SeqCst) < token);
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    assert_eq!(store.waiters(&key()), 1);
+    held_elsewhere.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(locks.live_keys(), 0);
+    assert_eq!(store.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handing_over_is_bounded_so_that_others_get_their_turn() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(4));
+    let first = locks.lock("k").await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        let (locks, order) = (locks.clone(), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.lock("k").await.unwrap();
+            order.lock().unwrap().push("here");
+            tokio::time::sleep(secs(1)).await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    let (other, order_there) = (store.client(), order.clone());
+    tasks.push(tokio::spawn(async move {
+        let guard = other.lock("k").await.unwrap();
+        order_there.lock().unwrap().push("there");
+        guard.release().await.unwrap();
+    }));
+    settle().await;
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let place = order.iter().position(|who| *who == "there").unwrap();
+    assert_eq!(place, 4, "after four hand-overs: {order:?}");
+    assert_eq!(locks.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_contender_waits_at_the_server_before_the_last_of_a_run_releases() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(0));
+    let guard = locks.lock("k").await.unwrap();
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.unwrap() }
+    });
+    settle().await;
+    assert_eq!(store.waiters(&key()), 1);
+    guard.release().await.unwrap();
+    assert!(next.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_waiter_swallows_no_wake_up() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    for doomed in 0..6 {
+        let guard = locks.lock("k").await.unwrap();
+        let waiters: Vec<_> = (0..6)
+            .map(|_| {
+                let locks = locks.clone();
+                tokio::spawn(async move { drop(locks.lock("k").await.unwrap()) })
+            })
+            .collect();
+        settle().await;
+        waiters[doomed].abort();
+        drop(guard);
+        // Dropped before and after it was told, and at the head, in the middle and at the end.
+        waiters[(doomed + 1) % 6].abort();
+        for (n, waiter) in waiters.into_iter().enumerate() {
+            let aborted = n == doomed || n == (doomed + 1) % 6;
+            assert!(
+                aborted || waiter.await.is_ok(),
+                "waiter {n} with {doomed} gone"
+            );
+        }
+        settle().await;
+        assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_a_contender_takes_its_place_at_the_server() {
+    let store = memory();
+    let held = store.lock("k").await.unwrap();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let impatient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock_within("k", secs(1)).await }
+    });
+    settle().await;
+    let patient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.unwrap().fencing_token() }
+    });
+    settle().await;
+    let behind = tokio::spawn({
+        let other = store.client();
+        async move { other.lock("k").await.unwrap().fencing_token() }
+    });
+    settle().await;
+    assert_eq!(
+        impatient.await.unwrap().unwrap_err().kind(),
+        ErrorKind::Contended
+    );
+    held.release().await.unwrap();
+    assert!(
+        patient.await.unwrap() < behind.await.unwrap(),
+        "the place was kept"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_do_not_wait_for_a_holder_that_lost_the_lock() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let stuck = locks
+        .request("k")
+        .ttl(secs(5))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let began = tokio::time::Instant::now();
+    let next = locks.lock("k").await.unwrap();
+    assert!(began.elapsed() <= secs(6));
+    assert!(next.fencing_token() > stuck.fencing_token());
+    assert_eq!(stuck.lost().reason(), Some(LostReason::Expired));
+    drop(stuck);
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lock_does_not_unseat_the_next_holder() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(0));
+    let first = locks.lock("k").await.unwrap();
+    let second = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.unwrap() }
+    });
+    settle().await;
+    // The store forgets the first holder, who does not know yet, and grants the second.
+    store.expire(&key());
+    let second = second.await.unwrap();
+    assert!(locks.try_lock("k").await.unwrap().is_none());
+    drop(first);
+    settle().await;
+    assert!(
+        locks.try_lock("k").await.unwrap().is_none(),
+        "the second is seated still"
+    );
+    assert!(second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
+    let store = memory();
+    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    store
+        .faults()
+        .plan(Request::Acquire, Fault::LateReply(secs(1)));
+    store.faults().plan(Request::Acquire, Fault::LostRequest);
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                let guard = locks.lock("k").await?;
+                tokio::time::sleep(secs(100)).await;
+                drop(guard);
+                Ok::<_, Error>(())
+            })
+        })
+        .collect();
+    let mut failed = 0;
+    for task in tasks {
+        failed += usize::from(task.await.unwrap().is_err());
+    }
+    assert_eq!(
+        (failed, locks.live_keys()),
+        (2, 0),
+        "waits of 30 s end, and nobody hangs"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once() {
+    let locks = Arc::new(LocalQueue::new(Arc::new(memory())).with_max_waiters(2));
+    let guard = locks.lock("k").await.unwrap();
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.lock("k").await.map(drop) })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(
+        locks.lock("k").await.unwrap_err().kind(),
+        ErrorKind::QueueFull
+    );
+    waiters[0].abort();
+    settle().await;
+    let fits = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.map(drop) }
+    });
+    settle().await;
+    drop(guard);
+    fits.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_enters_again_with_the_same_token() {
+    let locks = LocalQueue::new(Arc::new(memory()));
+    let owner = Owner::new();
+    let outer = locks.request("k").owner(&owner).acquire().await.unwrap();
+    let inner = locks.request("k").owner(&owner).acquire().await.unwrap();
+    assert_eq!(outer.fencing_token(), inner.fencing_token());
+    let stranger = Owner::new();
+    assert!(
+        locks
+            .request("k")
+            .owner(&stranger)
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(locks.try_lock("k").await.unwrap().is_none());
+    drop(outer);
+    assert!(inner.is_held() && locks.try_lock("k").await.unwrap().is_none());
+    inner.release().await.unwrap();
+    assert!(locks.try_lock("k").await.unwrap().is_some());
+    assert_eq!(locks.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_is_kept_against_waiters_of_the_same_process() {
+    let locks = LocalQueue::new(Arc::new(memory()));
+    let began = tokio::time::Instant::now();
+    let guard = locks
+        .request("k")
+        .min_hold(secs(20))
+        .acquire()
+        .await
+        .unwrap();
+    let (next, released) = tokio::join!(locks.lock("k"), guard.release());
+    released.unwrap();
+    drop(next.unwrap());
+    assert!(began.elapsed() >= secs(20), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_million_keys_leave_nothing_behind() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    for n in 0..1_000_000 {
+        drop(locks.lock(format!("k{n}")).await.unwrap());
+    }
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_after_any_number_of_polls_an_acquisition_leaves_nothing() {
+    use std::future::Future;
+    use std::task::Poll;
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    for held in [false, true] {
+        for polls in 0..12 {
+            let holder = if held {
+                Some(locks.lock("k").await.unwrap())
+            } else {
+                None
+            };
+            let mut acquire = Box::pin(locks.lock("k"));
+            for _ in 0..polls {
+                let done =
+                    std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_ready()));
+                if done.await {
+                    break;
+                }
+                settle().await;
+            }
+            drop(acquire);
+            drop(holder);
+            settle().await;
+            assert_eq!(
+                (locks.live_keys(), store.live_keys()),
+                (0, 0),
+                "{held} {polls}"
+            );
+        }
+    }
+}
