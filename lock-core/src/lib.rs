@@ -1,4 +1,53 @@
 //! The lock API of polylock, the engine that keeps leases, the layers and the memory backend.
+//!
+//! ```
+//! use lock_core::memory::Memory;
+//! use lock_core::prelude::*;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! let locks = Memory::new();
+//! let guard = locks.lock("orders/42").await?;
+//! let token = guard.fencing_token().expect("memory has tokens");
+//! let done = guard.run(async move { token.value() > 0 }).await?;
+//! assert!(done);
+//! assert_eq!(guard.release().await?, Released::Clean);
+//! # Ok(()) }
+//! ```
+//!
+//! # In applications
+//!
+//! Depend on the facade crate `polylock`, which opens backends by URL. What is used every day:
+//! [`DistributedLockExt`] acquires, [`LockGuard`] is what is held, [`Error::kind`] says what went
+//! wrong.
+//!
+//! # In libraries
+//!
+//! Take an `Arc<dyn DistributedLock>` and let the application choose. A function that needs more
+//! than an exclusive lock looks at [`DistributedLock::capabilities`] at its start.
+//!
+//! # In backends
+//!
+//! Implement [`DistributedLock`], [`Lease`] and, for leases that end by themselves, [`Renewer`];
+//! stand on an [`Engine`](engine::Engine); make guards by [`PendingRelease`]. The lease engine, the
+//! local queue, re-entry, loss signals and background releases come from here.
+//!
+//! # Cancel safety
+//!
+//! Futures of this crate may be dropped at any await point. A dropped acquisition leaves its queue
+//! and gives back what it was granted, in the background; a dropped release goes on. At worst,
+//! because the server is out of reach, a lock stays taken for one ttl. Each function says more under
+//! this heading.
+//!
+//! # Time
+//!
+//! A lease counts from before its request left, by a clock that goes on while the machine is
+//! suspended, and less a margin of a tenth. Durations are [`Duration`](std::time::Duration), and in
+//! URLs they carry their unit (`ttl=30s`).
+//!
+//! # Threads
+//!
+//! The first lock of a process starts one thread, `polylock-keeper`. It renews the leases of all
+//! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
 pub mod admin;
 mod capabilities;
@@ -32,7 +81,7 @@ pub use crate::owner::Owner;
 pub use crate::registry::{Backend, Registry};
 pub use crate::request::{AcquireRequest, Mode, Renewal, Wait};
 pub use crate::token::FencingToken;
-pub use crate::url::LockUrl;
+pub use crate::url::{Host, LockUrl, Params};
 
 /// What almost every user of a lock names.
 pub mod prelude {
