@@ -112,7 +112,12 @@ impl LockInfo {
     /// A lock with the given holders and an unknown queue. For implementors.
     #[must_use]
     pub fn new(key: LockKey, mode: Mode, holders: Vec<HolderInfo>) -> Self {
-        Self { key, mode, holders, waiters: None }
+        Self {
+            key,
+            mode,
+            holders,
+            waiters: None,
+        }
     }
 
     /// Names those who wait. For implementors.
@@ -142,7 +147,12 @@ impl HolderInfo {
     /// A holder of whom only the label is known. For implementors.
     #[must_use]
     pub fn new(label: Label) -> Self {
-        Self { label, token: None, since: None, time_left: None }
+        Self {
+            label,
+            token: None,
+            since: None,
+            time_left: None,
+        }
     }
 }
 
@@ -172,7 +182,9 @@ impl fmt::Display for LockEvent {
         match self {
             Self::Acquired(info) => {
                 write!(f, "acquired {}", info.key)?;
-                info.holders.iter().try_for_each(|holder| write!(f, " by {}", holder.label))
+                info.holders
+                    .iter()
+                    .try_for_each(|holder| write!(f, " by {}", holder.label))
             }
             Self::Free(key) => write!(f, "free {key}"),
         }

@@ -76,7 +76,11 @@ fn warn_of_short_ttl(request: &AcquireRequest) {
     if request.ttl() < Duration::from_secs(5) {
         let (key, ttl) = (request.key().as_str(), request.ttl());
         ONCE.call_once(|| {
-            tracing::warn!(key, ?ttl, "a lease below 5s is lost in a short pause or fail-over");
+            tracing::warn!(
+                key,
+                ?ttl,
+                "a lease below 5s is lost in a short pause or fail-over"
+            );
         });
     }
 }

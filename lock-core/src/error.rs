@@ -187,7 +187,8 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inner = &*self.0;
         let mut out = f.debug_struct("Error");
-        out.field("kind", &inner.kind).field("message", &inner.message);
+        out.field("kind", &inner.kind)
+            .field("message", &inner.message);
         if let Some(backend) = inner.backend {
             out.field("backend", &backend);
         }
@@ -206,6 +207,9 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
     }
 }

@@ -123,7 +123,10 @@ pub trait DistributedLockExt: DistributedLock {
         K: TryInto<LockKey, Error: Into<Error>>,
     {
         let request = key.try_into().map(AcquireRequest::new).map_err(Into::into);
-        RequestBuilder { lock: self, request }
+        RequestBuilder {
+            lock: self,
+            request,
+        }
     }
 
     /// Starts a request for several keys, all or nothing.
@@ -131,8 +134,14 @@ pub trait DistributedLockExt: DistributedLock {
     where
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
     {
-        let keys = keys.into_iter().map(|key| key.try_into().map_err(Into::into)).collect();
-        let request = RequestBuilder { lock: self, request: Ok(AcquireRequest::new(any_key())) };
+        let keys = keys
+            .into_iter()
+            .map(|key| key.try_into().map_err(Into::into))
+            .collect();
+        let request = RequestBuilder {
+            lock: self,
+            request: Ok(AcquireRequest::new(any_key())),
+        };
         MultiRequestBuilder { keys, request }
     }
 }
@@ -262,8 +271,15 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
         keys.sort();
         keys.dedup();
         let request = self.request.request?;
-        let requests: Vec<_> = keys.into_iter().map(|key| request.clone().with_key(key)).collect();
-        self.request.lock.acquire_all(&requests).await.map(MultiGuard::new)
+        let requests: Vec<_> = keys
+            .into_iter()
+            .map(|key| request.clone().with_key(key))
+            .collect();
+        self.request
+            .lock
+            .acquire_all(&requests)
+            .await
+            .map(MultiGuard::new)
     }
 
     /// Makes one attempt; `None` if somebody else holds one of the locks.
@@ -276,7 +292,11 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`], for each key.
     pub async fn try_acquire(self) -> Result<Option<MultiGuard>> {
-        unless_contended(self.with(|request| request.with_wait(Wait::Never)).acquire().await)
+        unless_contended(
+            self.with(|request| request.with_wait(Wait::Never))
+                .acquire()
+                .await,
+        )
     }
 }
 

@@ -30,7 +30,9 @@ impl Label {
     #[must_use]
     pub fn of_this_process() -> Self {
         static LABEL: OnceLock<Label> = OnceLock::new();
-        LABEL.get_or_init(|| Self(Arc::new(Fields::of_this_process()))).clone()
+        LABEL
+            .get_or_init(|| Self(Arc::new(Fields::of_this_process())))
+            .clone()
     }
 
     /// The same with a free text, for example what the work is about.
@@ -75,7 +77,13 @@ impl Label {
     /// The text form, to be stored beside the lock.
     #[must_use]
     pub fn encode(&self) -> String {
-        let Fields { host, pid, user, program, note } = &*self.0;
+        let Fields {
+            host,
+            pid,
+            user,
+            program,
+            note,
+        } = &*self.0;
         let mut out = format!("host={}&pid={pid}", escape(host));
         for (name, value) in [("user", user), ("program", program), ("note", note)] {
             if !value.is_empty() {
@@ -111,8 +119,12 @@ impl Fields {
         Self {
             host: host(),
             pid: std::process::id(),
-            user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default(),
-            program: program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            user: std::env::var("USER")
+                .or_else(|_| std::env::var("LOGNAME"))
+                .unwrap_or_default(),
+            program: program
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default(),
             note: String::new(),
         }
     }
@@ -120,7 +132,10 @@ impl Fields {
 
 #[cfg(unix)]
 fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(not(unix))]
@@ -129,7 +144,13 @@ fn host() -> String {
 }
 
 /// What would end a pair, a line or a Redis value, and what a terminal could take for a command.
-const RESERVED: &AsciiSet = &CONTROLS.add(b'&').add(b'=').add(b'%').add(b'|').add(b' ').add(b'+');
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b'&')
+    .add(b'=')
+    .add(b'%')
+    .add(b'|')
+    .add(b' ')
+    .add(b'+');
 
 fn escape(value: &str) -> impl fmt::Display {
     utf8_percent_encode(value, RESERVED)
@@ -138,8 +159,18 @@ fn escape(value: &str) -> impl fmt::Display {
 /// For people: `etl-7c9 pid 4121`, with user and note where they are known.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields { host, pid, user, note, .. } = &*self.0;
-        f.write_str(if host.is_empty() { "unknown host" } else { host })?;
+        let Fields {
+            host,
+            pid,
+            user,
+            note,
+            ..
+        } = &*self.0;
+        f.write_str(if host.is_empty() {
+            "unknown host"
+        } else {
+            host
+        })?;
         if *pid != 0 {
             write!(f, " pid {pid}")?;
         }

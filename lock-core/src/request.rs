@@ -203,7 +203,11 @@ impl AcquireRequest {
 
     /// For what is below the layer that keeps the count of re-entries.
     pub(crate) fn without_owner(self) -> Self {
-        if self.0.owner.is_none() { self } else { self.change(|options| options.owner = None) }
+        if self.0.owner.is_none() {
+            self
+        } else {
+            self.change(|options| options.owner = None)
+        }
     }
 
     pub(crate) fn with_observer(self, observer: Arc<dyn Observer>) -> Self {

@@ -19,7 +19,7 @@ fn memory() -> Memory {
 }
 
 fn key() -> LockKey {
-    LockKey::new("k").unwrap()
+    LockKey::new("k").expect("is a key")
 }
 
 async fn settle() {
@@ -32,12 +32,13 @@ async fn settle() {
 async fn a_thousand_tasks_are_one_contender_in_order_with_growing_tokens() {
     let store = memory();
     let held_elsewhere = store.lock("k").await.unwrap();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let locks = LocalQueue::new(Arc::new(store.client()));
     let served = Arc::new(AtomicUsize::new(0));
     let last_token = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
     for n in 0..1_000 {
-        let (locks, served, last_token) = (locks.clone(), served.clone(), last_token.clone());
+        let (locks, served, last_token) =
+            (locks.clone(), Arc::clone(&served), Arc::clone(&last_token));
         tasks.push(tokio::spawn(async move {
             let guard = locks
                 .request("k")
@@ -69,12 +70,12 @@ async fn a_thousand_tasks_are_one_contender_in_order_with_growing_tokens() {
 #[tokio::test(start_paused = true)]
 async fn handing_over_is_bounded_so_that_others_get_their_turn() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(4));
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(4);
     let first = locks.lock("k").await.unwrap();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..12 {
-        let (locks, order) = (locks.clone(), order.clone());
+        let (locks, order) = (locks.clone(), Arc::clone(&order));
         tasks.push(tokio::spawn(async move {
             let guard = locks.lock("k").await.unwrap();
             order.lock().unwrap().push("here");
@@ -83,7 +84,7 @@ async fn handing_over_is_bounded_so_that_others_get_their_turn() {
         }));
         settle().await;
     }
-    let (other, order_there) = (store.client(), order.clone());
+    let (other, order_there) = (store.client(), Arc::clone(&order));
     tasks.push(tokio::spawn(async move {
         let guard = other.lock("k").await.unwrap();
         order_there.lock().unwrap().push("there");
@@ -103,7 +104,7 @@ async fn handing_over_is_bounded_so_that_others_get_their_turn() {
 #[tokio::test(start_paused = true)]
 async fn the_next_contender_waits_at_the_server_before_the_last_of_a_run_releases() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(0));
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(0);
     let guard = locks.lock("k").await.unwrap();
     let next = tokio::spawn({
         let locks = locks.clone();
@@ -118,7 +119,7 @@ async fn the_next_contender_waits_at_the_server_before_the_last_of_a_run_release
 #[tokio::test(start_paused = true)]
 async fn a_dropped_waiter_swallows_no_wake_up() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let locks = LocalQueue::new(Arc::new(store.client()));
     for doomed in 0..6 {
         let guard = locks.lock("k").await.unwrap();
         let waiters: Vec<_> = (0..6)
@@ -148,7 +149,7 @@ async fn a_dropped_waiter_swallows_no_wake_up() {
 async fn whoever_follows_a_contender_takes_its_place_at_the_server() {
     let store = memory();
     let held = store.lock("k").await.unwrap();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let locks = LocalQueue::new(Arc::new(store.client()));
     let impatient = tokio::spawn({
         let locks = locks.clone();
         async move { locks.lock_within("k", secs(1)).await }
@@ -178,7 +179,7 @@ async fn whoever_follows_a_contender_takes_its_place_at_the_server() {
 #[tokio::test(start_paused = true)]
 async fn waiters_do_not_wait_for_a_holder_that_lost_the_lock() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let locks = LocalQueue::new(Arc::new(store.client()));
     let stuck = locks
         .request("k")
         .ttl(secs(5))
@@ -198,7 +199,7 @@ async fn waiters_do_not_wait_for_a_holder_that_lost_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn a_broken_lock_does_not_unseat_the_next_holder() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(0));
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(0);
     let first = locks.lock("k").await.unwrap();
     let second = tokio::spawn({
         let locks = locks.clone();
@@ -221,7 +222,7 @@ async fn a_broken_lock_does_not_unseat_the_next_holder() {
 #[tokio::test(start_paused = true)]
 async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
     let store = memory();
-    let locks = Arc::new(LocalQueue::new(Arc::new(store.client())));
+    let locks = LocalQueue::new(Arc::new(store.client()));
     store
         .faults()
         .plan(Request::Acquire, Fault::LateReply(secs(1)));
@@ -250,7 +251,7 @@ async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_at_once() {
-    let locks = Arc::new(LocalQueue::new(Arc::new(memory())).with_max_waiters(2));
+    let locks = LocalQueue::new(Arc::new(memory())).with_max_waiters(2);
     let guard = locks.lock("k").await.unwrap();
     let waiters: Vec<_> = (0..2)
         .map(|_| {

@@ -39,7 +39,10 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -48,7 +51,10 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -76,7 +82,9 @@ impl Clock for BootClock {
     /// `CLOCK_MONOTONIC` counts suspended time on the BSDs.
     #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
     fn now(&self) -> Moment {
-        since_boot(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+        since_boot(rustix::time::clock_gettime(
+            rustix::time::ClockId::Monotonic,
+        ))
     }
 
     #[cfg(not(unix))]
@@ -138,6 +146,10 @@ impl Clock for VirtualClock {
         let elapsed = i128::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i128::MAX);
         let drifted = elapsed + elapsed * i128::from(self.parts_per_million) / 1_000_000;
         let drifted = u64::try_from(drifted).unwrap_or(0);
-        Moment(self.suspended.load(Ordering::SeqCst).saturating_add(drifted))
+        Moment(
+            self.suspended
+                .load(Ordering::SeqCst)
+                .saturating_add(drifted),
+        )
     }
 }

@@ -40,7 +40,11 @@ impl Engine {
         static KEEPER: OnceLock<Arc<Keeper>> = OnceLock::new();
         let keeper = KEEPER.get_or_init(|| {
             let spawn = Arc::new(OwnThread::of_this_process());
-            Keeper::new(Arc::new(BootClock::default()), Arc::new(OsEntropy::default()), spawn)
+            Keeper::new(
+                Arc::new(BootClock::default()),
+                Arc::new(OsEntropy::default()),
+                spawn,
+            )
         });
         Self::on(Arc::clone(keeper), backend)
     }
@@ -79,7 +83,11 @@ impl Engine {
     }
 
     fn on(keeper: Arc<Keeper>, backend: &'static str) -> Self {
-        Self { keeper, background: Arc::default(), backend }
+        Self {
+            keeper,
+            background: Arc::default(),
+            backend,
+        }
     }
 
     /// Name of the backend, as in errors and metrics.
@@ -139,6 +147,8 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("backend", &self.backend)
+            .finish_non_exhaustive()
     }
 }

@@ -20,7 +20,9 @@ pub struct Expiring {
 
 impl Expiring {
     pub(super) fn new(hold: Arc<Hold>, ahead: Duration) -> Self {
-        Self { wait: Box::pin(wait(hold, ahead)) }
+        Self {
+            wait: Box::pin(wait(hold, ahead)),
+        }
     }
 }
 

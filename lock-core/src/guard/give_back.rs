@@ -50,7 +50,11 @@ impl Returned {
     }
 
     /// Makes it the lock of `request`.
-    pub(crate) fn for_next(&self, request: &AcquireRequest, token: Option<FencingToken>) -> Arc<Hold> {
+    pub(crate) fn for_next(
+        &self,
+        request: &AcquireRequest,
+        token: Option<FencingToken>,
+    ) -> Arc<Hold> {
         self.hold.succeed(request, token, self.deadline)
     }
 }
@@ -77,7 +81,10 @@ pub(super) type GiveBack = Pin<Box<dyn Future<Output = Result<Released>> + Send>
 
 impl Hold {
     fn as_returned(self: &Arc<Self>, deadline: Moment) -> Returned {
-        Returned { hold: Arc::clone(self), deadline }
+        Returned {
+            hold: Arc::clone(self),
+            deadline,
+        }
     }
 }
 
@@ -123,17 +130,24 @@ fn release_in_background(hold: &Arc<Hold>) {
 async fn lapse(hold: &Arc<Hold>, left: Duration) -> Result<Released> {
     let lease = Arc::clone(hold.lease());
     let Upkeep::Renewed { .. } = lease.upkeep() else {
-        let (engine, key, ttl) =
-            (hold.engine().clone(), hold.key().clone(), hold.terms().ttl());
+        let (engine, key, ttl) = (
+            hold.engine().clone(),
+            hold.key().clone(),
+            hold.terms().ttl(),
+        );
         hold.engine().spawn(async move {
             tokio::time::sleep(left).await;
             insist(engine, lease, key, ttl).await;
         });
         return Ok(Released::Clean);
     };
-    let (request, renewer) =
-        hold.renewal_request(left).expect("BUG: a renewed lease can be renewed");
-    match renew(&*renewer, &[request], hold.terms().attempt_timeout()).await.remove(0) {
+    let (request, renewer) = hold
+        .renewal_request(left)
+        .expect("BUG: a renewed lease can be renewed");
+    match renew(&*renewer, &[request], hold.terms().attempt_timeout())
+        .await
+        .remove(0)
+    {
         Ok(LeaseState::Held) => Ok(Released::Clean),
         Ok(LeaseState::Lost(_)) => Ok(Released::AlreadyLost),
         // The lease lasts for what is left of its ttl, which may be less than asked for.
@@ -149,7 +163,10 @@ pub(super) struct Detachable {
 
 impl Detachable {
     pub(super) fn new(engine: Engine, work: GiveBack) -> Self {
-        Self { engine, work: Some(work) }
+        Self {
+            engine,
+            work: Some(work),
+        }
     }
 }
 
@@ -167,7 +184,8 @@ impl Future for Detachable {
 impl Drop for Detachable {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.engine.detach(Box::pin(async move { drop(work.await) }));
+            self.engine
+                .detach(Box::pin(async move { drop(work.await) }));
         }
     }
 }

@@ -76,9 +76,14 @@ impl Hold {
         // A successor with a longer ttl than the lease in hand has it extended at once, and so has
         // one whose predecessor was being renewed, because that answer is not for it.
         let longer = request.ttl() > self.terms.ttl();
-        let renew_at = if longer || planned == Moment::NEVER { now } else { planned };
+        let renew_at = if longer || planned == Moment::NEVER {
+            now
+        } else {
+            planned
+        };
         let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
-        hold.failing.store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
+        hold.failing
+            .store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
         hold.plan(|_| renew_at);
         hold
     }
@@ -206,7 +211,10 @@ impl Hold {
     pub(crate) fn enter(&self) -> bool {
         let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
         self.is_held()
-            && self.entries.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_ok()
+            && self
+                .entries
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
+                .is_ok()
     }
 
     /// Counts one guard less; true for the last one.
@@ -251,7 +259,8 @@ impl Hold {
         self.engine.keeper().remove(&self.slot);
         self.ended.notify_waiters();
         let held = self.engine.now().since(self.since);
-        self.witness.tell(&self.key, EventKind::Lost { reason, held });
+        self.witness
+            .tell(&self.key, EventKind::Lost { reason, held });
         if let Some(home) = self.home() {
             // Local waiters must not wait for a holder that has nothing to give.
             home.vacated(self);
@@ -260,7 +269,8 @@ impl Hold {
 
     pub(crate) fn tell_released(&self, outcome: &'static str) {
         let held = self.engine.now().since(self.since);
-        self.witness.tell(&self.key, EventKind::Released { held, outcome });
+        self.witness
+            .tell(&self.key, EventKind::Released { held, outcome });
     }
 
     /// What holds at `now`; a deadline that has passed is turned into a loss here.
@@ -305,7 +315,10 @@ impl Hold {
     // --- What the keeper does ---
 
     /// Fires what is due at `now`; the renewal to send, if that is due.
-    pub(crate) fn tend(self: &Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+    pub(crate) fn tend(
+        self: &Arc<Self>,
+        now: Moment,
+    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
         if !self.fire(now) {
             return None;
         }
@@ -320,7 +333,11 @@ impl Hold {
         self: &Arc<Self>,
         now: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        let renewal = if self.fire(now) { self.begin_renewal() } else { None };
+        let renewal = if self.fire(now) {
+            self.begin_renewal()
+        } else {
+            None
+        };
         self.reschedule();
         renewal
     }
@@ -350,7 +367,8 @@ impl Hold {
             Ok(LeaseState::Lost(reason)) => self.lose(reason),
             Err(error) => {
                 self.failing.store(true, Ordering::Relaxed);
-                self.witness.tell(&self.key, EventKind::RenewalFailed { error: &error });
+                self.witness
+                    .tell(&self.key, EventKind::RenewalFailed { error: &error });
                 self.set_renewal(self.terms.retry_at(now));
             }
         }

@@ -46,7 +46,10 @@ impl LostReason {
     }
 
     pub(crate) fn from_code(code: u64) -> Self {
-        Self::ALL.into_iter().find(|reason| reason.code() == code).unwrap_or(Self::Stolen)
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.code() == code)
+            .unwrap_or(Self::Stolen)
     }
 
     /// One word for logs, metrics and JSON, such as `"session_ended"`.

@@ -70,7 +70,10 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(hold: Arc<Hold>, key: LockKey) -> Self {
-        Self { hold: Some(hold), key }
+        Self {
+            hold: Some(hold),
+            key,
+        }
     }
 
     /// The locked key.
@@ -151,7 +154,9 @@ impl LockGuard {
             if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
                 return Poll::Ready(Err(reason));
             }
-            let Poll::Ready(output) = work.as_mut().poll(cx) else { return Poll::Pending };
+            let Poll::Ready(output) = work.as_mut().poll(cx) else {
+                return Poll::Pending;
+            };
             // Work that ended after the lock was lost was not done under the lock.
             Poll::Ready(hold.lost_reason().map_or(Ok(output), Err))
         });
@@ -186,7 +191,9 @@ impl LockGuard {
             hold.renewed(sent, answer);
             self.ensure_held()?;
             if let Some(error) = failed {
-                return Err(error.with_backend(hold.engine().backend()).with_key(&self.key));
+                return Err(error
+                    .with_backend(hold.engine().backend())
+                    .with_key(&self.key));
             }
         }
         Ok(())
@@ -227,7 +234,10 @@ impl LockGuard {
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
         hold.set_shared();
-        hold.lease().downgrade().await.map_err(|e| e.with_key(&self.key))?;
+        hold.lease()
+            .downgrade()
+            .await
+            .map_err(|e| e.with_key(&self.key))?;
         self.ensure_held()
     }
 
@@ -247,7 +257,11 @@ impl LockGuard {
         let hold = self.take();
         if !hold.leave() {
             // An outer guard of the same owner still holds the lock.
-            return Ok(if hold.is_held() { Released::Clean } else { Released::AlreadyLost });
+            return Ok(if hold.is_held() {
+                Released::Clean
+            } else {
+                Released::AlreadyLost
+            });
         }
         let engine = hold.engine().clone();
         let released = Detachable::new(engine, give_back(hold)).await;
@@ -267,7 +281,9 @@ impl LockGuard {
     }
 
     fn hold(&self) -> &Arc<Hold> {
-        self.hold.as_ref().expect("BUG: a guard that ended is out of reach")
+        self.hold
+            .as_ref()
+            .expect("BUG: a guard that ended is out of reach")
     }
 
     fn take(&mut self) -> Arc<Hold> {
@@ -275,7 +291,9 @@ impl LockGuard {
     }
 
     fn lost_error(&self, reason: LostReason) -> Error {
-        Error::lost(reason).with_backend(self.hold().engine().backend()).with_key(&self.key)
+        Error::lost(reason)
+            .with_backend(self.hold().engine().backend())
+            .with_key(&self.key)
     }
 
     // --- For the layers of this crate ---
@@ -293,7 +311,8 @@ impl LockGuard {
 
     /// A second guard for the same owner, if the lock is held.
     pub(crate) fn reentered(hold: &Arc<Hold>, request: &AcquireRequest) -> Option<Self> {
-        hold.enter().then(|| Self::new(Arc::clone(hold), request.key().clone()))
+        hold.enter()
+            .then(|| Self::new(Arc::clone(hold), request.key().clone()))
     }
 
     pub(crate) fn shared_hold(&self) -> &Arc<Hold> {

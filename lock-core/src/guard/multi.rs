@@ -29,7 +29,10 @@ impl MultiGuard {
     /// The token of one of the keys. Each key has its own.
     #[must_use]
     pub fn fencing_token(&self, key: &LockKey) -> Option<FencingToken> {
-        self.guards.iter().find(|guard| guard.key() == key)?.fencing_token()
+        self.guards
+            .iter()
+            .find(|guard| guard.key() == key)?
+            .fencing_token()
     }
 
     /// Whether all of the locks are held.
@@ -44,8 +47,11 @@ impl MultiGuard {
     ///
     /// Dropping the future loses nothing; a loss is final.
     pub async fn lost(&self) -> LostReason {
-        let mut signals: Vec<_> =
-            self.guards.iter().map(|guard| guard.lost().into_future()).collect();
+        let mut signals: Vec<_> = self
+            .guards
+            .iter()
+            .map(|guard| guard.lost().into_future())
+            .collect();
         std::future::poll_fn(|cx| {
             for signal in &mut signals {
                 if let std::task::Poll::Ready(reason) = signal.as_mut().poll(cx) {
@@ -63,8 +69,11 @@ impl MultiGuard {
     ///
     /// Dropping the future stops the waiting and nothing else.
     pub async fn expiring(&self, ahead: Duration) {
-        let mut warnings: Vec<_> =
-            self.guards.iter().map(|guard| guard.expiring(ahead)).collect();
+        let mut warnings: Vec<_> = self
+            .guards
+            .iter()
+            .map(|guard| guard.expiring(ahead))
+            .collect();
         std::future::poll_fn(|cx| {
             for warning in &mut warnings {
                 if std::pin::Pin::new(warning).poll(cx).is_ready() {

@@ -44,13 +44,13 @@ pub struct PendingRelease {
 }
 
 impl PendingRelease {
-    pub(crate) fn arm(
-        engine: Engine,
-        key: LockKey,
-        lease: Arc<dyn Lease>,
-        ttl: Duration,
-    ) -> Self {
-        Self { engine, key, ttl, lease: Some(lease) }
+    pub(crate) fn arm(engine: Engine, key: LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> Self {
+        Self {
+            engine,
+            key,
+            ttl,
+            lease: Some(lease),
+        }
     }
 
     /// The server granted the lock: makes the guard, which looks after the lease from now on.
@@ -74,7 +74,9 @@ impl PendingRelease {
     }
 
     fn take(&mut self) -> Arc<dyn Lease> {
-        self.lease.take().expect("BUG: taken by the methods that consume self only")
+        self.lease
+            .take()
+            .expect("BUG: taken by the methods that consume self only")
     }
 
     /// The server refused for certain, or never saw the request: nothing is to be undone.

@@ -70,7 +70,9 @@ impl Validity {
     /// Ends the lock; the deadline it had, or `None` if it had ended before.
     pub(crate) fn end(&self, end: End) -> Option<Moment> {
         loop {
-            let State::Held(until) = self.load() else { return None };
+            let State::Held(until) = self.load() else {
+                return None;
+            };
             if self.swap(until, encode(end)) {
                 return Some(until);
             }
@@ -79,7 +81,9 @@ impl Validity {
 
     fn change(&self, now: Moment, deadline: impl Fn(Moment) -> Moment) -> bool {
         loop {
-            let State::Held(until) = self.load() else { return false };
+            let State::Held(until) = self.load() else {
+                return false;
+            };
             if now >= until {
                 return false;
             }
@@ -90,7 +94,9 @@ impl Validity {
     }
 
     fn swap(&self, from: Moment, to: u64) -> bool {
-        self.0.compare_exchange(word(from), to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.0
+            .compare_exchange(word(from), to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 }
 
@@ -136,9 +142,18 @@ mod tests {
         let validity = Validity::until(at(10));
         assert!(!validity.pass(at(9), LostReason::Expired));
         assert!(validity.pass(at(10), LostReason::Unreachable));
-        assert!(!validity.extend(at(5), at(100)), "a reply that comes late changes nothing");
-        assert!(!validity.pass(at(11), LostReason::Expired), "it is lost once");
-        assert_eq!(validity.load(), State::Ended(End::Lost(LostReason::Unreachable)));
+        assert!(
+            !validity.extend(at(5), at(100)),
+            "a reply that comes late changes nothing"
+        );
+        assert!(
+            !validity.pass(at(11), LostReason::Expired),
+            "it is lost once"
+        );
+        assert_eq!(
+            validity.load(),
+            State::Ended(End::Lost(LostReason::Unreachable))
+        );
     }
 
     #[test]
@@ -167,7 +182,10 @@ mod tests {
     #[test]
     fn every_reason_survives_its_code() {
         for reason in LostReason::ALL {
-            assert_eq!(decode(encode(End::Lost(reason))), State::Ended(End::Lost(reason)));
+            assert_eq!(
+                decode(encode(End::Lost(reason))),
+                State::Ended(End::Lost(reason))
+            );
         }
     }
 }

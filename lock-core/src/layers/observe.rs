@@ -105,7 +105,10 @@ impl Observe {
     /// Wraps `inner` with spans alone.
     #[must_use]
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
-        Self { inner, observer: None }
+        Self {
+            inner,
+            observer: None,
+        }
     }
 
     /// Adds an observer.
@@ -149,9 +152,14 @@ impl DistributedLock for Observe {
     }
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        let Some(first) = requests.first() else { return Ok(Vec::new()) };
+        let Some(first) = requests.first() else {
+            return Ok(Vec::new());
+        };
         let span = self.span(first);
-        let requests: Vec<_> = requests.iter().map(|request| self.prepare(request)).collect();
+        let requests: Vec<_> = requests
+            .iter()
+            .map(|request| self.prepare(request))
+            .collect();
         self.inner.acquire_all(&requests).instrument(span).await
     }
 
@@ -176,14 +184,22 @@ impl<'a> Attempt<'a> {
     fn new(backend: &'static str, request: &'a AcquireRequest) -> Self {
         let witness = Witness::new(backend, request);
         witness.tell(request.key(), EventKind::Requested);
-        Self { witness, key: request.key(), began: Instant::now(), done: false }
+        Self {
+            witness,
+            key: request.key(),
+            began: Instant::now(),
+            done: false,
+        }
     }
 
     fn done(mut self, acquired: &Result<LockGuard>) {
         self.done = true;
         let waited = self.began.elapsed();
         let kind = match acquired {
-            Ok(guard) => EventKind::Acquired { waited, token: guard.fencing_token() },
+            Ok(guard) => EventKind::Acquired {
+                waited,
+                token: guard.fencing_token(),
+            },
             Err(error) => EventKind::Failed { waited, error },
         };
         self.witness.tell(self.key, kind);
@@ -233,8 +249,13 @@ impl Witness {
             _ => {}
         }
         if let Some(observer) = &self.observer {
-            let event =
-                Event { backend, class: self.class.as_deref(), key, mode: self.mode, kind };
+            let event = Event {
+                backend,
+                class: self.class.as_deref(),
+                key,
+                mode: self.mode,
+                kind,
+            };
             // An observer that panics must not break the lock, and this may run in a destructor.
             drop(catch_unwind(AssertUnwindSafe(|| observer.event(&event))));
         }

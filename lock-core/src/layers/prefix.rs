@@ -39,11 +39,16 @@ impl Prefix {
                 LockKey::MAX_NAMESPACE_LEN
             )));
         }
-        Ok(Self { inner, namespace: namespace.to_owned() })
+        Ok(Self {
+            inner,
+            namespace: namespace.to_owned(),
+        })
     }
 
     fn inside(&self, request: &AcquireRequest) -> AcquireRequest {
-        request.clone().with_key(request.key().within(&self.namespace))
+        request
+            .clone()
+            .with_key(request.key().within(&self.namespace))
     }
 
     fn admin_of_inner(&self) -> Result<&dyn LockAdmin> {
@@ -83,7 +88,10 @@ impl DistributedLock for Prefix {
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
         // One namespace in front of all keys leaves their order as it is.
-        let inside: Vec<_> = requests.iter().map(|request| self.inside(request)).collect();
+        let inside: Vec<_> = requests
+            .iter()
+            .map(|request| self.inside(request))
+            .collect();
         let guards = self.inner.acquire_all(&inside).await.map_err(|error| {
             let key = error.key().and_then(|key| strip(&self.namespace, key));
             match key {
@@ -92,7 +100,9 @@ impl DistributedLock for Prefix {
             }
         })?;
         let renamed = guards.into_iter().zip(requests);
-        Ok(renamed.map(|(guard, request)| guard.renamed(request.key())).collect())
+        Ok(renamed
+            .map(|(guard, request)| guard.renamed(request.key()))
+            .collect())
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -110,11 +120,17 @@ impl LockAdmin for Prefix {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         let inside = format!("{}:{prefix}", self.namespace);
         let locks = self.admin_of_inner()?.list(&inside).await?;
-        Ok(locks.into_iter().filter_map(|info| self.outside(info)).collect())
+        Ok(locks
+            .into_iter()
+            .filter_map(|info| self.outside(info))
+            .collect())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let info = self.admin_of_inner()?.inspect(&key.within(&self.namespace)).await?;
+        let info = self
+            .admin_of_inner()?
+            .inspect(&key.within(&self.namespace))
+            .await?;
         Ok(info.and_then(|info| self.outside(info)))
     }
 
@@ -152,6 +168,8 @@ impl LockAdmin for Prefix {
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        self.admin_of_inner()?.release_lease(&key.within(&self.namespace), id).await
+        self.admin_of_inner()?
+            .release_lease(&key.within(&self.namespace), id)
+            .await
     }
 }

@@ -15,7 +15,9 @@ pub struct LeaseControl {
 
 impl LeaseControl {
     pub(crate) fn new(hold: &Arc<Hold>) -> Self {
-        Self { hold: Arc::downgrade(hold) }
+        Self {
+            hold: Arc::downgrade(hold),
+        }
     }
 
     /// The lock is lost, for certain.

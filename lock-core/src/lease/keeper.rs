@@ -70,7 +70,10 @@ impl Keeper {
 
     pub(crate) fn slot(&self) -> Slot {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        Slot { id, due: AtomicU64::new(u64::MAX) }
+        Slot {
+            id,
+            due: AtomicU64::new(u64::MAX),
+        }
     }
 
     /// Looks after `hold` at `due`, in place of when it was due before.
@@ -127,7 +130,10 @@ impl Keeper {
         let mut batches: Vec<Batch> = Vec::new();
         for hold in due {
             if let Some((request, renewer)) = hold.tend(now) {
-                match batches.iter_mut().find(|batch| Arc::ptr_eq(&batch.renewer, &renewer)) {
+                match batches
+                    .iter_mut()
+                    .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
+                {
                     Some(batch) => batch.push(hold, request),
                     None => batches.push(Batch::new(renewer, hold, request)),
                 }
@@ -152,7 +158,9 @@ impl Keeper {
 
 impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").field("locks", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Keeper")
+            .field("locks", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -165,7 +173,9 @@ impl Schedule {
     /// Takes what wants attention at `now`.
     fn take_due(&mut self, now: Moment) -> Vec<Arc<Hold>> {
         let later = self.by_due.split_off(&(now, u64::MAX));
-        std::mem::replace(&mut self.by_due, later).into_values().collect()
+        std::mem::replace(&mut self.by_due, later)
+            .into_values()
+            .collect()
     }
 
     /// Takes the locks on the same server whose renewal is due by `horizon`.
@@ -175,7 +185,9 @@ impl Schedule {
             .filter(|(_, hold)| hold.is_renewed_by(renewer, horizon))
             .map(|(key, _)| *key)
             .collect();
-        keys.into_iter().filter_map(|key| self.by_due.remove(&key)).collect()
+        keys.into_iter()
+            .filter_map(|key| self.by_due.remove(&key))
+            .collect()
     }
 
     /// How long to sleep, and notes until when.
@@ -199,7 +211,13 @@ struct Batch {
 impl Batch {
     fn new(renewer: Arc<dyn Renewer>, hold: Arc<Hold>, request: RenewalRequest) -> Self {
         let (timeout, company) = (hold.terms().attempt_timeout(), hold.terms().company());
-        Self { renewer, holds: vec![hold], requests: vec![request], timeout, company }
+        Self {
+            renewer,
+            holds: vec![hold],
+            requests: vec![request],
+            timeout,
+            company,
+        }
     }
 
     fn push(&mut self, hold: Arc<Hold>, request: RenewalRequest) {
@@ -225,7 +243,8 @@ pub(crate) async fn renew(
     requests: &[RenewalRequest],
     timeout: Duration,
 ) -> Vec<Result<LeaseState>> {
-    let unknown = |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
+    let unknown =
+        |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
     match tokio::time::timeout(timeout, renewer.renew(requests)).await {
         Ok(mut answers) => {
             let missing = || Err(unknown("the backend did not answer the renewal"));

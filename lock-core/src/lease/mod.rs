@@ -24,9 +24,9 @@ pub(crate) use self::terms::Terms;
 /// One acquisition, seen from the server.
 ///
 /// A backend makes the value with its [`LeaseId`] *before* it sends the request that may take the
-/// lock, arms a [`PendingRelease`](crate::PendingRelease) with it, and hands it to
-/// [`Engine::guard`](crate::engine::Engine::guard) once the server has granted it. From then on the
-/// core decides when to renew, when the lock is lost and when to release; the lease only talks.
+/// lock, and arms a [`PendingRelease`](crate::PendingRelease) with it, which makes the guard once the
+/// server has granted the lock. From then on the core decides when to renew, when the lock is lost
+/// and when to release; the lease only talks.
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// How the lease is kept alive.

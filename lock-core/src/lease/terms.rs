@@ -46,7 +46,9 @@ impl Terms {
 
     /// Longest time that one renewal may take, so that a hanging one leaves room for others.
     pub(crate) fn attempt_timeout(self) -> Duration {
-        (self.ttl / 30).clamp(Duration::from_secs(1), Duration::from_secs(5)).min(self.ttl / 5)
+        (self.ttl / 30)
+            .clamp(Duration::from_secs(1), Duration::from_secs(5))
+            .min(self.ttl / 5)
     }
 
     /// How much earlier than due a lease is renewed when another one of its server is: an eighth of
@@ -68,7 +70,10 @@ mod tests {
     fn validity_counts_from_the_request_and_ends_before_the_lease() {
         let sent = Moment::from_nanos(0) + secs(100);
         assert_eq!(Terms::new(secs(30)).valid_until(sent), sent + secs(27));
-        assert_eq!(Terms::new(secs(1)).valid_until(sent), sent + Duration::from_millis(900));
+        assert_eq!(
+            Terms::new(secs(1)).valid_until(sent),
+            sent + Duration::from_millis(900)
+        );
         assert_eq!(
             Terms::new(Duration::from_millis(200)).valid_until(sent),
             sent + Duration::from_millis(150)
@@ -88,8 +93,14 @@ mod tests {
         for ttl in [1, 2, 5, 10, 30, 60, 600, 86_400].map(secs) {
             let terms = Terms::new(ttl);
             let left = ttl - terms.margin() - ttl / 3;
-            let round = terms.attempt_timeout() + terms.retry_at(Moment::from_nanos(0)).since(Moment::from_nanos(0));
-            assert!(left >= 2 * round, "{ttl:?}: {left:?} for rounds of {round:?}");
+            let round = terms.attempt_timeout()
+                + terms
+                    .retry_at(Moment::from_nanos(0))
+                    .since(Moment::from_nanos(0));
+            assert!(
+                left >= 2 * round,
+                "{ttl:?}: {left:?} for rounds of {round:?}"
+            );
         }
     }
 

@@ -62,7 +62,9 @@ impl LockAdmin for Memory {
         ttl: std::time::Duration,
     ) -> Result<LeaseState> {
         let request = RenewalRequest::new(key.clone(), id, ttl);
-        renew(&*self.store.as_renewer(), &[request], ttl).await.remove(0)
+        renew(&*self.store.as_renewer(), &[request], ttl)
+            .await
+            .remove(0)
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {

@@ -44,7 +44,9 @@ impl Backend for MemoryBackend {
 
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         if !url.hosts().is_empty() {
-            return Err(Error::config("a memory store has no host, write memory:NAME"));
+            return Err(Error::config(
+                "a memory store has no host, write memory:NAME",
+            ));
         }
         url.params().finish()?;
         Ok(match url.path() {

@@ -80,9 +80,7 @@ impl Faults {
                 act();
                 Err(broken("the reply was lost").with_unknown_outcome())
             }
-            Some(Fault::LostRequest) => {
-                Err(broken("the connection broke").with_unknown_outcome())
-            }
+            Some(Fault::LostRequest) => Err(broken("the connection broke").with_unknown_outcome()),
             Some(Fault::Silence) => std::future::pending().await,
         }
     }
@@ -92,8 +90,13 @@ impl Faults {
         if plan.unreachable {
             return Err(broken("the store is unreachable"));
         }
-        let at = plan.next.iter().position(|(planned, _)| *planned == request);
-        Ok(at.and_then(|at| plan.next.remove(at)).map(|(_, fault)| fault))
+        let at = plan
+            .next
+            .iter()
+            .position(|(planned, _)| *planned == request);
+        Ok(at
+            .and_then(|at| plan.next.remove(at))
+            .map(|(_, fault)| fault))
     }
 
     fn lock(&self) -> MutexGuard<'_, Plan> {

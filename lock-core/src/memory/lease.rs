@@ -27,7 +27,10 @@ impl MemoryLease {
 #[async_trait]
 impl Lease for MemoryLease {
     fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed { id: self.id, renewer: self.store.as_renewer() }
+        Upkeep::Renewed {
+            id: self.id,
+            renewer: self.store.as_renewer(),
+        }
     }
 
     fn attach(&self, control: LeaseControl) {

@@ -71,7 +71,10 @@ impl Memory {
     /// The same on an engine of the caller's, whose clock is the store's as well. For tests.
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
-        Self { store: Arc::new(Store::new(engine.for_backend(NAME))), engine }
+        Self {
+            store: Arc::new(Store::new(engine.for_backend(NAME))),
+            engine,
+        }
     }
 
     /// Another client of the same store, as another process would be.
@@ -83,7 +86,10 @@ impl Memory {
     /// Another client with an engine of its own, for tests that stop or bend one client's time.
     #[must_use]
     pub fn client_with(&self, engine: Engine) -> Self {
-        Self { store: Arc::clone(&self.store), engine }
+        Self {
+            store: Arc::clone(&self.store),
+            engine,
+        }
     }
 
     fn with_store(store: Arc<Store>) -> Self {
@@ -126,7 +132,10 @@ impl Memory {
             if now >= deadline {
                 return Err(contended(request));
             }
-            let next = self.store.next_expiry(request.key()).unwrap_or(now + LOOK_AGAIN);
+            let next = self
+                .store
+                .next_expiry(request.key())
+                .unwrap_or(now + LOOK_AGAIN);
             let pause = next.min(deadline).since(now).min(LOOK_AGAIN);
             match tokio::time::timeout(pause, &mut push).await {
                 Ok(Ok(grant)) => return Ok(grant),
@@ -189,7 +198,10 @@ impl DistributedLock for Memory {
         match answer {
             Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
             Answer::Queued => {
-                let grant = self.wait(request, push).await.map_err(|e| e.with_backend(NAME))?;
+                let grant = self
+                    .wait(request, push)
+                    .await
+                    .map_err(|e| e.with_backend(NAME))?;
                 pending.granted(request, grant)
             }
             Answer::Busy => {

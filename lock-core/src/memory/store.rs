@@ -38,7 +38,12 @@ pub(super) type Push = oneshot::Receiver<Grant>;
 impl Store {
     pub(super) fn new(engine: Engine) -> Self {
         let (events, _) = broadcast::channel(1024);
-        Self { engine, faults: Faults::default(), state: Mutex::default(), events }
+        Self {
+            engine,
+            faults: Faults::default(),
+            state: Mutex::default(),
+            events,
+        }
     }
 
     pub(super) async fn acquire(
@@ -63,7 +68,9 @@ impl Store {
     }
 
     pub(super) async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        self.faults.send(Request::Release, || self.release_here(key, id)).await
+        self.faults
+            .send(Request::Release, || self.release_here(key, id))
+            .await
     }
 
     fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
@@ -72,7 +79,11 @@ impl Store {
             table.release(now, key, id)
         });
         self.lock().holding.remove(&id);
-        if held { Released::Clean } else { Released::AlreadyLost }
+        if held {
+            Released::Clean
+        } else {
+            Released::AlreadyLost
+        }
     }
 
     pub(super) fn hand_over(&self, key: &LockKey, id: LeaseId) -> Option<FencingToken> {
@@ -141,7 +152,11 @@ impl Store {
         let now = self.engine.now();
         let mut state = self.lock();
         let watched = self.events.receiver_count() > 0;
-        let before = if watched { state.table.info(now, key) } else { None };
+        let before = if watched {
+            state.table.info(now, key)
+        } else {
+            None
+        };
         let State { table, waiting, .. } = &mut *state;
         let (result, granted) = change(now, table, waiting);
         for Granted { id, token } in granted {
@@ -150,7 +165,11 @@ impl Store {
                 let _gone = push.send(Grant::new(now, Some(token)));
             }
         }
-        let after = if watched { state.table.info(now, key) } else { None };
+        let after = if watched {
+            state.table.info(now, key)
+        } else {
+            None
+        };
         drop(state);
         self.report(key, before, after);
         result

@@ -104,10 +104,13 @@ impl Table {
         key: &LockKey,
         id: LeaseId,
     ) -> (bool, Vec<Granted>) {
-        let Some(lock) = self.locks.get_mut(key) else { return (false, Vec::new()) };
+        let Some(lock) = self.locks.get_mut(key) else {
+            return (false, Vec::new());
+        };
         lock.queue.retain(|claim| claim.id != id);
         let before = lock.holders.len();
-        lock.holders.retain(|holder| holder.claim.id != id || holder.expires <= now);
+        lock.holders
+            .retain(|holder| holder.claim.id != id || holder.expires <= now);
         let held = lock.holders.len() < before;
         (held, self.expire(now, key))
     }
@@ -141,7 +144,9 @@ impl Table {
 
     /// Ends what has run out by `now` and serves the queue.
     pub(super) fn expire(&mut self, now: Moment, key: &LockKey) -> Vec<Granted> {
-        let Some(lock) = self.locks.get_mut(key) else { return Vec::new() };
+        let Some(lock) = self.locks.get_mut(key) else {
+            return Vec::new();
+        };
         lock.holders.retain(|holder| holder.expires > now);
         let granted = lock.serve(now, &mut self.last_token);
         self.forget_if_idle(key);
@@ -150,13 +155,24 @@ impl Table {
 
     /// When the first of the holders runs out.
     pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
-        self.locks.get(key)?.holders.iter().map(|holder| holder.expires).min()
+        self.locks
+            .get(key)?
+            .holders
+            .iter()
+            .map(|holder| holder.expires)
+            .min()
     }
 
     /// Takes the lock from its holders; their ids.
     pub(super) fn evict(&mut self, now: Moment, key: &LockKey) -> (Vec<LeaseId>, Vec<Granted>) {
-        let Some(lock) = self.locks.get_mut(key) else { return Default::default() };
-        let evicted = lock.holders.drain(..).map(|holder| holder.claim.id).collect();
+        let Some(lock) = self.locks.get_mut(key) else {
+            return Default::default();
+        };
+        let evicted = lock
+            .holders
+            .drain(..)
+            .map(|holder| holder.claim.id)
+            .collect();
         (evicted, self.expire(now, key))
     }
 
@@ -167,7 +183,11 @@ impl Table {
     /// The lock as it is at `now`; `None` if nobody holds it.
     pub(super) fn info(&self, now: Moment, key: &LockKey) -> Option<LockInfo> {
         let lock = self.locks.get(key)?;
-        let held: Vec<_> = lock.holders.iter().filter(|holder| holder.expires > now).collect();
+        let held: Vec<_> = lock
+            .holders
+            .iter()
+            .filter(|holder| holder.expires > now)
+            .collect();
         let mode = held.first()?.claim.mode;
         let holders = held.into_iter().map(|holder| holder.info(now)).collect();
         let waiters = lock.queue.iter().map(|claim| claim.label.clone()).collect();
@@ -180,11 +200,18 @@ impl Table {
     }
 
     fn holder(&mut self, key: &LockKey, id: LeaseId) -> Option<&mut Holder> {
-        self.locks.get_mut(key)?.holders.iter_mut().find(|holder| holder.claim.id == id)
+        self.locks
+            .get_mut(key)?
+            .holders
+            .iter_mut()
+            .find(|holder| holder.claim.id == id)
     }
 
     fn forget_if_idle(&mut self, key: &LockKey) {
-        if self.locks.get(key).is_some_and(|lock| lock.holders.is_empty() && lock.queue.is_empty())
+        if self
+            .locks
+            .get(key)
+            .is_some_and(|lock| lock.holders.is_empty() && lock.queue.is_empty())
         {
             self.locks.remove(key);
         }
@@ -192,14 +219,12 @@ impl Table {
 }
 
 impl Lock {
-    fn answer(
-        &mut self,
-        claim: &Claim,
-        waits: bool,
-        token: FencingToken,
-        now: Moment,
-    ) -> Answer {
-        if let Some(holder) = self.holders.iter().find(|holder| holder.claim.id == claim.id) {
+    fn answer(&mut self, claim: &Claim, waits: bool, token: FencingToken, now: Moment) -> Answer {
+        if let Some(holder) = self
+            .holders
+            .iter()
+            .find(|holder| holder.claim.id == claim.id)
+        {
             return Answer::Granted(holder.token);
         }
         if let Some(limit) = self.other_limit(claim.mode) {
@@ -222,17 +247,24 @@ impl Lock {
             if !self.admits(claim.mode) {
                 break;
             }
-            let Some(claim) = self.queue.pop_front() else { break };
+            let Some(claim) = self.queue.pop_front() else {
+                break;
+            };
             *last_token += 1;
             let token = FencingToken::new(*last_token);
-            granted.push(Granted { id: claim.id, token });
+            granted.push(Granted {
+                id: claim.id,
+                token,
+            });
             self.holders.push(Holder::new(claim, token, now));
         }
         granted
     }
 
     fn admits(&self, mode: Mode) -> bool {
-        let Some(first) = self.holders.first() else { return true };
+        let Some(first) = self.holders.first() else {
+            return true;
+        };
         match (first.claim.mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Permit { limit }, Mode::Permit { .. }) => {
@@ -244,7 +276,9 @@ impl Lock {
 
     /// The limit that permits are held with, if it differs from the one asked for.
     fn other_limit(&self, mode: Mode) -> Option<NonZeroU32> {
-        let Mode::Permit { limit: asked } = mode else { return None };
+        let Mode::Permit { limit: asked } = mode else {
+            return None;
+        };
         let held = self.holders.iter().map(|holder| holder.claim.mode);
         let queued = self.queue.iter().map(|claim| claim.mode);
         held.chain(queued).find_map(|mode| match mode {
@@ -257,7 +291,12 @@ impl Lock {
 impl Holder {
     fn new(claim: Claim, token: FencingToken, now: Moment) -> Self {
         let expires = now + claim.ttl;
-        Self { claim, token, since: SystemTime::now(), expires }
+        Self {
+            claim,
+            token,
+            since: SystemTime::now(),
+            expires,
+        }
     }
 
     fn info(&self, now: Moment) -> HolderInfo {

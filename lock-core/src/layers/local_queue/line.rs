@@ -56,7 +56,9 @@ impl Line {
     }
 
     pub(super) fn is_seated(&self, hold: &Hold) -> bool {
-        self.seated.as_ref().is_some_and(|seated| std::ptr::eq(&*seated.hold, hold))
+        self.seated
+            .as_ref()
+            .is_some_and(|seated| std::ptr::eq(&*seated.hold, hold))
     }
 
     /// Whether who comes now goes to the server at once.
@@ -75,7 +77,11 @@ impl Line {
     pub(super) fn enter(&self, request: &AcquireRequest) -> Option<LockGuard> {
         let seated = self.seated.as_ref()?;
         let same = request.owner().is_some() && request.owner() == seated.owner.as_ref();
-        if same { LockGuard::reentered(&seated.hold, request) } else { None }
+        if same {
+            LockGuard::reentered(&seated.hold, request)
+        } else {
+            None
+        }
     }
 
     pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Turn> {
@@ -129,7 +135,11 @@ impl Line {
     }
 
     fn head(&mut self) -> Option<&Waiter> {
-        while self.waiting.front().is_some_and(|waiter| waiter.turn.is_closed()) {
+        while self
+            .waiting
+            .front()
+            .is_some_and(|waiter| waiter.turn.is_closed())
+        {
             self.waiting.pop_front();
         }
         self.waiting.front()

@@ -51,7 +51,10 @@ impl LocalQueue {
     #[must_use]
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
         let table = Table::new(Self::DEFAULT_MAX_HANDOVERS, Self::DEFAULT_MAX_WAITERS);
-        Self { inner, table: Arc::new(table) }
+        Self {
+            inner,
+            table: Arc::new(table),
+        }
     }
 
     /// Sets how many times in a row a lease is handed over inside the process. Default: 16.
@@ -61,7 +64,10 @@ impl LocalQueue {
     #[must_use]
     pub fn with_max_handovers(self, max: u32) -> Self {
         let table = Table::new(max, self.table.max_waiters);
-        Self { table: Arc::new(table), ..self }
+        Self {
+            table: Arc::new(table),
+            ..self
+        }
     }
 
     /// Sets how many tasks may wait for one key; the next one gets
@@ -69,7 +75,10 @@ impl LocalQueue {
     #[must_use]
     pub fn with_max_waiters(self, max: usize) -> Self {
         let table = Table::new(self.table.max_handovers, max);
-        Self { table: Arc::new(table), ..self }
+        Self {
+            table: Arc::new(table),
+            ..self
+        }
     }
 
     /// How many keys are held or waited for in this process.
@@ -150,8 +159,12 @@ async fn within<T>(
     work: impl Future<Output = T> + Send,
     request: &AcquireRequest,
 ) -> Result<T> {
-    let Some(deadline) = deadline else { return Ok(work.await) };
-    tokio::time::timeout_at(deadline, work).await.map_err(|_| contended(request))
+    let Some(deadline) = deadline else {
+        return Ok(work.await);
+    };
+    tokio::time::timeout_at(deadline, work)
+        .await
+        .map_err(|_| contended(request))
 }
 
 fn contended(request: &AcquireRequest) -> Error {

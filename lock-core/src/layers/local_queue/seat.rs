@@ -52,7 +52,11 @@ impl Seat {
                 return Err(full(request, table.max_waiters));
             }
             let turn = line.join(request.clone());
-            Ok(Arrival::Wait(InLine { seat: self, turn, told: false }))
+            Ok(Arrival::Wait(InLine {
+                seat: self,
+                turn,
+                told: false,
+            }))
         })
     }
 
@@ -75,7 +79,12 @@ impl Seat {
     fn tell(&self, call: Option<Call>, attempt: Option<Attempt>) {
         if let Some(turn) = call {
             let inherited = attempt.is_some();
-            let contender = Contender { seat: self.clone(), attempt, inherited, done: false };
+            let contender = Contender {
+                seat: self.clone(),
+                attempt,
+                inherited,
+                done: false,
+            };
             // A task that is gone by now drops the contender, which tells the one after it.
             drop(turn.send(Turn::Contend(contender)));
         }
@@ -87,10 +96,16 @@ impl Home for Seat {
     async fn pass_on(&self, lease: Returned) -> Option<Returned> {
         let found = self.table.change(&self.key, |line| {
             let ours = line.is_seated(lease.hold());
-            let next = if ours { line.successor(self.table.max_handovers) } else { None };
+            let next = if ours {
+                line.successor(self.table.max_handovers)
+            } else {
+                None
+            };
             next.map(|next| (next, line.handovers + 1))
         });
-        let Some((next, handovers)) = found else { return Some(lease) };
+        let Some((next, handovers)) = found else {
+            return Some(lease);
+        };
         let Some(token) = lease.hand_over().await else {
             self.table.change(&self.key, |line| line.put_back(next));
             return Some(lease);
@@ -131,7 +146,12 @@ pub(super) struct Contender {
 
 impl Contender {
     fn new(seat: Seat) -> Self {
-        Self { seat, attempt: None, inherited: false, done: false }
+        Self {
+            seat,
+            attempt: None,
+            inherited: false,
+            done: false,
+        }
     }
 
     /// The attempt under way, or a new one.
@@ -145,8 +165,16 @@ impl Contender {
     }
 
     /// The server granted the lock.
-    pub(super) fn seated(mut self, guard: LockGuard, request: &AcquireRequest) -> Result<LockGuard> {
-        let guard = if self.inherited { guard.reassigned(request)? } else { guard };
+    pub(super) fn seated(
+        mut self,
+        guard: LockGuard,
+        request: &AcquireRequest,
+    ) -> Result<LockGuard> {
+        let guard = if self.inherited {
+            guard.reassigned(request)?
+        } else {
+            guard
+        };
         self.done = true;
         let call = self.seat.seat(&guard, request, 0);
         self.seat.tell(call, None);

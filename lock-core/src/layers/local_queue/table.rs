@@ -19,7 +19,12 @@ const SHARDS: usize = 64;
 impl Table {
     pub(super) fn new(max_handovers: u32, max_waiters: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { max_handovers, max_waiters, hasher: RandomState::new(), shards }
+        Self {
+            max_handovers,
+            max_waiters,
+            hasher: RandomState::new(),
+            shards,
+        }
     }
 
     /// Changes the line of a key, which begins idle; a line that is idle afterwards vanishes.
