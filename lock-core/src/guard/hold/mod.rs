@@ -1,6 +1,8 @@
+mod kept;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,9 +13,7 @@ use crate::engine::{Engine, Moment};
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::layers::{EventKind, Witness};
-use crate::lease::{
-    Grant, Lease, LeaseControl, LeaseState, RenewalRequest, Renewer, Slot, Terms, Upkeep,
-};
+use crate::lease::{Grant, Lease, LeaseControl, Slot, Terms, Upkeep};
 use crate::request::{AcquireRequest, Mode, Renewal};
 use crate::token::FencingToken;
 
@@ -129,8 +129,6 @@ impl Hold {
         self.reschedule();
     }
 
-    // --- What the guard asks ---
-
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }
@@ -205,8 +203,6 @@ impl Hold {
         self.exclusive.store(false, Ordering::Relaxed);
     }
 
-    // --- Entering again ---
-
     /// Counts one more guard of the same owner, if the lock is held.
     pub(crate) fn enter(&self) -> bool {
         let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
@@ -222,8 +218,6 @@ impl Hold {
         self.entries.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    // --- The local queue ---
-
     pub(crate) fn set_home(&self, home: Arc<dyn Home>) {
         let occupied = self.home.set(home).is_err();
         debug_assert!(!occupied, "BUG: one local queue for each holder");
@@ -232,8 +226,6 @@ impl Hold {
     pub(crate) fn home(&self) -> Option<&Arc<dyn Home>> {
         self.home.get()
     }
-
-    // --- Ends ---
 
     /// The holder gives the lock up: renewal stops here, before anything is sent.
     pub(crate) fn give_up(&self) -> Result<Moment, LostReason> {
@@ -287,139 +279,6 @@ impl Hold {
             true => LostReason::Unreachable,
             false => LostReason::Expired,
         }
-    }
-
-    // --- What the service reports ---
-
-    pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
-        self.failing.store(true, Ordering::Relaxed);
-        if self.validity.limit(self.engine.now(), deadline) {
-            self.reschedule();
-        }
-    }
-
-    pub(crate) fn confirm(self: &Arc<Self>) {
-        if self.validity.limit(self.engine.now(), Moment::NEVER) {
-            self.failing.store(false, Ordering::Relaxed);
-            self.reschedule();
-        }
-    }
-
-    pub(crate) fn renew_soon(self: &Arc<Self>) {
-        if self.automatic {
-            *self.renewal() = self.engine.now();
-            self.reschedule();
-        }
-    }
-
-    // --- What the keeper does ---
-
-    /// Fires what is due at `now`; the renewal to send, if that is due.
-    pub(crate) fn tend(
-        self: &Arc<Self>,
-        now: Moment,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        if !self.fire(now) {
-            return None;
-        }
-        let due = *self.renewal() <= now;
-        let renewal = if due { self.begin_renewal() } else { None };
-        self.reschedule();
-        renewal
-    }
-
-    /// The same for a renewal that travels in company before it is due.
-    pub(crate) fn tend_early(
-        self: &Arc<Self>,
-        now: Moment,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        let renewal = if self.fire(now) {
-            self.begin_renewal()
-        } else {
-            None
-        };
-        self.reschedule();
-        renewal
-    }
-
-    pub(crate) fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
-        let same = |upkeep| match upkeep {
-            Upkeep::Renewed { renewer: own, .. } => Arc::ptr_eq(&own, renewer),
-            Upkeep::Reported => false,
-        };
-        *self.renewal() <= by && same(self.lease.upkeep())
-    }
-
-    /// Takes in what the server said to a renewal that left at `sent`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
-        let now = self.engine.now();
-        match answer {
-            Ok(LeaseState::Held) => {
-                let deadline = self.terms.valid_until(sent);
-                // Late or not, a success says nothing about a lock that was lost meanwhile.
-                if self.validity.extend(now, deadline) {
-                    self.failing.store(false, Ordering::Relaxed);
-                    let slack = deadline.since(now);
-                    self.witness.tell(&self.key, EventKind::Renewed { slack });
-                }
-                self.set_renewal(self.terms.renew_at(sent, self.slot.jitter()));
-            }
-            Ok(LeaseState::Lost(reason)) => self.lose(reason),
-            Err(error) => {
-                self.failing.store(true, Ordering::Relaxed);
-                self.witness
-                    .tell(&self.key, EventKind::RenewalFailed { error: &error });
-                self.set_renewal(self.terms.retry_at(now));
-            }
-        }
-        self.look(now);
-        self.reschedule();
-    }
-
-    /// The lease to ask for, if it is one that is renewed.
-    pub(crate) fn renewal_request(
-        &self,
-        ttl: Duration,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        match self.lease.upkeep() {
-            Upkeep::Renewed { id, renewer } => {
-                Some((RenewalRequest::new(self.key.clone(), id, ttl), renewer))
-            }
-            Upkeep::Reported => None,
-        }
-    }
-
-    /// Fires the ends that have come by `now`; true if the lock is held.
-    fn fire(&self, now: Moment) -> bool {
-        let held = matches!(self.look(now), State::Held(_));
-        if held && now >= self.max_until {
-            self.lose(LostReason::MaxHold);
-            return false;
-        }
-        held
-    }
-
-    fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        *self.renewal() = Moment::NEVER;
-        self.renewal_request(self.terms.ttl())
-    }
-
-    fn set_renewal(&self, at: Moment) {
-        if self.automatic {
-            *self.renewal() = at;
-        }
-    }
-
-    /// Tells the keeper when to look next.
-    fn reschedule(self: &Arc<Self>) {
-        if let State::Held(until) = self.validity.load() {
-            let due = until.min(self.max_until).min(*self.renewal());
-            self.engine.keeper().schedule(self, due);
-        }
-    }
-
-    fn renewal(&self) -> MutexGuard<'_, Moment> {
-        self.renew_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
