@@ -1,0 +1,42 @@
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::lock::DistributedLock;
+use crate::url::LockUrl;
+
+/// One kind of lock service, opened by URL.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// The URL schemes that it serves, in lower case, the canonical one first.
+    fn schemes(&self) -> &'static [&'static str];
+
+    /// The namespace of a URL that names none; empty for none.
+    ///
+    /// A server that is shared with other data has one, so that locks do not meet it.
+    fn default_namespace(&self) -> &'static str;
+
+    /// Connects to the service. Users call [`Registry::connect`](crate::Registry::connect).
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, before anything is
+    ///   sent.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the service cannot be reached.
+    /// - [`Denied`](crate::ErrorKind::Denied) if it refuses the credentials.
+    ///
+    /// # Cancel safety
+    ///
+    /// No lock is touched. A dropped future closes what it opened.
+    ///
+    /// # For implementors
+    ///
+    /// Read the parameters by [`LockUrl::params`] and end with
+    /// [`Params::finish`](crate::Params::finish), so that a misspelt one is an error; those of the
+    /// layers are taken out before. [`LockUrl::expect_hosts`], [`LockUrl::expect_host`] and
+    /// [`LockUrl::expect_file`] check the rest. An error shows the URL by its `Display` or not at
+    /// all.
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>>;
+}

@@ -1,0 +1,166 @@
+//! Which backend serves which scheme, and the layers that stand on it.
+
+mod backend;
+mod scheme;
+mod stack;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::layers::Observer;
+use crate::lock::DistributedLock;
+use crate::url::{LockUrl, is_scheme};
+
+use self::stack::Stack;
+
+pub use self::backend::Backend;
+
+/// Backends by the schemes of their URLs.
+///
+/// A plain value: what is registered here is known here, and a clone shares the backends.
+///
+/// # URL parameters
+///
+/// Those of the layers are the same on every backend:
+///
+/// | parameter | default | meaning |
+/// |---|---|---|
+/// | `namespace=NAME` | the backend's | goes before every key, see [`Prefix`]; empty for none |
+/// | `local-queue=on` or `off` | `on` | whether tasks of this process queue in it, see [`LocalQueue`] |
+/// | `max-handovers=N` | 16 | 0 to 1000000, see [`LocalQueue::with_max_handovers`] |
+/// | `max-waiters=N` | 10000 | 1 to 1000000, see [`LocalQueue::with_max_waiters`] |
+///
+/// [`LocalQueue`]: crate::layers::LocalQueue
+/// [`LocalQueue::with_max_handovers`]: crate::layers::LocalQueue::with_max_handovers
+/// [`LocalQueue::with_max_waiters`]: crate::layers::LocalQueue::with_max_waiters
+/// [`Prefix`]: crate::layers::Prefix
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::Registry;
+/// use lock_core::memory::MemoryBackend;
+/// use lock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// let registry = Registry::new().with(MemoryBackend::default())?;
+/// let locks = registry.connect("memory:?namespace=shop").await?;
+/// let guard = locks.lock("orders/42").await?;
+/// assert_eq!(guard.key().as_str(), "orders/42");
+///
+/// let error = registry.connect("memroy:").await.unwrap_err();
+/// assert!(error.message().contains(r#"did you mean "memory"?"#));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    backends: BTreeMap<&'static str, Arc<dyn Backend>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Registry {
+    /// Makes an empty registry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a backend, for a chain of calls.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Registry::register).
+    pub fn with(mut self, backend: impl Backend) -> Result<Self> {
+        self.register(backend)?;
+        Ok(self)
+    }
+
+    /// Adds a backend.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if one of its schemes is taken, or is not
+    /// a lower-case letter followed by such letters, digits, `+`, `-` and `.`. Then none of them is
+    /// registered.
+    pub fn register(&mut self, backend: impl Backend) -> Result<&mut Self> {
+        for scheme in backend.schemes() {
+            if !is_scheme(scheme) || scheme.contains(|c: char| c.is_ascii_uppercase()) {
+                return Err(Error::config(format!(
+                    "{scheme:?} cannot be the scheme of a URL"
+                )));
+            }
+            if self.backends.contains_key(scheme) {
+                return Err(Error::config(format!(
+                    "the scheme {scheme:?} is registered already"
+                )));
+            }
+        }
+        let backend: Arc<dyn Backend> = Arc::new(backend);
+        for scheme in backend.schemes() {
+            self.backends.insert(scheme, Arc::clone(&backend));
+        }
+        Ok(self)
+    }
+
+    /// Tells `observer` what happens to the locks of connections that are made from then on.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The registered schemes in alphabetical order.
+    pub fn schemes(&self) -> impl Iterator<Item = &'static str> {
+        self.backends.keys().copied()
+    }
+
+    /// Connects to the service at `url` and builds the usual stack:
+    /// [`Observe`](crate::layers::Observe) over [`LocalQueue`](crate::layers::LocalQueue) over
+    /// [`Prefix`](crate::layers::Prefix) over the backend.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Backend::connect`], and [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if
+    /// nothing is registered for the scheme, or if a parameter of the layers is wrong.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Backend::connect`].
+    pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
+        let url = LockUrl::parse(url)?;
+        let (scheme, backend) = self.find(url.scheme())?;
+        let named = |error: Error| error.with_backend(scheme);
+        let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
+        let locks = backend.connect(&url).await.map_err(named)?;
+        stack.over(locks, self.observer.as_ref()).map_err(named)
+    }
+
+    /// Connects to the service at `url`, without any layer.
+    ///
+    /// Keys have no namespace, owners do not re-enter, and the tasks of this process contend on the
+    /// server one by one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Registry::connect); a parameter of the layers is unknown here.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Backend::connect`].
+    pub async fn connect_bare(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
+        let url = LockUrl::parse(url)?;
+        let (scheme, backend) = self.find(url.scheme())?;
+        backend
+            .connect(&url)
+            .await
+            .map_err(|error| error.with_backend(scheme))
+    }
+
+    fn find(&self, scheme: &str) -> Result<(&'static str, &dyn Backend)> {
+        match self.backends.get_key_value(scheme) {
+            Some((scheme, backend)) => Ok((scheme, &**backend)),
+            None => Err(scheme::unknown(scheme, &self.schemes().collect::<Vec<_>>())),
+        }
+    }
+}

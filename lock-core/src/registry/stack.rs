@@ -1,0 +1,73 @@
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::layers::{LocalQueue, Observe, Observer, Prefix};
+use crate::lock::DistributedLock;
+use crate::url::LockUrl;
+
+/// What the parameters of a URL say about the layers.
+#[derive(Debug)]
+pub(super) struct Stack {
+    namespace: String,
+    queue: Option<Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    max_handovers: u32,
+    max_waiters: usize,
+}
+
+impl Stack {
+    /// Reads the parameters of the layers, and gives the URL without them for the backend.
+    pub(super) fn of(url: &LockUrl, default_namespace: &str) -> Result<(Self, LockUrl)> {
+        let mut params = url.params();
+        let namespace = params
+            .string("namespace")
+            .unwrap_or(default_namespace)
+            .to_owned();
+        let has_queue = params.bool("local-queue")?.unwrap_or(true);
+        let max_handovers = params.integer("max-handovers", 0..=MOST_HANDOVERS)?;
+        let max_waiters = params.integer("max-waiters", 1..=MOST_WAITERS)?;
+        if !has_queue && (max_handovers.is_some() || max_waiters.is_some()) {
+            return Err(Error::config(
+                "max-handovers and max-waiters need local-queue=on",
+            ));
+        }
+        let queue = has_queue.then(|| Queue {
+            max_handovers: max_handovers.unwrap_or(LocalQueue::DEFAULT_MAX_HANDOVERS),
+            max_waiters: max_waiters.unwrap_or(LocalQueue::DEFAULT_MAX_WAITERS),
+        });
+        let url = url.without(params.leave());
+        Ok((Self { namespace, queue }, url))
+    }
+
+    /// Puts the layers over a backend.
+    pub(super) fn over(
+        self,
+        mut locks: Arc<dyn DistributedLock>,
+        observer: Option<&Arc<dyn Observer>>,
+    ) -> Result<Arc<dyn DistributedLock>> {
+        if !self.namespace.is_empty() {
+            locks = Arc::new(Prefix::new(locks, &self.namespace)?);
+        }
+        if let Some(Queue {
+            max_handovers,
+            max_waiters,
+        }) = self.queue
+        {
+            let queue = LocalQueue::new(locks).with_max_handovers(max_handovers);
+            locks = Arc::new(queue.with_max_waiters(max_waiters));
+        }
+        let observe = Observe::new(locks);
+        Ok(Arc::new(match observer {
+            Some(observer) => observe.with_observer(Arc::clone(observer)),
+            None => observe,
+        }))
+    }
+}
+
+/// More would keep other processes out for longer than any lease.
+const MOST_HANDOVERS: u32 = 1_000_000;
+/// More would take gigabytes of memory for one key.
+const MOST_WAITERS: usize = 1_000_000;

@@ -1,0 +1,254 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::split::decode;
+use super::suggest::{did_you_mean, list, nearest};
+use crate::error::{Error, Result};
+
+/// A parameter of a URL, percent-decoded.
+#[derive(Clone)]
+pub(super) struct Param {
+    pub(super) name: String,
+    value: String,
+    /// Whether it stands behind a secret: an `&` that is not escaped makes the rest of the secret
+    /// look like this parameter, so neither name nor value are ever shown.
+    behind_secret: bool,
+}
+
+impl Param {
+    fn is_secret(&self) -> bool {
+        let name = self.name.to_ascii_lowercase();
+        !name.ends_with("file")
+            && (SECRETS.iter().any(|secret| name.contains(secret)) || name.ends_with("key"))
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.behind_secret && !self.is_secret()
+    }
+}
+
+/// A parameter with one of these in its name is secret, unless it names a file.
+const SECRETS: &[&str] = &["auth", "credential", "pass", "pwd", "secret", "token"];
+
+/// Reads `name=value&name=value`.
+pub(super) fn parse(query: &str) -> Result<Vec<Param>> {
+    let mut params: Vec<Param> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Error::config(
+                "a parameter is written name=value; an & in a value is written %26, and a ? that \
+                 begins no parameters %3F",
+            ));
+        };
+        let (name, value) = (decode(name)?, decode(value)?);
+        let behind_secret = params.last().is_some_and(|last| !last.is_shown());
+        if params.iter().any(|param| param.name == name) {
+            return Err(Error::config(match behind_secret {
+                true => "a parameter is given twice".to_owned(),
+                false => format!("parameter {name:?} is given twice"),
+            }));
+        }
+        params.push(Param {
+            name,
+            value,
+            behind_secret,
+        });
+    }
+    Ok(params)
+}
+
+/// Writes the parameters as in a URL, up to the first secret.
+pub(super) fn show(params: &[Param], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut separator = '?';
+    for param in params {
+        write!(f, "{separator}{}=", utf8_percent_encode(&param.name, VALUE))?;
+        if param.is_secret() {
+            return f.write_str("***");
+        }
+        write!(f, "{}", utf8_percent_encode(&param.value, VALUE))?;
+        separator = '&';
+    }
+    Ok(())
+}
+
+const VALUE: &AsciiSet = &CONTROLS
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'=')
+    .add(b'@')
+    .add(b' ');
+
+/// Reads the parameters of a URL by name and type.
+///
+/// Each method gives `None` for a parameter that is not there. Whoever reads parameters ends with
+/// [`finish`](Params::finish), so that a misspelt one is an error and not ignored. A URL in which a
+/// parameter is given twice is refused by [`LockUrl::parse`](crate::LockUrl::parse).
+///
+/// # Errors
+///
+/// All are of the kind [`InvalidConfig`](crate::ErrorKind::InvalidConfig) and name the parameter.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_core::LockUrl;
+///
+/// let url = LockUrl::parse("sqlite:locks.db?busy-timeout=5s&mood=lease")?;
+/// let mut params = url.params();
+/// assert_eq!(params.duration("busy-timeout")?, Some(Duration::from_secs(5)));
+/// assert_eq!(params.one_of("mode", &["lease"])?, None);
+/// let error = params.finish().unwrap_err();
+/// assert_eq!(
+///     error.message(),
+///     r#"unknown parameter "mood", did you mean "mode"? (known: busy-timeout, mode)"#
+/// );
+/// # Ok::<(), lock_core::Error>(())
+/// ```
+#[must_use = "a parameter that nobody knows is reported by `finish`"]
+pub struct Params<'a> {
+    left: Vec<&'a Param>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Params<'a> {
+    pub(super) fn new(params: &'a [Param], taken: &[&'static str]) -> Self {
+        Self {
+            left: params.iter().collect(),
+            known: taken.to_vec(),
+        }
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<&'a Param> {
+        self.known.push(name);
+        let at = self.left.iter().position(|param| param.name == name)?;
+        Some(self.left.remove(at))
+    }
+
+    /// Reads a text, which may be empty.
+    pub fn string(&mut self, name: &'static str) -> Option<&'a str> {
+        self.take(name).map(|param| param.value.as_str())
+    }
+
+    /// Reads a duration with its unit, such as `500ms`, `30s` or `1m 30s`.
+    ///
+    /// # Errors
+    ///
+    /// A number without a unit is one, and so is whatever else is no duration.
+    pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
+        let Some(param) = self.take(name) else {
+            return Ok(None);
+        };
+        let value = param.value.trim();
+        if value.parse::<f64>().is_ok() {
+            let example = if param.is_shown() { value } else { "30" };
+            let expected = format!("a duration with a unit, write for example {name}={example}s");
+            return Err(wrong(param, &expected));
+        }
+        let duration = humantime::parse_duration(value);
+        let expected = "a duration such as 500ms, 30s or 5m";
+        duration.map(Some).map_err(|_| wrong(param, expected))
+    }
+
+    /// Reads `on` or `true`, `off` or `false`.
+    ///
+    /// # Errors
+    ///
+    /// Anything else is one.
+    pub fn bool(&mut self, name: &'static str) -> Result<Option<bool>> {
+        let Some(param) = self.take(name) else {
+            return Ok(None);
+        };
+        match param.value.as_str() {
+            "on" | "true" => Ok(Some(true)),
+            "off" | "false" => Ok(Some(false)),
+            _ => Err(wrong(param, "on or off")),
+        }
+    }
+
+    /// Reads a whole number within `range`.
+    ///
+    /// # Errors
+    ///
+    /// Anything else is one, and so is a number outside.
+    pub fn integer<N>(&mut self, name: &'static str, range: RangeInclusive<N>) -> Result<Option<N>>
+    where
+        N: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(param) = self.take(name) else {
+            return Ok(None);
+        };
+        let number = param
+            .value
+            .parse()
+            .ok()
+            .filter(|number| range.contains(number));
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        number.map(Some).ok_or_else(|| wrong(param, &expected()))
+    }
+
+    /// Reads one of the given words.
+    ///
+    /// # Errors
+    ///
+    /// Any other word is one, and the nearest match is named.
+    pub fn one_of<'w>(&mut self, name: &'static str, words: &[&'w str]) -> Result<Option<&'w str>> {
+        let Some(param) = self.take(name) else {
+            return Ok(None);
+        };
+        let word = words.iter().copied().find(|word| *word == param.value);
+        let Some(word) = word else {
+            let near = nearest(&param.value, words.iter().copied());
+            let hint = did_you_mean(near);
+            return Err(wrong(param, &format!("one of {}{hint}", list(words))));
+        };
+        Ok(Some(word))
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    ///
+    /// The first parameter that nobody asked for is one; named are the nearest match and all that
+    /// were asked for, those of the layers included.
+    pub fn finish(self) -> Result<()> {
+        let Some(param) = self.left.first() else {
+            return Ok(());
+        };
+        let known = list(&self.known);
+        Err(Error::config(if param.behind_secret {
+            format!("unknown parameter behind a secret, which has & as %26 (known: {known})")
+        } else {
+            let hint = did_you_mean(nearest(&param.name, self.known.iter().copied()));
+            format!("unknown parameter {:?}{hint} (known: {known})", param.name)
+        }))
+    }
+
+    /// Ends the reading and leaves the rest to somebody else, who has to know these names.
+    pub(crate) fn leave(self) -> Vec<&'static str> {
+        self.known
+    }
+}
+
+fn wrong(param: &Param, expected: &str) -> Error {
+    let Param { name, value, .. } = param;
+    Error::config(match param.is_shown() {
+        true => format!("parameter {name:?} is {value:?} and must be {expected}"),
+        false => format!("parameter {name:?} must be {expected}"),
+    })
+}
+
+/// Shows names that were asked for, and nothing of the URL.
+impl fmt::Debug for Params<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Params")
+            .field("known", &self.known)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,335 @@
+//! Which backend gets which URL, and what stands on it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::layers::{Event, EventKind, Observer};
+use lock_core::memory::{Memory, MemoryBackend};
+use lock_core::prelude::*;
+use lock_core::{Backend, LockUrl, Registry, Result};
+
+/// A memory store that pretends to be a server, and remembers the URLs it was asked for.
+#[derive(Clone, Debug)]
+struct Example {
+    memory: Arc<Memory>,
+    urls: Arc<Mutex<Vec<String>>>,
+    namespace: &'static str,
+}
+
+impl Example {
+    fn new() -> Self {
+        Self {
+            memory: Arc::new(Memory::new()),
+            urls: Arc::default(),
+            namespace: "",
+        }
+    }
+
+    fn registry(&self) -> Registry {
+        let registry = Registry::new().with(self.clone());
+        let registry = registry.and_then(|registry| registry.with(MemoryBackend::default()));
+        registry.expect("the schemes differ")
+    }
+
+    async fn holders(&self) -> Vec<String> {
+        let locks = self
+            .memory
+            .admin()
+            .expect("has one")
+            .list("")
+            .await
+            .expect("lists");
+        locks.into_iter().map(|info| info.key.to_string()).collect()
+    }
+}
+
+#[async_trait]
+impl Backend for Example {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["example", "examples"]
+    }
+
+    fn default_namespace(&self) -> &'static str {
+        self.namespace
+    }
+
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        self.urls
+            .lock()
+            .expect("not poisoned")
+            .push(url.to_string());
+        url.expect_hosts()?;
+        let mut params = url.params();
+        params.duration("ping-every")?;
+        params.finish()?;
+        Ok(Arc::new(self.memory.client()))
+    }
+}
+
+async fn refusal(registry: &Registry, url: &str) -> String {
+    let error = registry.connect(url).await.expect_err("is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(!error.is_retryable());
+    error.to_string()
+}
+
+#[tokio::test]
+async fn the_backend_sees_its_own_parameters_alone() {
+    let example = Example::new();
+    let url = "example://u:s3ntinel@h/x?namespace=a&ping-every=1s&max-handovers=0&local-queue=on";
+    example.registry().connect(url).await.unwrap();
+    assert_eq!(
+        *example.urls.lock().unwrap(),
+        ["example://u:***@h/x?ping-every=1s"]
+    );
+}
+
+#[tokio::test]
+async fn the_namespace_goes_before_the_key() {
+    let example = Example {
+        namespace: "lock",
+        ..Example::new()
+    };
+    let registry = example.registry();
+    let cases = [
+        ("", "lock:k"),
+        ("?namespace=", "k"),
+        ("?namespace=shop", "shop:k"),
+    ];
+    for (params, stored) in cases {
+        let locks = registry
+            .connect(&format!("examples://h{params}"))
+            .await
+            .unwrap();
+        let guard = locks.lock("k").await.unwrap();
+        assert_eq!(guard.key().as_str(), "k");
+        assert_eq!(example.holders().await, [stored]);
+        guard.release().await.unwrap();
+    }
+    let refused = refusal(&registry, "example://h?namespace=a:b").await;
+    assert!(refused.starts_with("example: a namespace has"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_local_queue_keeps_one_contender_unless_it_is_off() {
+    for (params, contenders) in [("", 1), ("?local-queue=off", 2)] {
+        let example = Example::new();
+        let locks = example
+            .registry()
+            .connect(&format!("example://h{params}"))
+            .await
+            .unwrap();
+        let other = example.memory.client();
+        let key = LockKey::new("k").unwrap();
+        let _guard = other.lock("k").await.unwrap();
+        let wait = |locks: Arc<dyn DistributedLock>| async move { locks.lock("k").await.map(drop) };
+        let waiting = [
+            tokio::spawn(wait(Arc::clone(&locks))),
+            tokio::spawn(wait(locks)),
+        ];
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+        while example.memory.waiters(&key) != contenders {
+            assert!(tokio::time::Instant::now() < deadline, "{params}");
+            tokio::task::yield_now().await;
+        }
+        // Both tasks have had many turns when the last contender has come.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(example.memory.waiters(&key), contenders, "{params}");
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test]
+async fn the_local_queue_is_bounded_by_the_url() {
+    let example = Example::new();
+    let locks = example
+        .registry()
+        .connect("example://h?max-waiters=1")
+        .await
+        .unwrap();
+    let _guard = locks.lock("k").await.unwrap();
+    let first = Arc::clone(&locks);
+    let first = tokio::spawn(async move { first.lock("k").await.map(drop) });
+    tokio::task::yield_now().await;
+    assert_eq!(
+        locks.lock("k").await.unwrap_err().kind(),
+        ErrorKind::QueueFull
+    );
+    first.abort();
+}
+
+#[tokio::test]
+async fn wrong_parameters_of_the_layers_are_refused() {
+    let registry = Example::new().registry();
+    let cases = [
+        (
+            "local-queue=of",
+            r#"parameter "local-queue" is "of" and must be on or off"#,
+        ),
+        (
+            "max-handovers=many",
+            "must be a whole number from 0 to 1000000",
+        ),
+        ("max-waiters=0", "must be a whole number from 1 to 1000000"),
+        (
+            "local-queue=off&max-waiters=5",
+            "max-handovers and max-waiters need local-queue=on",
+        ),
+    ];
+    for (params, part) in cases {
+        let refused = refusal(&registry, &format!("example://h?{params}")).await;
+        assert!(
+            refused.starts_with("example: ") && refused.contains(part),
+            "{refused}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_misspelt_parameter_may_be_one_of_the_layers_or_of_the_backend() {
+    let registry = Example::new().registry();
+    for (misspelt, meant) in [("name_space", "namespace"), ("pingevery", "ping-every")] {
+        let refused = refusal(&registry, &format!("example://h?{misspelt}=1")).await;
+        let known = "local-queue, max-handovers, max-waiters, namespace, ping-every";
+        let expected = format!(
+            "example: unknown parameter {misspelt:?}, did you mean {meant:?}? (known: {known})"
+        );
+        assert_eq!(refused, expected);
+    }
+}
+
+#[tokio::test]
+async fn bare_is_the_backend_without_layers() {
+    let example = Example {
+        namespace: "lock",
+        ..Example::new()
+    };
+    let registry = example.registry();
+    let locks = registry.connect_bare("example://h").await.unwrap();
+    let _guard = locks.lock("k").await.unwrap();
+    assert_eq!(example.holders().await, ["k"]);
+    assert!(!locks.capabilities().reentry);
+    let error = registry
+        .connect_bare("example://h?namespace=a")
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .message()
+            .starts_with(r#"unknown parameter "namespace""#),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn schemes_are_listed_taken_and_checked() {
+    #[derive(Debug)]
+    struct Named(&'static [&'static str]);
+
+    #[async_trait]
+    impl Backend for Named {
+        fn schemes(&self) -> &'static [&'static str] {
+            self.0
+        }
+
+        fn default_namespace(&self) -> &'static str {
+            ""
+        }
+
+        async fn connect(&self, _url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+            Ok(Arc::new(Memory::new()))
+        }
+    }
+
+    let mut registry = Example::new().registry();
+    assert_eq!(
+        registry.schemes().collect::<Vec<_>>(),
+        ["example", "examples", "memory"]
+    );
+    let taken = registry.register(Named(&["other", "example"])).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::InvalidConfig);
+    assert_eq!(
+        taken.message(),
+        r#"the scheme "example" is registered already"#
+    );
+    for wrong in [&[""] as &[_], &["Upper"], &["a b"], &["1st"]] {
+        assert!(registry.register(Named(wrong)).is_err());
+    }
+    assert_eq!(registry.schemes().count(), 3);
+    registry
+        .register(Named(&["a"]))
+        .unwrap()
+        .register(Named(&["b+c"]))
+        .unwrap();
+    registry.connect("B+C:").await.unwrap();
+
+    let refused = refusal(&registry, "exampel://h").await;
+    assert!(refused.starts_with(r#"unknown scheme "exampel", did you mean "example"?"#));
+    let refused = refusal(&Registry::new(), "memory:").await;
+    assert_eq!(refused, r#"unknown scheme "memory" (registered: none)"#);
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_the_locks() {
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Observer for Heard {
+        fn event(&self, event: &Event<'_>) {
+            let kind = match event.kind {
+                EventKind::Requested => "requested",
+                EventKind::Acquired { .. } => "acquired",
+                EventKind::Released { .. } => "released",
+                _ => "else",
+            };
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{kind} by {}", event.backend));
+        }
+    }
+
+    let heard = Arc::new(Heard::default());
+    let registry = Example::new()
+        .registry()
+        .with_observer(Arc::clone(&heard) as _);
+    let locks = registry
+        .connect("example://h?namespace=shop")
+        .await
+        .unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let expected = [
+        "requested by memory",
+        "acquired by memory",
+        "released by memory",
+    ];
+    assert_eq!(*heard.0.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn no_password_reaches_an_error() {
+    let registry = Example::new().registry();
+    let urls = [
+        "example://u:s3ntinel@h?pingevery=1s",
+        "example://u:s3ntinel@h?ping-every=30",
+        "example://h?password=s3ntinel",
+        "example://h?password=a&s3ntinel=b",
+        "example://h?password=a&ping-every=s3ntinel",
+        "exampel://u:s3ntinel@h",
+        "redis://u:s3ntinel@h",
+        "memory://u:s3ntinel@h",
+        "u:s3ntinel@h",
+        "example://u:s3n/s3ntinel@h",
+        "example://u:s3n#s3ntinel@h",
+    ];
+    for url in urls {
+        let error = registry.connect(url).await.unwrap_err();
+        assert!(
+            !format!("{error} {error:?}").contains("s3ntinel"),
+            "{error}"
+        );
+    }
+}
