@@ -359,3 +359,54 @@ async fn dropped_after_any_number_of_polls_an_acquisition_leaves_nothing() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_only_to_a_request_with_its_ttl() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let long = locks.request("k").ttl(secs(60)).acquire().await.unwrap();
+    let short = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
+    });
+    settle().await;
+    long.release().await.unwrap();
+    let short = short.await.unwrap();
+    // With the lease of its predecessor it would believe in more than the server keeps for it.
+    let left = short.valid_until().unwrap() - tokio::time::Instant::now();
+    assert!(left <= secs(5), "{left:?}");
+    tokio::time::sleep(secs(20)).await;
+    assert!(short.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_inherited_only_with_its_ttl() {
+    let store = memory();
+    let held = store.lock("k").await.unwrap();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let impatient = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            locks
+                .request("k")
+                .ttl(secs(60))
+                .wait(Wait::AtMost(secs(1)))
+                .acquire()
+                .await
+        }
+    });
+    settle().await;
+    let patient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
+    });
+    assert_eq!(
+        impatient.await.unwrap().unwrap_err().kind(),
+        ErrorKind::Contended
+    );
+    settle().await;
+    assert_eq!(store.waiters(&key()), 1);
+    held.release().await.unwrap();
+    let left = patient.await.unwrap().valid_until().unwrap() - tokio::time::Instant::now();
+    assert!(left <= secs(5), "{left:?}");
+}

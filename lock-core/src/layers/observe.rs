@@ -147,7 +147,7 @@ impl DistributedLock for Observe {
         let request = self.prepare(request);
         let attempt = Attempt::new(self.inner.capabilities().backend, &request);
         let acquired = self.inner.acquire(&request).instrument(span).await;
-        attempt.done(&acquired);
+        attempt.done(acquired.as_ref());
         acquired
     }
 
@@ -160,7 +160,16 @@ impl DistributedLock for Observe {
             .iter()
             .map(|request| self.prepare(request))
             .collect();
-        self.inner.acquire_all(&requests).instrument(span).await
+        let backend = self.inner.capabilities().backend;
+        let attempts: Vec<_> = requests
+            .iter()
+            .map(|request| Attempt::new(backend, request))
+            .collect();
+        let acquired = self.inner.acquire_all(&requests).instrument(span).await;
+        for (n, attempt) in attempts.into_iter().enumerate() {
+            attempt.done(acquired.as_ref().map(|guards| &guards[n]));
+        }
+        acquired
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -192,7 +201,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn done(mut self, acquired: &Result<LockGuard>) {
+    fn done(mut self, acquired: Result<&LockGuard, &Error>) {
         self.done = true;
         let waited = self.began.elapsed();
         let kind = match acquired {

@@ -105,6 +105,9 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     /// `Err` means *unknown*, not lost: the core tries again while the lease is valid. A lease that
     /// has ended must not be taken anew.
     ///
+    /// All renewals of one lease carry the same ttl, except the last: a holder that is done within
+    /// its least hold sets the lease to what is left of that, which may be shorter.
+    ///
     /// # For implementors
     ///
     /// Runs on the engine's own thread, for leases of all the runtimes of the process, and should

@@ -71,13 +71,10 @@ impl Hold {
     ) -> Arc<Self> {
         let request = request.clone().with_key(self.key.clone());
         let lease = Arc::clone(&self.lease);
-        let now = self.engine.now();
+        // Whatever is on its way for the predecessor will not be an answer for its successor.
         let planned = *self.renewal();
-        // A successor with a longer ttl than the lease in hand has it extended at once, and so has
-        // one whose predecessor was being renewed, because that answer is not for it.
-        let longer = request.ttl() > self.terms.ttl();
-        let renew_at = if longer || planned == Moment::NEVER {
-            now
+        let renew_at = if planned == Moment::NEVER {
+            self.engine.now()
         } else {
             planned
         };

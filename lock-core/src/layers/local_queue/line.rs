@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -47,8 +48,11 @@ pub(super) enum Arrival {
     Wait(InLine),
 }
 
-/// How to tell a task that it has to contend.
-pub(super) type Call = oneshot::Sender<Turn>;
+/// A task that has to contend: how to tell it, and the ttl that it wants.
+pub(super) struct Call {
+    pub(super) turn: oneshot::Sender<Turn>,
+    pub(super) ttl: Duration,
+}
 
 impl Line {
     pub(super) fn is_idle(&self) -> bool {
@@ -109,12 +113,17 @@ impl Line {
     }
 
     /// The next waiter that is alive and may take a lease from another task of this process.
-    pub(super) fn successor(&mut self, max_handovers: u32) -> Option<Waiter> {
+    pub(super) fn successor(&mut self, ttl: Duration, max_handovers: u32) -> Option<Waiter> {
         if self.handovers >= max_handovers {
             return None;
         }
-        // A lease that nobody renews would reach its holder half used up.
         let head = self.head()?;
+        // All renewals of a lease carry one ttl: a shorter one that is late on its way would cut the
+        // lease under a holder with a longer one.
+        if head.request.ttl() != ttl {
+            return None;
+        }
+        // A lease that nobody renews would reach its holder half used up.
         (head.request.renewal() == Renewal::Automatic).then(|| self.waiting.pop_front())?
     }
 
@@ -131,7 +140,10 @@ impl Line {
         self.head()?;
         let waiter = self.waiting.pop_front()?;
         self.contending = true;
-        Some(waiter.turn)
+        Some(Call {
+            turn: waiter.turn,
+            ttl: waiter.request.ttl(),
+        })
     }
 
     fn head(&mut self) -> Option<&Waiter> {

@@ -116,7 +116,11 @@ impl LocalQueue {
     fn attempt(&self, request: &AcquireRequest) -> Attempt {
         let inner = Arc::clone(&self.inner);
         let request = request.clone().with_wait(Wait::Forever).without_owner();
-        Box::pin(async move { inner.acquire(&request).await })
+        let ttl = request.ttl();
+        Attempt {
+            answer: Box::pin(async move { inner.acquire(&request).await }),
+            ttl,
+        }
     }
 
     /// Waits in line, and finds out what there is at the head of it.

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -77,7 +78,9 @@ impl Seat {
 
     /// Tells the next task to contend, if one has to.
     fn tell(&self, call: Option<Call>, attempt: Option<Attempt>) {
-        if let Some(turn) = call {
+        if let Some(call) = call {
+            // An attempt with another ttl would give its lease to renewals of that length.
+            let attempt = attempt.filter(|attempt| attempt.ttl == call.ttl);
             let inherited = attempt.is_some();
             let contender = Contender {
                 seat: self.clone(),
@@ -86,7 +89,7 @@ impl Seat {
                 done: false,
             };
             // A task that is gone by now drops the contender, which tells the one after it.
-            drop(turn.send(Turn::Contend(contender)));
+            drop(call.turn.send(Turn::Contend(contender)));
         }
     }
 }
@@ -95,12 +98,10 @@ impl Seat {
 impl Home for Seat {
     async fn pass_on(&self, lease: Returned) -> Option<Returned> {
         let found = self.table.change(&self.key, |line| {
-            let ours = line.is_seated(lease.hold());
-            let next = if ours {
-                line.successor(self.table.max_handovers)
-            } else {
-                None
-            };
+            if !line.is_seated(lease.hold()) {
+                return None;
+            }
+            let next = line.successor(lease.hold().terms().ttl(), self.table.max_handovers);
             next.map(|next| (next, line.handovers + 1))
         });
         let Some((next, handovers)) = found else {
@@ -131,7 +132,10 @@ impl Home for Seat {
 }
 
 /// An acquisition under way on the server, with its place in the queue there.
-pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
+pub(super) struct Attempt {
+    pub(super) answer: Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>,
+    pub(super) ttl: Duration,
+}
 
 /// The right to contend on the server; there is one for each key.
 ///
@@ -155,8 +159,11 @@ impl Contender {
     }
 
     /// The attempt under way, or a new one.
-    pub(super) fn attempt(&mut self, begin: impl FnOnce() -> Attempt) -> &mut Attempt {
-        self.attempt.get_or_insert_with(begin)
+    pub(super) fn attempt(
+        &mut self,
+        begin: impl FnOnce() -> Attempt,
+    ) -> impl Future<Output = Result<LockGuard>> + Send {
+        &mut self.attempt.get_or_insert_with(begin).answer
     }
 
     /// The attempt has answered and must not be polled again.
