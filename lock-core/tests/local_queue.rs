@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::Engine;
+use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use lock_core::layers::LocalQueue;
 use lock_core::memory::{Fault, Memory, Request};
 use lock_core::prelude::*;
@@ -409,4 +409,21 @@ async fn an_attempt_is_inherited_only_with_its_ttl() {
     held.release().await.unwrap();
     let left = patient.await.unwrap().valid_until().unwrap() - tokio::time::Instant::now();
     assert!(left <= secs(5), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
+    let clock = Arc::new(VirtualClock::new());
+    let (entropy, spawn) = (
+        Arc::new(OsEntropy::default()),
+        Arc::new(OnRuntime::current()),
+    );
+    let engine = Engine::with("memory", Arc::clone(&clock) as _, entropy, spawn);
+    let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine)));
+    let owner = Owner::new();
+    let first = locks.request("k").owner(&owner).acquire().await.unwrap();
+    clock.suspend(secs(60));
+    let again = locks.request("k").owner(&owner).acquire().await.unwrap();
+    assert!(again.fencing_token() > first.fencing_token());
+    assert!(again.is_held() && !first.is_held());
 }

@@ -129,7 +129,7 @@ fn release_in_background(hold: &Arc<Hold>) {
 /// Keeps the lock taken for `left`, without anybody renewing it after that.
 async fn lapse(hold: &Arc<Hold>, left: Duration) -> Result<Released> {
     let lease = Arc::clone(hold.lease());
-    let Upkeep::Renewed { .. } = lease.upkeep() else {
+    let Upkeep::Renewed { .. } = hold.upkeep() else {
         let (engine, key, ttl) = (
             hold.engine().clone(),
             hold.key().clone(),

@@ -94,8 +94,8 @@ impl LockGuard {
     /// connection. It is a capability: who knows it can release the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
-        match self.hold().lease().upkeep() {
-            Upkeep::Renewed { id, .. } => Some(id),
+        match self.hold().upkeep() {
+            Upkeep::Renewed { id, .. } => Some(*id),
             Upkeep::Reported => None,
         }
     }

@@ -43,6 +43,11 @@ impl Validity {
         decode(self.0.load(Ordering::Acquire))
     }
 
+    /// Whether the lock is held at `now`; changes nothing.
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        matches!(self.load(), State::Held(until) if now < until)
+    }
+
     /// Ends the lock for good if its deadline has passed at `now`; true if this call did.
     pub(crate) fn pass(&self, now: Moment, reason: LostReason) -> bool {
         loop {

@@ -61,11 +61,11 @@ impl Hold {
     }
 
     pub(crate) fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
-        let same = |upkeep| match upkeep {
-            Upkeep::Renewed { renewer: own, .. } => Arc::ptr_eq(&own, renewer),
+        let same = match &self.upkeep {
+            Upkeep::Renewed { renewer: own, .. } => Arc::ptr_eq(own, renewer),
             Upkeep::Reported => false,
         };
-        *self.renewal() <= by && same(self.lease.upkeep())
+        same && *self.renewal() <= by
     }
 
     /// Takes in what the server said to a renewal that left at `sent`.
@@ -99,9 +99,10 @@ impl Hold {
         &self,
         ttl: Duration,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        match self.lease.upkeep() {
+        match &self.upkeep {
             Upkeep::Renewed { id, renewer } => {
-                Some((RenewalRequest::new(self.key.clone(), id, ttl), renewer))
+                let request = RenewalRequest::new(self.key.clone(), *id, ttl);
+                Some((request, Arc::clone(renewer)))
             }
             Upkeep::Reported => None,
         }

@@ -25,6 +25,7 @@ pub(crate) struct Hold {
     key: LockKey,
     token: Option<FencingToken>,
     lease: Arc<dyn Lease>,
+    upkeep: Upkeep,
     engine: Engine,
     terms: Terms,
     witness: Witness,
@@ -93,13 +94,15 @@ impl Hold {
         deadline: Moment,
     ) -> Arc<Self> {
         let now = engine.now();
-        let automatic = request.renewal() == Renewal::Automatic
-            && matches!(lease.upkeep(), Upkeep::Renewed { .. });
+        let upkeep = lease.upkeep();
+        let automatic =
+            request.renewal() == Renewal::Automatic && matches!(upkeep, Upkeep::Renewed { .. });
         let slot = engine.keeper().slot();
         let hold = Arc::new(Self {
             key: request.key().clone(),
             token,
             lease,
+            upkeep,
             terms: Terms::new(request.ttl()),
             witness: Witness::new(engine.backend(), request),
             since: now,
@@ -140,6 +143,10 @@ impl Hold {
 
     pub(crate) fn lease(&self) -> &Arc<dyn Lease> {
         &self.lease
+    }
+
+    pub(crate) fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -201,9 +208,12 @@ impl Hold {
     }
 
     /// Counts one more guard of the same owner, if the lock is held.
+    ///
+    /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
+    /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
         let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
-        self.is_held()
+        self.validity.is_held(self.engine.now())
             && self
                 .entries
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
