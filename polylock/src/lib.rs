@@ -1,1 +1,98 @@
-//! Placeholder.
+//! Distributed locks with one API: a URL picks the backend, the guard stays the same.
+//!
+//! ```
+//! use polylock::prelude::*;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+//! let locks = polylock::connect("memory:").await?;
+//! let guard = locks.lock("orders/42").await?; // waits, and renews by itself
+//! assert!(guard.is_held());
+//! assert!(locks.try_lock("orders/42").await?.is_none());
+//!
+//! let token = guard.fencing_token(); // goes along with every write that the lock protects
+//! guard.release().await?; // or drop the guard
+//!
+//! let next = locks.lock("orders/42").await?;
+//! assert!(next.fencing_token() > token); // so that a write of the last holder can be refused
+//! # Ok(()) }
+//! ```
+//!
+//! # Backends
+//!
+//! | URL | feature | locks between |
+//! |---|---|---|
+//! | `memory:`, `memory:NAME` | always there | tasks of one process |
+//! | `sqlite:PATH` | `sqlite` | processes on one host |
+//!
+//! The syntax is in [`LockUrl`], the parameters of the layers in [`Registry`], those of a backend in
+//! its own documentation. A backend of your own implements [`Backend`] and joins the others:
+//!
+//! ```
+//! # use polylock::memory::MemoryBackend as MyBackend;
+//! # fn registry() -> polylock::Result<polylock::Registry> {
+//! let registry = polylock::Registry::new().with(MyBackend::default())?;
+//! # Ok(registry) }
+//! # assert_eq!(registry()?.schemes().collect::<Vec<_>>(), ["memory"]);
+//! # Ok::<(), polylock::Error>(())
+//! ```
+//!
+//! # When not to use a lock
+//!
+//! A lock can be lost while its holder works: the holder is paused, or the network is cut, and the
+//! lease ends. What must not happen twice needs a check where the data lives: the
+//! [`FencingToken`], a unique constraint, a conditional update. Where such a check is all that is
+//! needed, it does without the lock.
+
+use std::sync::{Arc, LazyLock};
+
+pub use lock_core::{
+    AcquireRequest, Backend, Bound, Capabilities, DistributedLock, DistributedLockExt, Error,
+    ErrorKind, Expiring, Fencing, FencingToken, Host, Label, LeaseState, LockGuard, LockKey,
+    LockUrl, LostReason, LostSignal, Mode, MultiGuard, MultiRequestBuilder, Owner, Params,
+    Registry, Released, Renewal, RequestBuilder, Result, Wait, Waiting, admin, engine, layers,
+    memory, prelude,
+};
+#[cfg(feature = "sqlite")]
+pub use lock_sql as sql;
+
+/// Connects to the lock service at `url`, with the usual layers over the backend.
+///
+/// The same as [`compiled_in`]`().connect(url)`; see [`Registry::connect`]. Connect once and share
+/// the result: tasks queue for a key within one connection.
+///
+/// # Errors
+///
+/// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the URL is wrong, or its backend is not
+///   compiled in; the message says which feature adds it.
+/// - [`Unavailable`](ErrorKind::Unavailable) if the service cannot be reached.
+/// - [`Denied`](ErrorKind::Denied) if it refuses the credentials.
+///
+/// # Cancel safety
+///
+/// No lock is touched. A dropped future closes what it opened.
+pub async fn connect(url: &str) -> Result<Arc<dyn DistributedLock>> {
+    COMPILED_IN.connect(url).await
+}
+
+/// The registry of all backends whose features are on.
+///
+/// Register more backends or an observer with it: it is a copy, and [`connect`] does not see them.
+/// Copies share the backends, so that `memory:NAME` is one store in the whole process.
+///
+/// # Examples
+///
+/// ```
+/// assert!(polylock::compiled_in().schemes().any(|scheme| scheme == "memory"));
+/// ```
+#[doc(alias = "Registry::compiled_in")]
+#[must_use]
+pub fn compiled_in() -> Registry {
+    COMPILED_IN.clone()
+}
+
+static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
+    let backends = Registry::new().with(memory::MemoryBackend::default());
+    #[cfg(feature = "sqlite")]
+    let backends = backends.and_then(|registry| registry.with(sql::SqliteBackend::default()));
+    backends.expect("BUG: two backends serve one scheme")
+});

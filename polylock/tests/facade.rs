@@ -1,0 +1,67 @@
+//! What the facade compiles in, and what it says of the rest.
+
+use polylock::ErrorKind;
+use polylock::prelude::*;
+
+#[tokio::test]
+async fn named_memory_is_one_store_in_the_process() {
+    let here = polylock::connect("memory:facade").await.unwrap();
+    let there = polylock::compiled_in()
+        .connect("memory:facade")
+        .await
+        .unwrap();
+    let elsewhere = polylock::connect("memory:").await.unwrap();
+    let _guard = here.lock("key").await.unwrap();
+    assert!(there.try_lock("key").await.unwrap().is_none());
+    assert!(elsewhere.try_lock("key").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_backend_that_is_not_compiled_in_names_its_feature() {
+    let error = polylock::connect("zk://h1,h2/locks").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(
+        error
+            .message()
+            .contains(r#"zk needs the feature "zk" of polylock"#),
+        "{error}"
+    );
+    assert!(error.message().contains("registered: memory"), "{error}");
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn sqlite_locks_between_two_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db?namespace=shop", folder.path().display());
+    let here = polylock::connect(&url).await.unwrap();
+    let there = polylock::connect(&url).await.unwrap();
+    let guard = here.lock("orders/42").await.unwrap();
+    assert!(there.try_lock("orders/42").await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(there.try_lock("orders/42").await.unwrap().is_some());
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_misspelt_parameter_is_looked_up_in_the_backend_and_in_the_layers() {
+    for (misspelt, meant) in [("namespce", "namespace"), ("busy-timout", "busy-timeout")] {
+        let error = polylock::connect(&format!("sqlite:locks.db?{misspelt}=1"))
+            .await
+            .unwrap_err();
+        let expected = format!("unknown parameter {misspelt:?}, did you mean {meant:?}?");
+        assert!(error.message().starts_with(&expected), "{error}");
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[tokio::test]
+async fn sqlite_without_its_feature_says_so() {
+    let error = polylock::connect("sqlite:locks.db").await.unwrap_err();
+    assert!(
+        error
+            .message()
+            .contains(r#"the feature "sqlite" of polylock"#),
+        "{error}"
+    );
+}
