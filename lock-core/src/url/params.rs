@@ -146,7 +146,7 @@ impl<'a> Params<'a> {
             return Ok(None);
         };
         let value = param.value.trim();
-        if value.parse::<f64>().is_ok() {
+        if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
             let example = if param.is_shown() { value } else { "30" };
             let expected = format!("a duration with a unit, write for example {name}={example}s");
             return Err(wrong(param, &expected));

@@ -43,6 +43,10 @@ fn a_wrong_parameter_says_what_it_must_be() {
         duration("soon"),
         format!(r#"parameter "p" is "soon" {expected}"#)
     );
+    assert_eq!(
+        duration("inf"),
+        format!(r#"parameter "p" is "inf" {expected}"#)
+    );
     assert_eq!(duration(""), format!(r#"parameter "p" is "" {expected}"#));
     assert!(duration("99999999999999999999y").ends_with(expected));
     assert_eq!(
