@@ -1,0 +1,129 @@
+use std::fmt;
+
+/// Something that must not happen. Numbers of acquisitions are those of the events.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Violation {
+    /// A release took the lock from somebody who was granted it after the releaser.
+    ForeignRelease {
+        /// Who released.
+        by: u64,
+    },
+    /// A lock was held again after it was lost or its lease had run out.
+    HeldAfterLoss {
+        /// Who held it.
+        holder: u64,
+    },
+    /// Something was left in the store.
+    LeftBehind {
+        /// Holders.
+        holders: u64,
+        /// Entries in the queue.
+        waiters: u64,
+    },
+    /// The loss was signalled later than the lease had run out.
+    LateSignal {
+        /// Who lost the lock.
+        holder: u64,
+        /// By how many nanoseconds.
+        by: u64,
+    },
+    /// A lock was gone before its time, and nobody had broken it.
+    LostWithoutCause {
+        /// Who lost the lock.
+        holder: u64,
+    },
+    /// Two held the lock at the same time who exclude each other, or one more than the limit.
+    Overlap {
+        /// Who held it.
+        first: u64,
+        /// Who was granted it meanwhile.
+        second: u64,
+    },
+    /// The register took a write with a smaller token than it had seen.
+    RegisterWentBack {
+        /// The token of the write.
+        token: u64,
+        /// The largest token before it.
+        largest: u64,
+    },
+    /// The register refused a write whose token was not smaller than any before.
+    RefusedFreshToken {
+        /// The token of the write.
+        token: u64,
+    },
+    /// Somebody waited for a lock that nobody held.
+    Starved {
+        /// Who waited.
+        waiter: u64,
+    },
+    /// Two holders who exclude each other had the same token.
+    TokenReused {
+        /// Who was granted it later.
+        later: u64,
+        /// The token.
+        token: u64,
+    },
+    /// A holder had a smaller token than one before it.
+    TokenWentBack {
+        /// Who was granted it later.
+        later: u64,
+        /// Its token.
+        token: u64,
+        /// The largest token before it.
+        largest: u64,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForeignRelease { by } => {
+                write!(
+                    f,
+                    "{by} released a lock that another holder had been granted since"
+                )
+            }
+            Self::HeldAfterLoss { holder } => write!(f, "{holder} held the lock after its loss"),
+            Self::LeftBehind { holders, waiters } => {
+                write!(
+                    f,
+                    "{holders} holders and {waiters} waiters were left in the store"
+                )
+            }
+            Self::LateSignal { holder, by } => {
+                write!(
+                    f,
+                    "the loss of {holder} was signalled {} us late",
+                    by / 1_000
+                )
+            }
+            Self::LostWithoutCause { holder } => {
+                write!(f, "{holder} lost the lock before its time without a cause")
+            }
+            Self::Overlap { first, second } => {
+                write!(f, "{second} was granted the lock while {first} held it")
+            }
+            Self::RegisterWentBack { token, largest } => {
+                write!(f, "the register took token {token} after {largest}")
+            }
+            Self::RefusedFreshToken { token } => {
+                write!(f, "the register refused token {token}, which was fresh")
+            }
+            Self::Starved { waiter } => write!(f, "{waiter} waited while the lock was free"),
+            Self::TokenReused { later, token } => {
+                write!(f, "{later} got token {token}, which an earlier holder had")
+            }
+            Self::TokenWentBack {
+                later,
+                token,
+                largest,
+            } => {
+                write!(
+                    f,
+                    "{later} got token {token} after an earlier holder had {largest}"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+use std::ops::Deref;
+
+use lock_core::{AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result};
+
+use super::event::What;
+use super::recorder::Recorder;
+
+/// A request whose outcome is to be noted; dropped, it was cancelled.
+#[must_use = "dropping it notes a cancellation"]
+#[derive(Debug)]
+pub struct Attempt {
+    recorder: Recorder,
+    id: u64,
+    key: LockKey,
+    answered: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(recorder: Recorder, id: u64, request: &AcquireRequest) -> Self {
+        let exact = request.renewal() == Renewal::Manual;
+        let what = What::Requested {
+            access: request.mode().into(),
+            exact,
+        };
+        recorder.record(request.key(), id, what);
+        Self {
+            recorder,
+            id,
+            key: request.key().clone(),
+            answered: false,
+        }
+    }
+
+    /// Notes the grant, and whatever the holder does from now on.
+    pub fn granted(mut self, guard: LockGuard) -> Recorded {
+        self.answered = true;
+        let token = guard.fencing_token().map(u64::from);
+        let until = self.recorder.until(&guard);
+        self.recorder
+            .record(&self.key, self.id, What::Granted { token, until });
+        let (recorder, id, key) = (self.recorder.clone(), self.id, self.key.clone());
+        Recorded {
+            guard: Some(guard),
+            recorder,
+            id,
+            key,
+        }
+    }
+
+    /// Notes the refusal.
+    pub fn refused(mut self, error: &Error) {
+        self.answered = true;
+        let error = format!("{:?}", error.kind());
+        self.recorder
+            .record(&self.key, self.id, What::Refused { error });
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.recorder.record(&self.key, self.id, What::Cancelled);
+        }
+    }
+}
+
+/// A guard whose use is noted.
+#[must_use = "dropping the guard gives the lock back"]
+#[derive(Debug)]
+pub struct Recorded {
+    guard: Option<LockGuard>,
+    recorder: Recorder,
+    id: u64,
+    key: LockKey,
+}
+
+impl Recorded {
+    /// The id of the acquisition in the history.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Looks whether the lock is held, and notes it if so.
+    pub fn look(&self) -> bool {
+        // The deadline is read before the look, so that a renewal in between does not extend it.
+        let until = self.recorder.until(self);
+        let held = self.is_held();
+        if held {
+            self.recorder
+                .record(&self.key, self.id, What::Held { until });
+        }
+        held
+    }
+
+    /// Waits for the loss and notes it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A loss that is not noted yet is noted by the next call.
+    pub async fn lost(&self) -> LostReason {
+        let reason = self.deref().lost().await;
+        let what = What::Lost {
+            reason: reason.as_str().to_owned(),
+        };
+        self.recorder.record(&self.key, self.id, what);
+        reason
+    }
+
+    /// Extends the lease and notes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::renew`].
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`LockGuard::renew`]; the deadline that is noted may be too early.
+    pub async fn renew(&self) -> Result<()> {
+        self.deref().renew().await?;
+        self.look();
+        Ok(())
+    }
+
+    /// Gives the lock back and notes the answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`LockGuard::release`]; the answer is not noted.
+    pub async fn release(mut self) -> Result<Released> {
+        let Some(guard) = self.releasing() else {
+            return Ok(Released::AlreadyLost);
+        };
+        let released = guard.release().await;
+        let clean = match &released {
+            Ok(released) => Some(*released == Released::Clean),
+            Err(_) => None,
+        };
+        self.recorder
+            .record(&self.key, self.id, What::Released { clean });
+        released
+    }
+
+    /// The guard itself; what it does from now on is not noted, as if its process had ended.
+    pub fn into_guard(mut self) -> Option<LockGuard> {
+        self.guard.take()
+    }
+
+    fn releasing(&mut self) -> Option<LockGuard> {
+        let guard = self.guard.take()?;
+        // Stamped before the look: a pause in between must not make the lock be held for longer.
+        let at = self.recorder.now();
+        let held = guard.is_held();
+        self.recorder
+            .record_at(at, &self.key, self.id, What::Releasing { held });
+        Some(guard)
+    }
+}
+
+impl Deref for Recorded {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        self.guard
+            .as_ref()
+            .expect("BUG: a guard that ended is out of reach")
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        drop(self.releasing());
+    }
+}

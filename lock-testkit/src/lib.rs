@@ -1,0 +1,3 @@
+//! What every lock backend is tested with: histories that are judged.
+
+pub mod history;
