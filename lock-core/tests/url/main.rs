@@ -178,6 +178,8 @@ fn a_wrong_url_names_the_mistake_and_the_way_out() {
         ),
         ("/var/lib/locks.db", "there is no scheme; write for example"),
         ("://host", "there is no scheme"),
+        // What looks like a port may be the beginning of a password.
+        ("user:1234/5@h", "there is no scheme; write for example"),
         (
             "redis://h:",
             "the port of host 1 is missing after the colon, write redis://HOST:PORT",
