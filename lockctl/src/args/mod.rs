@@ -1,0 +1,214 @@
+//! The command line.
+
+mod run;
+mod value;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
+pub(crate) use self::value::{EventsTarget, LeaseText};
+
+use self::value::duration;
+
+/// Runs commands under a lock that others respect, and shows and breaks locks.
+#[derive(Debug, Parser)]
+#[command(name = "lockctl", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: that of the command; 128+n if signal n killed it; 75 not acquired; 79 lock lost;
+69 backend unavailable; 64 usage; 78 configuration; 77 denied; 70 internal error;
+126 command not executable; 127 command not found.";
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GlobalArgs {
+    /// Lock service, for example sqlite:/var/lib/locks.db [default: a SQLite file of this user]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LOCK_URL",
+        hide_env_values = true,
+        global = true
+    )]
+    pub(crate) backend: Option<String>,
+    /// Put NS in front of every key, so that services on one backend do not meet
+    #[arg(long, value_name = "NS", global = true)]
+    pub(crate) namespace: Option<String>,
+    /// Say more: -v shows what the library does, -vv every step
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+    /// Say less: -q leaves errors alone, -qq says nothing
+    #[arg(short, long, action = ArgAction::Count, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: u8,
+    /// Form of the answers on standard output
+    #[arg(long, value_enum, default_value_t, global = true)]
+    pub(crate) format: Format,
+    /// When to colour messages
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
+    pub(crate) color: Color,
+}
+
+/// How answers look.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Format {
+    /// Documented JSON, one value or one line for each event
+    Json,
+    /// For people
+    #[default]
+    Text,
+}
+
+/// When messages are coloured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Color {
+    /// Always
+    Always,
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Never
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(RunArgs),
+    /// Tell whether a lock is free: exit 0 if it is, 75 if somebody holds it
+    Try(KeyArgs),
+    /// List the locks that are held
+    List(PatternArgs),
+    /// Show one lock in full
+    Inspect(KeyArgs),
+    /// Print locks as they are acquired and become free, until interrupted
+    Watch(PatternArgs),
+    Break(BreakArgs),
+    Acquire(AcquireArgs),
+    Renew(RenewArgs),
+    Release(ReleaseArgs),
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+    #[command(name = "__exec", hide = true)]
+    Exec(ExecArgs),
+}
+
+/// Argument of `try` and `inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+}
+
+/// Options of `list` and `watch`.
+#[derive(Args, Debug)]
+pub(crate) struct PatternArgs {
+    /// Beginning of the keys, or a pattern in which * stands for any text
+    #[arg(default_value = "")]
+    pub(crate) pattern: String,
+}
+
+/// Take a lock from its holders by force; the next holder gets a larger fencing token
+#[derive(Args, Debug)]
+pub(crate) struct BreakArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Why, for the records of the backend
+    #[arg(long, value_name = "TEXT", default_value = "broken by lockctl")]
+    pub(crate) reason: String,
+}
+
+/// Take a lease that outlives this process, and print its id and fencing token
+///
+/// For scripts that cannot wrap a command. Nothing renews the lease: end it with `release`, or
+/// extend it with `renew` in time.
+#[derive(Args, Debug)]
+pub(crate) struct AcquireArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Length of the lease
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// Free text that list and inspect show
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+}
+
+/// Extend a lease that `acquire` took; exit 79 if it is lost
+#[derive(Args, Debug)]
+pub(crate) struct RenewArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Id that `acquire` printed
+    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
+    pub(crate) lease: LeaseText,
+    /// Length of the lease from now on
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+}
+
+/// Give back a lease that `acquire` took; exit 79 if it was lost before
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Id that `acquire` printed
+    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
+    pub(crate) lease: LeaseText,
+}
+
+/// Print a completion script for a shell
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// Shell to complete in
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Become the command, and die with the parent.
+#[derive(Args, Debug)]
+pub(crate) struct ExecArgs {
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn several_keys_and_a_command_with_options_of_its_own() {
+        let line = [
+            "lockctl", "run", "a", "b", "-n", "--", "ls", "-l", "--", "x",
+        ];
+        let Command::Run(run) = Cli::parse_from(line).command else {
+            panic!("not run")
+        };
+        assert_eq!(run.keys, ["a", "b"]);
+        assert_eq!(run.command, ["ls", "-l", "--", "x"]);
+    }
+}

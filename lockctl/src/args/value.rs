@@ -1,0 +1,138 @@
+//! Values of options.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+/// Reads `500ms`, `2s`, `1.5m`, or as flock(1) does a bare number of seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string());
+    }
+    humantime::parse_duration(text)
+        .map_err(|e| format!("{e}; write 500ms, 2s, 1m, or a number of seconds"))
+}
+
+/// Reads `TERM`, `sigterm` or `15`.
+pub(super) fn signal(text: &str) -> Result<Signal, String> {
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let known = SIGNALS
+        .iter()
+        .find(|(known, signal)| *known == name || name.parse() == Ok(signal.as_raw()));
+    known.map(|(_, signal)| *signal).ok_or_else(|| {
+        let names: Vec<_> = SIGNALS.iter().map(|(name, _)| *name).collect();
+        format!("not one of {}", names.join(", "))
+    })
+}
+
+/// Signals that can stop a command.
+const SIGNALS: [(&str, Signal); 7] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("KILL", Signal::KILL),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+];
+
+/// Reads a number of permits.
+pub(super) fn permits(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| "must be a number from 1 on".to_owned())
+}
+
+/// Where the JSON lines of `--events` go.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum EventsTarget {
+    /// An inherited descriptor.
+    Descriptor(u32),
+    /// A file, appended to.
+    File(PathBuf),
+}
+
+impl FromStr for EventsTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("fd:") {
+            Some(number) => number
+                .parse()
+                .map(Self::Descriptor)
+                .map_err(|_| "fd: wants the number of an open descriptor, as in fd:3".to_owned()),
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+/// The id of a lease; whoever knows it can release the lock, so it is never printed by chance.
+#[derive(Clone, Copy)]
+pub(crate) struct LeaseText(pub(crate) polylock::engine::LeaseId);
+
+impl FromStr for LeaseText {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let id = polylock::engine::LeaseId::from_hex(text);
+        id.map(Self)
+            .ok_or("a lease id has 32 hexadecimal digits, as `lockctl acquire` prints it")
+    }
+}
+
+impl fmt::Debug for LeaseText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseText(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units_or_are_seconds() {
+        let table = [
+            ("0", 0),
+            ("2", 2000),
+            ("0.5", 500),
+            ("500ms", 500),
+            ("2s", 2000),
+            ("1.5m", 90_000),
+            ("1m 30s", 90_000),
+        ];
+        for (text, millis) in table {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for wrong in ["", "-1", "nan", "inf", "2 parsecs", "s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for text in ["TERM", "term", "SIGTERM", "15"] {
+            assert_eq!(signal(text), Ok(Signal::TERM), "{text}");
+        }
+        assert!(signal("STOP").is_err());
+        assert!(signal("").is_err());
+    }
+
+    #[test]
+    fn events_go_to_a_file_or_a_descriptor() {
+        assert_eq!("fd:3".parse(), Ok(EventsTarget::Descriptor(3)));
+        assert_eq!("log".parse(), Ok(EventsTarget::File("log".into())));
+        assert!("fd:x".parse::<EventsTarget>().is_err());
+    }
+
+    #[test]
+    fn a_lease_id_is_not_shown() {
+        let id: LeaseText = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        assert_eq!(format!("{id:?}"), "LeaseText(..)");
+        assert!("0123".parse::<LeaseText>().is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! Which lock service is used, and under which namespace.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use polylock::layers::Observer;
+use polylock::{DistributedLock, LockUrl};
+
+use crate::args::GlobalArgs;
+use crate::exit::Exit;
+use crate::messages::Failure;
+
+/// The chosen lock service.
+pub(crate) struct BackendUrl {
+    /// Has the password in it, and goes to the library alone.
+    text: String,
+    url: LockUrl,
+    namespace: String,
+}
+
+impl BackendUrl {
+    /// Takes `--backend`, else `LOCK_URL`, else a file of this user; `env` looks up variables.
+    pub(crate) fn choose(
+        args: &GlobalArgs,
+        env: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let named = args.backend.as_deref().filter(|url| !url.is_empty());
+        let text = match named {
+            Some(url) => url.to_owned(),
+            None => default_url(&state_dir(env)?)?,
+        };
+        let text = match &args.namespace {
+            Some(namespace) => with_namespace(&text, namespace),
+            None => text,
+        };
+        let url = LockUrl::parse(&text)?;
+        let namespace = url
+            .params()
+            .string("namespace")
+            .unwrap_or_default()
+            .to_owned();
+        Ok(Self {
+            text,
+            url,
+            namespace,
+        })
+    }
+
+    /// Connects; `observer` hears what happens to the locks.
+    pub(crate) async fn connect(
+        &self,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<dyn DistributedLock>, Failure> {
+        let registry = polylock::compiled_in();
+        let registry = match observer {
+            Some(observer) => registry.with_observer(observer),
+            None => registry,
+        };
+        Ok(registry.connect(&self.text).await?)
+    }
+
+    /// The namespace that was asked for, empty if none was.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A number that is the same for the same service, without anything secret in it.
+    pub(crate) fn id(&self) -> u64 {
+        let place = match self.url.expect_file() {
+            Ok(file) => canonical(file).display().to_string(),
+            Err(_) => {
+                let hosts: Vec<_> = self.url.hosts().iter().map(ToString::to_string).collect();
+                format!("{}{}", hosts.join(","), self.url.path())
+            }
+        };
+        fnv1a(format!("{}:{place}", self.url.scheme()).as_bytes())
+    }
+}
+
+impl fmt::Debug for BackendUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BackendUrl({})", self.url)
+    }
+}
+
+/// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.
+fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+    // A relative path in these variables is to be ignored, says the XDG specification.
+    let absolute = |name| {
+        env(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local").join("state")));
+    base.map(|base| base.join("polylock")).ok_or_else(|| {
+        Failure::new(
+            Exit::Config,
+            "there is no backend, and no home for the default one",
+        )
+        .with_hint("give --backend URL, or set LOCK_URL, XDG_STATE_HOME or HOME")
+    })
+}
+
+/// The file of this user, whose directory is made.
+fn default_url(dir: &Path) -> Result<String, Failure> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| {
+            Failure::new(
+                Exit::Unavailable,
+                format!("cannot make the directory {}", dir.display()),
+            )
+            .with_cause(&e)
+            .with_hint("give --backend URL, or set LOCK_URL")
+        })?;
+    let file = dir
+        .join("locks.db")
+        .into_os_string()
+        .into_string()
+        .map_err(|file| {
+            let message = format!(
+                "the path of the default backend is not UTF-8: {}",
+                file.display()
+            );
+            Failure::new(Exit::Config, message).with_hint("give --backend URL, or set LOCK_URL")
+        })?;
+    Ok(format!("sqlite:{}", utf8_percent_encode(&file, IN_PATH)))
+}
+
+const IN_PATH: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
+
+/// Puts a namespace into a URL, in place of one that is there.
+fn with_namespace(url: &str, namespace: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let others = query
+        .split('&')
+        .filter(|param| !param.is_empty() && param.split('=').next() != Some("namespace"));
+    let namespace = format!(
+        "namespace={}",
+        utf8_percent_encode(namespace, NON_ALPHANUMERIC)
+    );
+    // First: what follows a secret parameter may belong to it.
+    let query: Vec<_> = std::iter::once(namespace.as_str()).chain(others).collect();
+    format!("{base}?{}", query.join("&"))
+}
+
+/// The path without links and dots; the file itself need not exist.
+fn canonical(file: &Path) -> PathBuf {
+    let resolved = || {
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or_else(|| Path::new(".")).canonicalize().ok()?;
+        Some(dir.join(file.file_name()?))
+    };
+    file.canonicalize()
+        .ok()
+        .or_else(resolved)
+        .unwrap_or_else(|| file.to_owned())
+}
+
+/// FNV-1a: the same in every version of every build, unlike the hashes of the standard library.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn choose(args: &[&str], vars: &[(&str, &str)]) -> Result<BackendUrl, Failure> {
+        let line = ["lockctl"].iter().chain(args).chain(&["list"]);
+        let vars: Vec<_> = vars
+            .iter()
+            .map(|(k, v)| (k.to_string(), OsString::from(v)))
+            .collect();
+        let env = |name: &str| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+        BackendUrl::choose(&Cli::parse_from(line).global, env)
+    }
+
+    #[test]
+    fn the_default_is_a_file_in_the_state_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().join("a b?#%@");
+        let vars = [
+            ("XDG_STATE_HOME", "relative"),
+            ("HOME", home.to_str().unwrap()),
+        ];
+        let backend = choose(&[], &vars).unwrap();
+        let dir = home.join(".local/state/polylock");
+        assert_eq!(backend.url.expect_file().unwrap(), dir.join("locks.db"));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&dir.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn without_any_home_the_configuration_is_wrong() {
+        assert_eq!(
+            choose(&[], &[("HOME", "")]).unwrap_err().exit(),
+            Exit::Config
+        );
+    }
+
+    #[test]
+    fn a_namespace_replaces_that_of_the_url() {
+        let table = [
+            ("sqlite:x", "sqlite:x?namespace=a%2Fb"),
+            ("sqlite:x?mode=lease", "sqlite:x?namespace=a%2Fb&mode=lease"),
+            (
+                "sqlite:x?namespace=old&mode=lease",
+                "sqlite:x?namespace=a%2Fb&mode=lease",
+            ),
+        ];
+        for (url, expected) in table {
+            assert_eq!(with_namespace(url, "a/b"), expected);
+        }
+        let backend = choose(&["--backend", "memory:", "--namespace", "a b"], &[]).unwrap();
+        assert_eq!(backend.namespace(), "a b");
+    }
+
+    #[test]
+    fn the_same_file_is_the_same_service_however_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let id = |path: &str| {
+            let url = format!("sqlite:{}/{path}", dir.path().display());
+            choose(&["--backend", &url], &[]).unwrap().id()
+        };
+        assert_eq!(id("x.db"), id("./x.db"));
+        assert_eq!(id("x.db"), id("x.db?mode=lease"));
+        assert_ne!(id("x.db"), id("y.db"));
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let args = ["--backend", "redis://app:s3ntinel@cache"];
+        assert!(!format!("{:?}", choose(&args, &[]).unwrap()).contains("s3ntinel"));
+    }
+}

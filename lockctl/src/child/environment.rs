@@ -1,0 +1,193 @@
+//! What the command finds in its environment.
+
+use std::time::{Duration, SystemTime};
+
+use polylock::{FencingToken, Label, MultiGuard};
+
+use crate::backend::BackendUrl;
+use crate::held::{self, HeldKeys};
+use crate::text::unix_ms;
+
+/// A variable, with `None` for one that must not be inherited.
+pub(crate) type Variable = (&'static str, Option<String>);
+
+/// What the command is told about its locks.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    /// The locks with their tokens, in the order of their keys.
+    pub(crate) locks: Vec<(&'a str, Option<FencingToken>)>,
+    /// Time until the first of the leases ends; `None` without limit.
+    pub(crate) valid_for: Option<Duration>,
+    pub(crate) ttl: Duration,
+    pub(crate) backend: &'a BackendUrl,
+    /// Name of the backend, such as `sqlite`.
+    pub(crate) kind: &'static str,
+    pub(crate) label: Label,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts about what is held.
+    pub(crate) fn of(
+        guard: &'a MultiGuard,
+        ttl: Duration,
+        backend: &'a BackendUrl,
+        kind: &'static str,
+        label: Label,
+    ) -> Self {
+        let guards = guard.guards().iter();
+        let locks = guards
+            .map(|guard| (guard.key().as_str(), guard.fencing_token()))
+            .collect();
+        Self {
+            locks,
+            valid_for: super::valid_for(guard),
+            ttl,
+            backend,
+            kind,
+            label,
+        }
+    }
+
+    /// All of the variables; `env` looks up those of this process.
+    pub(crate) fn variables(
+        &self,
+        env: impl Fn(&str) -> Option<std::ffi::OsString>,
+    ) -> Vec<Variable> {
+        let number = |name| env(name).and_then(|value| value.to_str()?.parse::<u32>().ok());
+        let depth = number("LOCK_DEPTH").unwrap_or(0).saturating_add(1);
+        let held = HeldKeys::read(env(held::VARIABLE).as_deref());
+        let held = held.and(self.backend, self.locks.iter().map(|(key, _)| *key));
+        let (first, token) = self
+            .locks
+            .first()
+            .map_or(("", None), |(key, token)| (*key, *token));
+        let deadline = self.valid_for.map(|left| unix_ms(SystemTime::now() + left));
+        // Those without a value are listed too: one of an outer lockctl must not shine through.
+        vec![
+            ("LOCK_BACKEND", Some(self.kind.to_owned())),
+            ("LOCK_DEADLINE_UNIX_MS", deadline.map(|ms| ms.to_string())),
+            ("LOCK_DEPTH", Some(depth.to_string())),
+            ("LOCK_FENCING_TOKEN", token.map(|token| token.to_string())),
+            ("LOCK_FENCING_TOKENS", self.tokens()),
+            ("LOCK_HELD", Some("1".to_owned())),
+            (held::VARIABLE, Some(held.to_json())),
+            ("LOCK_KEY", Some(first.to_owned())),
+            ("LOCK_KEYS", Some(self.keys())),
+            ("LOCK_LEASE", None),
+            ("LOCK_NAMESPACE", Some(self.backend.namespace().to_owned())),
+            (
+                "LOCK_OWNER",
+                Some(format!("{}:{}", self.label.host(), self.label.pid())),
+            ),
+            ("LOCK_TTL_MS", Some(self.ttl.as_millis().to_string())),
+        ]
+    }
+
+    /// One key for each line; keys have no line breaks.
+    fn keys(&self) -> String {
+        self.locks
+            .iter()
+            .map(|(key, _)| *key)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// One `key=token` for each line, to be split at the last `=`.
+    fn tokens(&self) -> Option<String> {
+        let line =
+            |(key, token): &(&str, Option<FencingToken>)| Some(format!("{key}={}", (*token)?));
+        self.locks
+            .iter()
+            .map(line)
+            .collect::<Option<Vec<_>>>()
+            .map(|lines| lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn variables(locks: &[(&str, Option<u64>)], outer: &[(&str, &str)]) -> Vec<Variable> {
+        let line = [
+            "lockctl",
+            "--backend",
+            "memory:",
+            "--namespace",
+            "shop",
+            "list",
+        ];
+        let backend = BackendUrl::choose(&Cli::parse_from(line).global, |_| None).unwrap();
+        let tokens = locks
+            .iter()
+            .map(|(key, token)| (*key, token.map(FencingToken::new)));
+        let facts = Facts {
+            locks: tokens.collect(),
+            valid_for: None,
+            ttl: Duration::from_secs(30),
+            backend: &backend,
+            kind: "memory",
+            label: Label::decode("host=etl&pid=7"),
+        };
+        let value = |name: &str| {
+            outer
+                .iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| v.into())
+        };
+        facts.variables(value)
+    }
+
+    fn value<'a>(variables: &'a [Variable], name: &str) -> Option<&'a str> {
+        variables
+            .iter()
+            .find(|(n, _)| *n == name)
+            .expect("unknown variable")
+            .1
+            .as_deref()
+    }
+
+    #[test]
+    fn several_keys_have_a_line_each() {
+        let vars = variables(&[("a=b", Some(3)), ("c", Some(4))], &[]);
+        assert_eq!(value(&vars, "LOCK_KEY"), Some("a=b"));
+        assert_eq!(value(&vars, "LOCK_KEYS"), Some("a=b\nc"));
+        assert_eq!(value(&vars, "LOCK_FENCING_TOKEN"), Some("3"));
+        assert_eq!(value(&vars, "LOCK_FENCING_TOKENS"), Some("a=b=3\nc=4"));
+        assert_eq!(value(&vars, "LOCK_NAMESPACE"), Some("shop"));
+        assert_eq!(value(&vars, "LOCK_OWNER"), Some("etl:7"));
+        assert_eq!(value(&vars, "LOCK_TTL_MS"), Some("30000"));
+    }
+
+    #[test]
+    fn what_is_unknown_is_not_inherited_from_outside() {
+        let vars = variables(&[("a", None)], &[("LOCK_FENCING_TOKEN", "1")]);
+        for name in [
+            "LOCK_FENCING_TOKEN",
+            "LOCK_FENCING_TOKENS",
+            "LOCK_DEADLINE_UNIX_MS",
+        ] {
+            assert_eq!(value(&vars, name), None);
+        }
+    }
+
+    #[test]
+    fn depth_and_held_keys_grow() {
+        let outer = variables(&[("a", Some(1))], &[]);
+        assert_eq!(value(&outer, "LOCK_DEPTH"), Some("1"));
+        let outer: Vec<_> = outer
+            .iter()
+            .filter_map(|(n, v)| Some((*n, v.as_deref()?)))
+            .collect();
+        let inner = variables(&[("b", Some(1))], &outer);
+        assert_eq!(value(&inner, "LOCK_DEPTH"), Some("2"));
+        let held = value(&inner, "LOCK_HELD_KEYS").unwrap();
+        assert!(
+            held.find("\"a\"").unwrap() < held.find("\"b\"").unwrap(),
+            "{held}"
+        );
+    }
+}

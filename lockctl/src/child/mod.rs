@@ -1,0 +1,28 @@
+//! The command that runs under the locks: how it starts, what it is told, how it ends.
+
+mod environment;
+mod family;
+mod signals;
+mod spawn;
+mod supervise;
+
+use std::time::Duration;
+
+use polylock::MultiGuard;
+use tokio::time::Instant;
+
+pub(crate) use self::environment::Facts;
+pub(crate) use self::family::adopt_orphans;
+pub(crate) use self::signals::{Signals, name};
+pub(crate) use self::spawn::{exec, spawn, wants_own_group};
+pub(crate) use self::supervise::{Ending, Rules, Stop, Watch};
+
+/// Time until the first of the locks ends unless it is renewed; `None` without limit.
+pub(crate) fn valid_for(guard: &MultiGuard) -> Option<Duration> {
+    let now = Instant::now();
+    let ends = guard
+        .guards()
+        .iter()
+        .filter_map(|guard| guard.valid_until());
+    ends.min().map(|end| end.saturating_duration_since(now))
+}

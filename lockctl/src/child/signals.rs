@@ -1,0 +1,119 @@
+//! Signals that `lockctl` gets.
+
+use std::fs;
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// The signals that are passed on to the command, and that end the waiting if they end processes.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, Stream)>,
+}
+
+const HANDLED: [Signal; 7] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+];
+
+impl Signals {
+    /// Catches the signals from here on, except those that the caller wants to be ignored, as
+    /// nohup(1) does with HUP: they stay ignored, also by the command.
+    pub(crate) fn catch() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        let wanted = HANDLED
+            .into_iter()
+            .filter(|signal| !is_in(ignored, *signal));
+        let caught = wanted.map(|wanted| {
+            let kind = SignalKind::from_raw(wanted.as_raw());
+            Ok((wanted, signal(kind)?))
+        });
+        Ok(Self {
+            streams: caught.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// No signal is lost; several of one kind may count as one.
+    pub(crate) async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| {
+            for (signal, stream) in &mut self.streams {
+                if let Poll::Ready(Some(())) = stream.poll_recv(cx) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that asks the process to end.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`next`](Signals::next).
+    pub(crate) async fn next_that_ends(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+                return signal;
+            }
+        }
+    }
+}
+
+/// The mask of ignored signals; none where the system does not tell.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn is_in(mask: u64, signal: Signal) -> bool {
+    mask & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// The usual name without `SIG`, else the number.
+pub(crate) fn name(signal: Signal) -> String {
+    let names = [
+        (Signal::ABORT, "ABRT"),
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::KILL, "KILL"),
+        (Signal::PIPE, "PIPE"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::SEGV, "SEGV"),
+        (Signal::TERM, "TERM"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+    ];
+    let known = names.iter().find(|(known, _)| *known == signal);
+    known.map_or_else(
+        || signal.as_raw().to_string(),
+        |(_, name)| (*name).to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_counts_from_one() {
+        assert!(is_in(0b1, Signal::HUP));
+        assert!(!is_in(0b1, Signal::INT));
+        assert!(is_in(1 << 14, Signal::TERM));
+    }
+}

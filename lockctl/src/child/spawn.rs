@@ -1,0 +1,162 @@
+//! How the command is started.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::environment::Variable;
+use crate::args::{ExecArgs, Pgid};
+use crate::exit::Exit;
+use crate::messages::Failure;
+
+/// The command while it runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) pid: Pid,
+    /// Whether it leads a process group of its own.
+    pub(crate) leads_group: bool,
+}
+
+impl Running {
+    /// Sends a signal to the command, and to its descendants if they have a group of their own.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let sent = match self.leads_group {
+            true => kill_process_group(self.pid, signal),
+            false => kill_process(self.pid, signal),
+        };
+        // It ended in the meantime.
+        sent.ok();
+    }
+}
+
+/// Starts the command; standard streams and directory are inherited.
+///
+/// Call it on the main thread: the command dies with the thread that started it.
+pub(crate) fn spawn(
+    command: &[OsString],
+    variables: Vec<Variable>,
+    own_group: bool,
+) -> Result<Running, Failure> {
+    let mut starter = starter(command);
+    for (name, value) in variables {
+        match value {
+            Some(value) => starter.env(name, value),
+            None => starter.env_remove(name),
+        };
+    }
+    if own_group {
+        starter.process_group(0);
+    }
+    let child = starter.stdin(Stdio::inherit()).kill_on_drop(true).spawn();
+    let child = child.map_err(|e| cannot_execute(&command[0], &e))?;
+    let pid = child
+        .id()
+        .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let pid = pid.expect("BUG: a child that nobody waited for has an id");
+    Ok(Running {
+        child,
+        pid,
+        leads_group: own_group,
+    })
+}
+
+/// Whether the command gets a process group of its own: a group in the background could not read
+/// from the terminal.
+pub(crate) fn wants_own_group(pgid: Pgid, stdin_is_terminal: bool) -> bool {
+    match pgid {
+        Pgid::Auto => !stdin_is_terminal,
+        Pgid::Inherit => false,
+        Pgid::Own => true,
+    }
+}
+
+/// This program again, which asks to be killed with its parent and then becomes the command.
+#[cfg(target_os = "linux")]
+fn starter(command: &[OsString]) -> Command {
+    if !std::path::Path::new(THIS_PROGRAM).exists() {
+        return direct(command);
+    }
+    let mut starter = Command::new(THIS_PROGRAM);
+    let parent = getpid().as_raw_nonzero().to_string();
+    starter
+        .args(["__exec", "--parent", &parent, "--"])
+        .args(command);
+    starter
+}
+
+/// Also right when the file was replaced or removed in the meantime.
+#[cfg(target_os = "linux")]
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+#[cfg(not(target_os = "linux"))]
+fn starter(command: &[OsString]) -> Command {
+    direct(command)
+}
+
+fn direct(command: &[OsString]) -> Command {
+    let mut starter = Command::new(&command[0]);
+    starter.args(&command[1..]);
+    starter
+}
+
+/// Becomes the command, and is killed when the thread that started it ends.
+#[cfg(target_os = "linux")]
+pub(crate) fn exec(args: &ExecArgs) -> Failure {
+    use rustix::process::{getppid, set_parent_process_death_signal};
+
+    if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return Failure::new(Exit::Internal, "cannot tie the command to lockctl").with_cause(&e);
+    }
+    // The parent may have died before the kernel knew that this matters.
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if parent != i32::try_from(args.parent).ok() {
+        return Failure::new(Exit::Internal, "lockctl ended before the command began");
+    }
+    let error = std::process::Command::new(&args.command[0])
+        .args(&args.command[1..])
+        .exec();
+    cannot_execute(&args.command[0], &error)
+}
+
+/// Becomes the command.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn exec(args: &ExecArgs) -> Failure {
+    let error = std::process::Command::new(&args.command[0])
+        .args(&args.command[1..])
+        .exec();
+    cannot_execute(&args.command[0], &error)
+}
+
+fn cannot_execute(command: &OsStr, error: &io::Error) -> Failure {
+    let name = crate::text::escaped(&command.to_string_lossy());
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::new(Exit::NotFound, format!("{name}: command not found"))
+        }
+        _ => Failure::new(Exit::NotExecutable, format!("{name} cannot be executed")),
+    }
+    .with_cause(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_keeps_the_command_in_its_group() {
+        let table = [
+            (Pgid::Auto, true, false),
+            (Pgid::Auto, false, true),
+            (Pgid::Inherit, false, false),
+            (Pgid::Own, true, true),
+        ];
+        for (pgid, terminal, own) in table {
+            assert_eq!(wants_own_group(pgid, terminal), own, "{pgid:?} {terminal}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Watches the command and the locks, and stops the command before the locks are gone.
+
+use std::future::pending;
+use std::io;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use polylock::{LostReason, MultiGuard};
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::family::{kill_descendants, signal_descendants};
+use super::signals::{Signals, name};
+use super::spawn::Running;
+use super::valid_for;
+use crate::args::OnLost;
+use crate::events::Events;
+use crate::exit::Exit;
+use crate::messages::Console;
+use crate::text::{Escaped, human};
+
+/// What the command may do, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) kill_after: Duration,
+    pub(crate) max_run: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) signal_on_lost: Signal,
+    /// Whether the terminal sends INT and QUIT to the command itself.
+    pub(crate) terminal_signals: bool,
+}
+
+/// Everything that is looked at while the command runs.
+#[derive(Debug)]
+pub(crate) struct Watch<'a> {
+    pub(crate) running: Running,
+    pub(crate) guard: &'a MultiGuard,
+    pub(crate) rules: Rules,
+    pub(crate) console: &'a Console,
+    pub(crate) events: &'a Events,
+}
+
+/// How the command ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub(crate) status: ExitStatus,
+    /// Why it was stopped, if it was, or that the lock was not held to its end.
+    pub(crate) stop: Option<Stop>,
+}
+
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stop {
+    /// The lease was not renewed and is about to end.
+    Expiring,
+    /// The lock is lost.
+    Lost(LostReason),
+    /// `--max-run` is over.
+    MaxRun,
+}
+
+/// A stop under way.
+#[derive(Clone, Copy, Debug)]
+struct Stopping {
+    why: Stop,
+    /// When patience ends, `None` once it has.
+    kill_at: Option<Instant>,
+}
+
+impl Watch<'_> {
+    /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
+    pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
+        let mut lost = pin!(self.guard.lost());
+        let mut expiring = pin!(self.guard.expiring(self.rules.kill_after));
+        let mut max_run = pin!(after(self.rules.max_run));
+        let stops = self.rules.on_lost == OnLost::Term;
+        let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
+        let status = loop {
+            let kill_at = stopping.and_then(|stopping| stopping.kill_at);
+            tokio::select! {
+                // A command that has ended is not stopped, and a loss that is certain comes before
+                // the warning of one.
+                biased;
+                status = self.running.child.wait() => break status?,
+                reason = &mut lost, if !is_lost => {
+                    is_lost = true;
+                    self.tell_loss(reason);
+                    if stops {
+                        stopping = Some(self.stop_lost(reason, stopping));
+                    }
+                }
+                () = &mut expiring, if stops && stopping.is_none() => {
+                    stopping = Some(self.stop_expiring());
+                }
+                () = &mut max_run, if stopping.is_none() => {
+                    stopping = Some(self.stop(Stop::MaxRun, Signal::TERM, self.rules.kill_after));
+                }
+                () = at(kill_at) => {
+                    self.send(Signal::KILL);
+                    stopping = stopping.map(|stopping| Stopping { kill_at: None, ..stopping });
+                }
+                signal = signals.next() => {
+                    interrupts += usize::from(signal == Signal::INT);
+                    self.pass_on(signal, interrupts);
+                }
+            }
+        };
+        Ok(self.end(status, stopping, is_lost))
+    }
+
+    fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Ending {
+        use std::os::unix::process::ExitStatusExt;
+        let fields = json!({ "code": status.code(), "signal": status.signal() });
+        self.events.tell("child_exit", fields);
+        let mut stop = stopping.map(|stopping| stopping.why);
+        // lockctl or the machine may have slept through the end of the lease.
+        let reason = lost_reason(self.guard);
+        if let Some(reason) = reason.filter(|_| !is_lost) {
+            self.tell_loss(reason);
+        }
+        if let (OnLost::Term, Some(reason)) = (self.rules.on_lost, reason) {
+            stop = Some(Stop::Lost(reason));
+        }
+        if stop.is_some() {
+            // What the command started must not go on without the lock either.
+            self.kill_the_rest();
+        }
+        Ending { status, stop }
+    }
+
+    fn stop_expiring(&self) -> Stopping {
+        let left = valid_for(self.guard).unwrap_or(self.rules.kill_after);
+        self.console.warn(format_args!(
+            "the lease of {} was not renewed and ends in {}",
+            self.keys(),
+            human(left)
+        ));
+        self.events.tell(
+            "lost",
+            json!({ "keys": self.keys_of_guard(), "reason": "expiring" }),
+        );
+        self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
+    }
+
+    fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
+        let patience = match reason {
+            // The time is over by our own clock: there is none left for the command.
+            LostReason::Expired | LostReason::Unreachable => Duration::ZERO,
+            _ => self.rules.kill_after,
+        };
+        match before {
+            Some(Stopping { kill_at, .. }) => {
+                let kill_at = kill_at.map(|at| at.min(Instant::now() + patience));
+                Stopping {
+                    why: Stop::Lost(reason),
+                    kill_at,
+                }
+            }
+            None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
+        }
+    }
+
+    fn stop(&self, why: Stop, signal: Signal, patience: Duration) -> Stopping {
+        self.console.note(format_args!(
+            "stopping the command: {} now, KILL in {}",
+            name(signal),
+            human(patience)
+        ));
+        self.send(signal);
+        // A command that is stopped by job control would not see the signal.
+        self.send(Signal::CONT);
+        Stopping {
+            why,
+            kill_at: Some(Instant::now() + patience),
+        }
+    }
+
+    fn tell_loss(&self, reason: LostReason) {
+        let lost = self
+            .guard
+            .guards()
+            .iter()
+            .find(|guard| guard.lost().reason().is_some());
+        let key = lost.map_or("", |guard| guard.key().as_str());
+        self.console
+            .warn(format_args!("{} is lost: {reason}", Escaped(key)));
+        self.events
+            .tell("lost", json!({ "keys": [key], "reason": reason.as_str() }));
+    }
+
+    /// Sends to everything that the command is made of.
+    fn send(&self, signal: Signal) {
+        self.running.signal(signal);
+        if !self.running.leads_group {
+            signal_descendants(signal);
+        }
+    }
+
+    /// Passes on what `lockctl` got.
+    fn pass_on(&self, signal: Signal, interrupts: usize) {
+        let from_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal);
+        match signal {
+            _ if self.rules.terminal_signals && from_terminal => {}
+            Signal::INT if interrupts > 1 => self.send(Signal::KILL),
+            _ => self.running.signal(signal),
+        }
+    }
+
+    fn kill_the_rest(&self) {
+        match self.running.leads_group {
+            true => self.running.signal(Signal::KILL),
+            false => kill_descendants(),
+        }
+    }
+
+    fn keys_of_guard(&self) -> Vec<&str> {
+        self.guard
+            .guards()
+            .iter()
+            .map(|guard| guard.key().as_str())
+            .collect()
+    }
+
+    fn keys(&self) -> String {
+        let keys = self.keys_of_guard();
+        keys.into_iter()
+            .map(|key| Escaped(key).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+impl Ending {
+    /// The code of the command itself.
+    pub(crate) fn exit(&self) -> Exit {
+        Exit::of_child(self.status)
+    }
+}
+
+fn lost_reason(guard: &MultiGuard) -> Option<LostReason> {
+    guard
+        .guards()
+        .iter()
+        .find_map(|guard| guard.lost().reason())
+}
+
+async fn after(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => pending().await,
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,70 @@
+//! `break`: takes a lock from its holders.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+
+use polylock::admin::LockInfo;
+use serde_json::json;
+
+use super::{App, admin, key};
+use crate::args::BreakArgs;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::output::{lock_json, print, print_json};
+use crate::text::{Escaped, holder_refusing};
+
+/// Breaks a lock, after a question on a terminal.
+pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Failure> {
+    let key = key(&args.key)?;
+    if !args.yes && !stdin().is_terminal() {
+        return Err(
+            Failure::new(Exit::Usage, "nobody can be asked whether to break the lock")
+                .with_hint("give --yes"),
+        );
+    }
+    let locks = app.connect().await?;
+    let admin = admin(&*locks)?;
+    if !args.yes {
+        let Some(info) = admin.inspect(&key).await? else {
+            return report(app, args, None);
+        };
+        if !agrees(&info) {
+            app.console.note("nothing is broken");
+            return Ok(Exit::Success);
+        }
+    }
+    let broken = admin.break_lock(&key, &args.reason).await?;
+    report(app, args, broken.as_ref())
+}
+
+fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, Failure> {
+    if app.wants_json() {
+        print_json(&json!({ "key": args.key, "broken": broken.map(lock_json) }))?;
+        return Ok(Exit::Success);
+    }
+    match broken {
+        Some(info) => print(&describe(info, "was held by"))?,
+        None => print(&format!(
+            "{} is free, nothing is broken\n",
+            Escaped(&args.key)
+        ))?,
+    }
+    Ok(Exit::Success)
+}
+
+fn describe(info: &LockInfo, verb: &str) -> String {
+    let name = Escaped(info.key.as_str());
+    let lines = info
+        .holders
+        .iter()
+        .map(|h| format!("{name} {verb} {}\n", holder_refusing(h)));
+    lines.collect()
+}
+
+/// Asks on standard error, so that standard output has the answer alone.
+fn agrees(info: &LockInfo) -> bool {
+    let question = format!("{}break it? [y/N] ", describe(info, "is held by"));
+    let asked = stderr().write_all(question.as_bytes());
+    let mut answer = String::new();
+    let read = asked.and_then(|()| stdin().lock().read_line(&mut answer));
+    read.is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
+}

@@ -1,0 +1,182 @@
+//! `acquire`, `renew` and `release`: a lease that outlives the process that took it.
+
+use std::env;
+use std::time::{Duration, SystemTime};
+
+use polylock::{
+    AcquireRequest, DistributedLock, Label, LeaseState, LockGuard, LockKey, Released, Renewal, Wait,
+};
+use serde_json::json;
+
+use super::{App, SHUTDOWN, admin, key};
+use crate::args::{AcquireArgs, ReleaseArgs, RenewArgs};
+use crate::child::Signals;
+use crate::events::Events;
+use crate::exit::Exit;
+use crate::held::{self, HeldKeys};
+use crate::messages::Failure;
+use crate::output::{print, print_json};
+use crate::text::{Escaped, unix_ms};
+use crate::waiting::{Outcome, Waiting};
+
+/// Takes a lease and leaves it to its time.
+pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
+    let key = key(&args.key)?;
+    let request = request(&key, &args)?;
+    let mut signals = Signals::catch()
+        .map_err(|e| Failure::new(Exit::Internal, "cannot catch signals").with_cause(&e))?;
+    let backend = app.backend()?;
+    let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
+    outer.refuse(&backend, [key.as_str()])?;
+    let locks = tokio::select! {
+        signal = signals.next_that_ends() => return Ok(Exit::Signalled(signal.as_raw())),
+        locks = backend.connect(None) => locks?,
+    };
+    let waiting = Waiting {
+        locks: &*locks,
+        keys: std::slice::from_ref(&key),
+        request: &request,
+        console: &app.console,
+        events: &Events::open(None)?,
+    };
+    let exit = match waiting
+        .wait_for(locks.acquire(&request), &mut signals)
+        .await
+    {
+        Ok(Outcome::Acquired(guard)) => hand_out(app, &*locks, guard).await,
+        Ok(Outcome::Held(failure)) => Err(failure),
+        Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signalled(signal.as_raw())),
+        Err(failure) => Err(failure),
+    };
+    locks.shutdown(SHUTDOWN).await;
+    exit
+}
+
+fn request(key: &LockKey, args: &AcquireArgs) -> Result<AcquireRequest, Failure> {
+    let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
+    let request = AcquireRequest::new(key.clone())
+        .with_mode(args.mode.mode())
+        .with_wait(args.wait.wanted().unwrap_or(Wait::Forever))
+        .with_ttl(args.ttl)
+        .with_renewal(Renewal::Manual)
+        .with_max_hold(None)
+        .with_label(label);
+    request.validate()?;
+    Ok(request)
+}
+
+/// Prints what a later `renew` or `release` needs, and lets go without giving back.
+async fn hand_out(
+    app: &App,
+    locks: &dyn DistributedLock,
+    guard: LockGuard,
+) -> Result<Exit, Failure> {
+    let (Some(lease), Some(valid_until)) = (guard.lease_id(), guard.valid_until()) else {
+        guard.release().await?;
+        let backend = locks.capabilities().backend;
+        let message = format!("a lock of {backend} ends with the process that took it");
+        return Err(Failure::new(Exit::Config, message)
+            .with_hint("use `lockctl run`, which keeps the process"));
+    };
+    let (key, token) = (
+        guard.key().as_str(),
+        guard.fencing_token().map(|token| token.value()),
+    );
+    let valid_for = valid_until.saturating_duration_since(tokio::time::Instant::now());
+    let deadline = unix_ms(SystemTime::now() + valid_for);
+    let printed = if app.wants_json() {
+        print_json(&json!({
+            "key": key,
+            "lease": lease.to_hex(),
+            "token": token,
+            "deadline_unix_ms": deadline,
+        }))
+    } else {
+        let token = token.map(|token| token.to_string()).unwrap_or_default();
+        print(&format!(
+            "LOCK_KEY={}\nLOCK_LEASE={}\nLOCK_FENCING_TOKEN={token}\nLOCK_DEADLINE_UNIX_MS={deadline}\n",
+            shell_word(key),
+            lease.to_hex(),
+        ))
+    };
+    // A lease whose id nobody read is of no use to anybody.
+    if let Err(failure) = printed {
+        guard.release().await?;
+        return Err(failure);
+    }
+    guard.abandon();
+    Ok(Exit::Success)
+}
+
+/// Extends a lease by its id.
+pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, Failure> {
+    let key = key(&args.key)?;
+    AcquireRequest::new(key.clone())
+        .with_ttl(args.ttl)
+        .with_max_hold(None)
+        .validate()?;
+    let locks = app.connect().await?;
+    // The deadline counts from before the request leaves.
+    let sent = SystemTime::now();
+    match admin(&*locks)?
+        .renew_lease(&key, args.lease.0, args.ttl)
+        .await?
+    {
+        LeaseState::Held => {}
+        LeaseState::Lost(reason) => return Err(lost(&key, &reason.to_string())),
+        _ => return Err(lost(&key, "the backend does not say why")),
+    }
+    let deadline = unix_ms(sent + valid(args.ttl));
+    if app.wants_json() {
+        print_json(&json!({ "key": key.as_str(), "deadline_unix_ms": deadline }))?;
+    } else {
+        print(&format!("LOCK_DEADLINE_UNIX_MS={deadline}\n"))?;
+    }
+    Ok(Exit::Success)
+}
+
+/// Gives back a lease by its id.
+pub(super) async fn release(app: &App, args: &ReleaseArgs) -> Result<Exit, Failure> {
+    let key = key(&args.key)?;
+    let locks = app.connect().await?;
+    let released = admin(&*locks)?.release_lease(&key, args.lease.0).await?;
+    let is_clean = released == Released::Clean;
+    if app.wants_json() {
+        let outcome = if is_clean { "clean" } else { "already_lost" };
+        print_json(&json!({ "key": key.as_str(), "outcome": outcome }))?;
+    }
+    match is_clean {
+        true => Ok(Exit::Success),
+        false => Err(lost(&key, "the lease had ended before")),
+    }
+}
+
+fn lost(key: &LockKey, reason: &str) -> Failure {
+    let message = format!("lost the lock on {}: {reason}", Escaped(key.as_str()));
+    Failure::new(Exit::Lost, message)
+}
+
+/// The part of a lease that is relied on; the clock of the server may run faster than ours.
+fn valid(ttl: Duration) -> Duration {
+    ttl.saturating_sub((ttl / 10).max(Duration::from_millis(50)))
+}
+
+/// The key as one word of a shell, exactly.
+fn shell_word(key: &str) -> String {
+    format!("'{}'", key.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_word_for_eval() {
+        assert_eq!(shell_word("a b;$(x)`y`'z'"), r"'a b;$(x)`y`'\''z'\'''");
+    }
+
+    #[test]
+    fn the_end_of_a_lease_is_not_relied_on() {
+        assert_eq!(valid(Duration::from_secs(60)), Duration::from_secs(54));
+    }
+}

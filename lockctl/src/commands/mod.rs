@@ -1,0 +1,100 @@
+//! The commands, one file each.
+
+mod break_lock;
+mod completions;
+mod inspect;
+mod lease;
+mod list;
+mod run;
+mod try_lock;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::admin::LockAdmin;
+use polylock::{DistributedLock, LockKey};
+
+use crate::args::{Command, Format, GlobalArgs};
+use crate::backend::BackendUrl;
+use crate::child;
+use crate::exit::Exit;
+use crate::messages::{Console, Failure};
+
+/// Does what the command line asks for.
+pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Failure> {
+    let app = App {
+        console: Console::new(global.quiet),
+        global,
+    };
+    match command {
+        // Before any thread and any runtime: the process is about to become another program.
+        Command::Exec(args) => Err(child::exec(&args)),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man => completions::man(),
+        command => runtime()?.block_on(app.serve(command)),
+    }
+}
+
+/// Everything runs on the main thread, since a command dies with the thread that started it.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::new(Exit::Internal, "cannot start the runtime").with_cause(&e))
+}
+
+/// What all commands share.
+#[derive(Debug)]
+struct App {
+    global: GlobalArgs,
+    console: Console,
+}
+
+impl App {
+    async fn serve(&self, command: Command) -> Result<Exit, Failure> {
+        match command {
+            Command::Run(args) => Box::pin(run::run(self, args)).await,
+            Command::Try(args) => try_lock::try_lock(self, &args).await,
+            Command::List(args) => list::list(self, &args).await,
+            Command::Inspect(args) => inspect::inspect(self, &args).await,
+            Command::Watch(args) => watch::watch(self, &args).await,
+            Command::Break(args) => break_lock::break_lock(self, &args).await,
+            Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,
+            Command::Renew(args) => lease::renew(self, &args).await,
+            Command::Release(args) => lease::release(self, &args).await,
+            Command::Completions(_) | Command::Exec(_) | Command::Man => Ok(Exit::Success),
+        }
+    }
+
+    fn backend(&self) -> Result<BackendUrl, Failure> {
+        BackendUrl::choose(&self.global, |name| std::env::var_os(name))
+    }
+
+    async fn connect(&self) -> Result<Arc<dyn DistributedLock>, Failure> {
+        self.backend()?.connect(None).await
+    }
+
+    fn wants_json(&self) -> bool {
+        self.global.format == Format::Json
+    }
+}
+
+/// The administration of the backend, which not every backend has.
+fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, Failure> {
+    locks.admin().ok_or_else(|| {
+        let backend = locks.capabilities().backend;
+        Failure::new(
+            Exit::Config,
+            format!("{backend} does not tell about locks of others"),
+        )
+    })
+}
+
+/// Checks a key before anything is connected to.
+fn key(name: &str) -> Result<LockKey, Failure> {
+    Ok(LockKey::new(name)?)
+}
+
+/// Time for background releases before the process ends.
+const SHUTDOWN: Duration = Duration::from_secs(2);

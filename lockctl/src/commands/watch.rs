@@ -1,0 +1,70 @@
+//! `watch`: locks as they come and go.
+
+use std::time::SystemTime;
+
+use polylock::admin::LockEvent;
+use serde_json::{Value, json};
+
+use super::{App, admin};
+use crate::args::PatternArgs;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::output::{lock_json, print, print_json};
+use crate::pattern::Pattern;
+use crate::text::{Escaped, clock, timestamp, unix_ms, who};
+
+/// Prints changes until the process is interrupted or the backend ends the watch.
+pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure> {
+    let pattern = Pattern::new(&args.pattern);
+    let locks = app.connect().await?;
+    let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;
+    while let Some(event) = events.recv().await {
+        if !pattern.matches(event.key().as_str()) {
+            continue;
+        }
+        if app.wants_json() {
+            print_json(&event_json(&event))?;
+        } else {
+            print(&event_line(&event))?;
+        }
+    }
+    Err(Failure::new(
+        Exit::Unavailable,
+        "the backend ended the watch",
+    ))
+}
+
+fn event_json(event: &LockEvent) -> Value {
+    let now = SystemTime::now();
+    let (name, lock) = match event {
+        LockEvent::Acquired(info) => ("acquired", Some(lock_json(info))),
+        LockEvent::Free(_) => ("free", None),
+        _ => ("unknown", None),
+    };
+    json!({
+        "event": name,
+        "key": event.key().as_str(),
+        "lock": lock,
+        "time": timestamp(now),
+        "unix_ms": unix_ms(now),
+    })
+}
+
+fn event_line(event: &LockEvent) -> String {
+    let (now, key) = (clock(SystemTime::now()), Escaped(event.key().as_str()));
+    match event {
+        LockEvent::Acquired(info) => {
+            let holders: Vec<_> = info
+                .holders
+                .iter()
+                .map(|holder| match holder.token {
+                    Some(token) => format!("{} (token {token})", who(&holder.label)),
+                    None => who(&holder.label),
+                })
+                .collect();
+            format!("{now} acquired {key} by {}\n", holders.join(", "))
+        }
+        LockEvent::Free(_) => format!("{now} free     {key}\n"),
+        _ => format!("{now} changed  {key}\n"),
+    }
+}

@@ -1,0 +1,106 @@
+//! The JSON lines of `--events`, and what the library tells of renewals.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, SystemTime};
+
+use polylock::layers::{Event, EventKind, Observer};
+use serde_json::{Map, Value, json};
+
+use crate::args::EventsTarget;
+use crate::exit::Exit;
+use crate::messages::{Console, Failure};
+use crate::text::{Escaped, millis, timestamp, unix_ms};
+use crate::writer::Writer;
+
+/// Writes what happens, one JSON object for each line.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    out: Option<Writer>,
+}
+
+impl Events {
+    /// Opens the target, if there is one.
+    pub(crate) fn open(target: Option<&EventsTarget>) -> Result<Self, Failure> {
+        let Some(target) = target else {
+            return Ok(Self { out: None });
+        };
+        let path = match target {
+            EventsTarget::Descriptor(number) => format!("/dev/fd/{number}").into(),
+            EventsTarget::File(path) => path.clone(),
+        };
+        let mut options = OpenOptions::new();
+        options.append(true).mode(0o600);
+        // A descriptor that is not open must not become a file.
+        options.create(matches!(target, EventsTarget::File(_)));
+        let file = options.open(&path);
+        let writer = file
+            .and_then(|file| Writer::start("lockctl-events", file))
+            .map_err(|e| {
+                let message = format!(
+                    "cannot write events to {}",
+                    Escaped(&path.to_string_lossy())
+                );
+                Failure::new(Exit::Config, message).with_cause(&e)
+            })?;
+        Ok(Self { out: Some(writer) })
+    }
+
+    /// Writes an event with its fields.
+    pub(crate) fn tell(&self, event: &str, fields: Value) {
+        let Some(out) = &self.out else { return };
+        let now = SystemTime::now();
+        let mut object = Map::new();
+        object.insert("event".to_owned(), event.into());
+        object.insert("time".to_owned(), timestamp(now).into());
+        object.insert("unix_ms".to_owned(), unix_ms(now).into());
+        if let Value::Object(fields) = fields {
+            object.extend(fields);
+        }
+        out.line(format!("{}\n", Value::Object(object)));
+    }
+
+    /// Waits a moment until all is written.
+    pub(crate) fn flush(&self) {
+        if let Some(out) = &self.out {
+            out.flush(Duration::from_millis(500));
+        }
+    }
+}
+
+/// Passes on what the library tells of renewals.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    pub(crate) events: Events,
+    pub(crate) console: Console,
+    /// Namespace of the backend, which the user does not see in front of keys.
+    pub(crate) namespace: String,
+}
+
+impl Observer for Renewals {
+    fn event(&self, event: &Event<'_>) {
+        let stored = event.key.as_str();
+        let own = stored
+            .strip_prefix(&self.namespace)
+            .and_then(|key| key.strip_prefix(':'));
+        let key = if self.namespace.is_empty() {
+            stored
+        } else {
+            own.unwrap_or(stored)
+        };
+        match event.kind {
+            EventKind::Renewed { slack } => {
+                self.events
+                    .tell("renewed", json!({ "key": key, "valid_ms": millis(slack) }));
+            }
+            EventKind::RenewalFailed { error } => {
+                let (key_shown, message) = (Escaped(key), Escaped(error.message()));
+                self.console
+                    .warn(format_args!("{key_shown} was not renewed: {message}"));
+                let fields = json!({ "key": key, "error": error.message() });
+                self.events.tell("renewal_failed", fields);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Locks that an outer `lockctl` holds, so that a nested one does not wait for it for ever.
+
+use std::ffi::OsStr;
+
+use rustix::process::{Pid, getpid, test_kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::BackendUrl;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::text::Escaped;
+
+/// Name of the variable with the locks that outer commands hold.
+pub(crate) const VARIABLE: &str = "LOCK_HELD_KEYS";
+
+/// The locks of all outer commands, outermost first, as `LOCK_HELD_KEYS` has them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct HeldKeys(Vec<HeldKey>);
+
+/// One lock of one outer command.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+struct HeldKey {
+    key: String,
+    namespace: String,
+    /// Which service it is, as a hash.
+    backend: String,
+    /// The `lockctl` that holds it.
+    pid: i32,
+}
+
+impl HeldKeys {
+    /// Reads the variable; what is not understood counts as nothing.
+    pub(crate) fn read(variable: Option<&OsStr>) -> Self {
+        let text = variable.and_then(OsStr::to_str);
+        text.and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default()
+    }
+
+    /// The value of the variable for a command of this process that holds `keys` as well.
+    pub(crate) fn and<'k>(
+        mut self,
+        backend: &BackendUrl,
+        keys: impl IntoIterator<Item = &'k str>,
+    ) -> Self {
+        let pid = getpid().as_raw_nonzero().get();
+        self.0.extend(keys.into_iter().map(|key| HeldKey {
+            key: key.to_owned(),
+            namespace: backend.namespace().to_owned(),
+            backend: id_of(backend),
+            pid,
+        }));
+        self
+    }
+
+    /// Fails if an outer command that waits for this one holds one of the keys.
+    pub(crate) fn refuse<'k>(
+        &self,
+        backend: &BackendUrl,
+        keys: impl IntoIterator<Item = &'k str>,
+    ) -> Result<(), Failure> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let id = id_of(backend);
+        for key in keys {
+            let held = self.0.iter().find(|held| {
+                held.key == key && held.namespace == backend.namespace() && held.backend == id
+            });
+            if let Some(held) = held.filter(|held| waits_for_this_process(held.pid)) {
+                let message = format!(
+                    "you already hold {} (outer lockctl pid {}), waiting for it would never end",
+                    Escaped(key),
+                    held.pid
+                );
+                return Err(Failure::new(Exit::Usage, message)
+                    .with_hint("run the command without lockctl here, or use another key"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of the variable.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("BUG: strings and numbers are JSON")
+    }
+}
+
+fn id_of(backend: &BackendUrl) -> String {
+    format!("{:016x}", backend.id())
+}
+
+/// Whether the process is an ancestor of this one; a daemon that outlives its `lockctl`, or is no
+/// descendant of it any more, may well wait for the lock.
+fn waits_for_this_process(pid: i32) -> bool {
+    let mut at = getpid().as_raw_nonzero().get();
+    while at > 1 {
+        match parent_of(at) {
+            Some(parent) if parent == pid => return true,
+            Some(parent) => at = parent,
+            // Other users' processes may be hidden, and not every system has /proc.
+            None => return exists(pid),
+        }
+    }
+    false
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything, also parentheses.
+    let after_name = stat.rsplit_once(") ")?.1;
+    after_name.split(' ').nth(1)?.parse().ok()
+}
+
+fn exists(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else {
+        return false;
+    };
+    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_survives_its_text() {
+        let held = HeldKeys(vec![HeldKey {
+            key: "a=\"b\"\u{202e}".to_owned(),
+            namespace: String::new(),
+            backend: "0f".to_owned(),
+            pid: 7,
+        }]);
+        let text = held.to_json();
+        assert_eq!(HeldKeys::read(Some(OsStr::new(&text))), held);
+        assert_eq!(
+            HeldKeys::read(Some(OsStr::new("{not json"))),
+            HeldKeys::default()
+        );
+        assert_eq!(HeldKeys::read(None), HeldKeys::default());
+    }
+
+    #[test]
+    fn ancestors_wait_and_others_do_not() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
+        assert!(waits_for_this_process(parent));
+        let mut other = std::process::Command::new("sleep")
+            .arg("10")
+            .spawn()
+            .unwrap();
+        assert!(!waits_for_this_process(i32::try_from(other.id()).unwrap()));
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}

@@ -1,0 +1,201 @@
+//! What `lockctl` says on standard error, and how it fails.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io::Write;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use polylock::Error;
+
+use crate::exit::Exit;
+use crate::text::escaped;
+use crate::writer::Writer;
+
+/// Says things on standard error, as loud as the options ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct Console {
+    level: Level,
+    background: Option<Writer>,
+}
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Level {
+    Nothing,
+    Errors,
+    Notes,
+}
+
+const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
+const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+
+impl Console {
+    /// A console after that many `-q`.
+    pub(crate) fn new(quiet: u8) -> Self {
+        let level = match quiet {
+            0 => Level::Notes,
+            1 => Level::Errors,
+            _ => Level::Nothing,
+        };
+        Self {
+            level,
+            background: None,
+        }
+    }
+
+    /// The same, with the writing left to a thread: for those who must not be held up by a pipe
+    /// that nobody reads.
+    pub(crate) fn in_background(&self) -> Self {
+        let writer = Writer::start("lockctl-stderr", anstream::stderr());
+        Self {
+            level: self.level,
+            background: writer.ok(),
+        }
+    }
+
+    /// Waits a moment until all is said.
+    pub(crate) fn flush(&self) {
+        if let Some(writer) = &self.background {
+            writer.flush(Duration::from_millis(500));
+        }
+    }
+
+    /// Whether progress and hints are wanted.
+    pub(crate) fn is_chatty(&self) -> bool {
+        self.level >= Level::Notes
+    }
+
+    /// Says what goes on.
+    pub(crate) fn note(&self, message: impl fmt::Display) {
+        if self.is_chatty() {
+            self.say(format!("lockctl: {message}\n"));
+        }
+    }
+
+    /// Says what did not go well, although the work goes on.
+    pub(crate) fn warn(&self, message: impl fmt::Display) {
+        if self.level >= Level::Errors {
+            self.say(format!(
+                "lockctl: {BOLD_YELLOW}warning{BOLD_YELLOW:#}: {message}\n"
+            ));
+        }
+    }
+
+    /// Says why the work ends.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        if self.level < Level::Errors {
+            return;
+        }
+        let mut text = format!(
+            "lockctl: {BOLD_RED}error{BOLD_RED:#}: {}\n",
+            failure.message
+        );
+        for (name, detail) in &failure.details {
+            if *name != "hint" || self.is_chatty() {
+                text += &format!("  {DIM}{:<7}{DIM:#} {detail}\n", format!("{name}:"));
+            }
+        }
+        self.say(text);
+    }
+
+    fn say(&self, text: String) {
+        match &self.background {
+            Some(writer) => writer.line(text),
+            // Nobody is left to be told that standard error is closed.
+            None => drop(anstream::stderr().lock().write_all(text.as_bytes())),
+        }
+    }
+}
+
+/// Why a command of `lockctl` could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+    details: Vec<(&'static str, String)>,
+}
+
+impl Failure {
+    /// A failure that ends in the given way.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+            details: Vec::new(),
+        }
+    }
+
+    /// Adds a way out.
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        self.with_detail("hint", hint)
+    }
+
+    /// Adds a line below the message.
+    pub(crate) fn with_detail(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        self.details.push((name, text.into()));
+        self
+    }
+
+    /// Adds what caused it.
+    pub(crate) fn with_cause(mut self, cause: &dyn StdError) -> Self {
+        let mut next = Some(cause);
+        while let Some(cause) = next {
+            self.details.push(("cause", escaped(&cause.to_string())));
+            next = cause.source();
+        }
+        self
+    }
+
+    /// Ends in another way.
+    pub(crate) fn with_exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// How the process ends.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The first line alone.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let failure = Self::new(Exit::of_error(error.kind()), escaped(&error.to_string()));
+        match error.source() {
+            Some(cause) => failure.with_cause(cause),
+            None => failure,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylock::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_with_its_causes() {
+        let error = Error::new(ErrorKind::Unavailable, "cannot open the database")
+            .with_backend("sqlite")
+            .with_source(std::io::Error::other("disk\u{1b} gone"));
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit().code(), 69);
+        assert_eq!(failure.message, "sqlite: cannot open the database");
+        assert_eq!(failure.details, [("cause", "disk\\u{1b} gone".to_owned())]);
+    }
+
+    #[test]
+    fn quiet_leaves_errors_and_very_quiet_nothing() {
+        assert!(Console::new(0).is_chatty());
+        assert!(!Console::new(1).is_chatty());
+        assert_eq!(Console::new(2).level, Level::Nothing);
+    }
+}

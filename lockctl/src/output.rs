@@ -1,0 +1,196 @@
+//! Answers of the commands that ask: tables for people, JSON for programs.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::SystemTime;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use polylock::admin::{HolderInfo, LockInfo};
+use polylock::{Label, Mode};
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::text::{age, clock, escaped, human, millis, timestamp, who};
+
+/// Prints an answer on standard output.
+///
+/// # Errors
+///
+/// If standard output cannot be written to, other than because its reader has seen enough.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Internal, "cannot write to standard output").with_cause(&e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints one JSON value on a line.
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(&format!("{value}\n"))
+}
+
+/// A lock as JSON.
+pub(crate) fn lock_json(info: &LockInfo) -> Value {
+    let limit = match info.mode {
+        Mode::Permit { limit } => Some(limit.get()),
+        _ => None,
+    };
+    let waiters = info.waiters.as_ref();
+    let waiters = waiters.map(|waiters| waiters.iter().map(label_json).collect::<Vec<_>>());
+    json!({
+        "key": info.key.as_str(),
+        "mode": mode_name(info.mode),
+        "limit": limit,
+        "holders": holders_json(info),
+        "waiters": waiters,
+    })
+}
+
+/// The holders of a lock as JSON.
+pub(crate) fn holders_json(info: &LockInfo) -> Value {
+    info.holders.iter().map(holder_json).collect()
+}
+
+fn holder_json(holder: &HolderInfo) -> Value {
+    let mut value = label_json(&holder.label);
+    value["token"] = holder.token.map(|token| token.value()).into();
+    value["since"] = holder.since.map(timestamp).into();
+    value["held_ms"] = holder.since.map(|since| millis(age(since))).into();
+    value["lease_left_ms"] = holder.time_left.map(millis).into();
+    value
+}
+
+/// Empty text and process id 0 stand for what is unknown, and become null.
+fn label_json(label: &Label) -> Value {
+    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    json!({
+        "host": known(label.host()),
+        "pid": Some(label.pid()).filter(|pid| *pid != 0),
+        "user": known(label.user()),
+        "program": known(label.program()),
+        "note": known(label.note()),
+    })
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Permit { .. } => "permit",
+        Mode::Shared => "shared",
+        _ => "unknown",
+    }
+}
+
+fn mode_text(info: &LockInfo) -> String {
+    match info.mode {
+        Mode::Permit { limit } => format!("permit {}/{limit}", info.holders.len()),
+        mode => mode_name(mode).to_owned(),
+    }
+}
+
+/// Locks as a table, one line for each holder.
+pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
+    let mut table = plain_table();
+    table.set_header([
+        "KEY",
+        "MODE",
+        "HOLDER",
+        "USER",
+        "AGE",
+        "LEASE LEFT",
+        "TOKEN",
+        "WAITERS",
+        "NOTE",
+    ]);
+    for info in locks {
+        for holder in &info.holders {
+            let waiters = info
+                .waiters
+                .as_ref()
+                .map(|waiters| waiters.len().to_string());
+            table.add_row([
+                escaped(info.key.as_str()),
+                mode_text(info),
+                who(&holder.label),
+                or_dash(Some(escaped(holder.label.user()))),
+                or_dash(holder.since.map(|since| human(age(since)))),
+                or_dash(holder.time_left.map(human)),
+                or_dash(holder.token.map(|token| token.to_string())),
+                or_dash(waiters),
+                escaped(holder.label.note()),
+            ]);
+        }
+    }
+    for column in [4, 5, 6, 7] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+/// One lock in full.
+pub(crate) fn lock_page(info: &LockInfo) -> String {
+    let mut table = plain_table();
+    table.add_row(["key".to_owned(), escaped(info.key.as_str())]);
+    table.add_row(["mode".to_owned(), mode_text(info)]);
+    for holder in &info.holders {
+        table.add_row(["holder".to_owned(), who(&holder.label)]);
+        let since = holder
+            .since
+            .map(|since| format!("{} ({})", clock(since), human(age(since))));
+        let lines = [
+            ("  user", Some(escaped(holder.label.user()))),
+            ("  program", Some(escaped(holder.label.program()))),
+            ("  note", Some(escaped(holder.label.note()))),
+            ("  since", since),
+            ("  token", holder.token.map(|token| token.to_string())),
+            ("  lease", Some(lease(holder))),
+        ];
+        for (name, value) in lines {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                table.add_row([name.to_owned(), value]);
+            }
+        }
+    }
+    match &info.waiters {
+        Some(waiters) if waiters.is_empty() => drop(table.add_row(["waiters", "none"])),
+        Some(waiters) => {
+            for (at, waiter) in waiters.iter().enumerate() {
+                let name = if at == 0 { "waiters" } else { "" };
+                table.add_row([name.to_owned(), format!("{}. {}", at + 1, who(waiter))]);
+            }
+        }
+        None => drop(table.add_row(["waiters", "unknown to this backend"])),
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn lease(holder: &HolderInfo) -> String {
+    match holder.time_left {
+        Some(left) => {
+            let end = clock(SystemTime::now() + left);
+            format!("ends in {}, at {end}, unless it is renewed", human(left))
+        }
+        None => "no time limit".to_owned(),
+    }
+}
+
+fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    // Lines are for grep where nobody sees how wide they are.
+    table.set_content_arrangement(match io::stdout().is_terminal() {
+        true => ContentArrangement::Dynamic,
+        false => ContentArrangement::Disabled,
+    });
+    table
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.filter(|text| !text.is_empty())
+        .unwrap_or_else(|| "-".to_owned())
+}

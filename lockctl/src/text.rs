@@ -1,0 +1,213 @@
+//! Text for people: escapes, durations and times.
+
+use std::fmt::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use polylock::Label;
+use polylock::admin::HolderInfo;
+
+/// Shows text of others with the characters escaped that steer a terminal or turn the reading
+/// direction.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '\n' => f.write_str("\\n"),
+            '\t' => f.write_str("\\t"),
+            c if c.is_control() || is_invisible(c) => write!(f, "\\u{{{:x}}}", u32::from(c)),
+            c => f.write_char(c),
+        })
+    }
+}
+
+/// Bidirectional controls, line separators and what has no width.
+fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// Escaped text as a value of its own.
+pub(crate) fn escaped(text: &str) -> String {
+    Escaped(text).to_string()
+}
+
+/// A duration in its two largest units, such as `3m12s`, or in milliseconds below a second.
+pub(crate) fn human(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds == 0 {
+        return format!("{}ms", duration.as_millis());
+    }
+    let units = [
+        (seconds / 86_400, "d"),
+        (seconds / 3600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let largest = units
+        .iter()
+        .position(|(count, _)| *count > 0)
+        .unwrap_or(units.len() - 1);
+    let shown = units[largest..]
+        .iter()
+        .take(2)
+        .filter(|(count, _)| *count > 0);
+    shown
+        .map(|(count, unit)| format!("{count}{unit}"))
+        .collect()
+}
+
+/// The time since a moment, zero if the clocks differ.
+pub(crate) fn age(since: SystemTime) -> Duration {
+    SystemTime::now().duration_since(since).unwrap_or_default()
+}
+
+/// Who it is: `etl-7c9 pid 4121`.
+pub(crate) fn who(label: &Label) -> String {
+    let host = if label.host().is_empty() {
+        "unknown host"
+    } else {
+        label.host()
+    };
+    match label.pid() {
+        0 => escaped(host),
+        pid => format!("{} pid {pid}", Escaped(host)),
+    }
+}
+
+/// A holder while it is waited for: `etl-7c9 (pid 4121, user deploy) for 3m12s, note "reindex",
+/// lease ends in 27s`.
+pub(crate) fn holder_waited_for(holder: &HolderInfo) -> String {
+    let label = &holder.label;
+    let mut out = if label.host().is_empty() {
+        "unknown host".to_owned()
+    } else {
+        escaped(label.host())
+    };
+    let mut details = Vec::new();
+    if label.pid() != 0 {
+        details.push(format!("pid {}", label.pid()));
+    }
+    if !label.user().is_empty() {
+        details.push(format!("user {}", Escaped(label.user())));
+    }
+    if !details.is_empty() {
+        out += &format!(" ({})", details.join(", "));
+    }
+    if let Some(since) = holder.since {
+        out += &format!(" for {}", human(age(since)));
+    }
+    if !label.note().is_empty() {
+        out += &format!(", note \"{}\"", Escaped(label.note()));
+    }
+    if let Some(left) = holder.time_left {
+        out += &format!(", lease ends in {}", human(left));
+    }
+    out
+}
+
+/// A holder in an error: `etl-7c9 pid 4121 since 03:00:00Z (3m42s), token 1841`.
+pub(crate) fn holder_refusing(holder: &HolderInfo) -> String {
+    let mut out = who(&holder.label);
+    if let Some(since) = holder.since {
+        out += &format!(" since {} ({})", clock(since), human(age(since)));
+    }
+    if let Some(token) = holder.token {
+        out += &format!(", token {token}");
+    }
+    if !holder.label.note().is_empty() {
+        out += &format!(", note \"{}\"", Escaped(holder.label.note()));
+    }
+    out
+}
+
+/// The time of day in UTC, with the date if that is not the day of the last 12 hours.
+pub(crate) fn clock(time: SystemTime) -> String {
+    let stamp = timestamp(time);
+    match (
+        age(time) < Duration::from_secs(12 * 3600),
+        stamp.split_once('T'),
+    ) {
+        (true, Some((_, time))) => format!("{}Z", &time[..8]),
+        (false, Some((day, time))) => format!("{day} {}Z", &time[..8]),
+        (_, None) => stamp,
+    }
+}
+
+/// A moment as RFC 3339 with milliseconds, in UTC.
+pub(crate) fn timestamp(time: SystemTime) -> String {
+    // Beyond the year 9999 the formatter gives up; no lock is that old or new.
+    let longest = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    let time = time.clamp(SystemTime::UNIX_EPOCH, longest);
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    millis(since)
+}
+
+/// Whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped() {
+        assert_eq!(
+            escaped("a\u{1b}[31m\u{202e}b\nü\u{9b}"),
+            "a\\u{1b}[31m\\u{202e}b\\nü\\u{9b}"
+        );
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        let table = [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1000, "1s"),
+            (61_999, "1m1s"),
+            (192_000, "3m12s"),
+            (3_600_000, "1h"),
+            (3_605_000, "1h"),
+            (90_061_000, "1d1h"),
+        ];
+        for (millis, text) in table {
+            assert_eq!(human(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn holders_are_named_in_one_line() {
+        let label = Label::decode("host=etl-7c9&pid=4121&user=deploy&note=re%1bindex");
+        let mut holder = HolderInfo::new(label);
+        holder.since = Some(SystemTime::now() - Duration::from_millis(192_100));
+        holder.time_left = Some(Duration::from_secs(27));
+        assert_eq!(
+            holder_waited_for(&holder),
+            "etl-7c9 (pid 4121, user deploy) for 3m12s, note \"re\\u{1b}index\", lease ends in 27s"
+        );
+        assert!(holder_refusing(&holder).starts_with("etl-7c9 pid 4121 since "));
+        assert!(holder_refusing(&holder).contains("Z (3m12s), note "));
+    }
+
+    #[test]
+    fn times_before_and_after_all_calendars_are_printed() {
+        assert_eq!(
+            timestamp(SystemTime::UNIX_EPOCH),
+            "1970-01-01T00:00:00.000Z"
+        );
+        assert!(timestamp(SystemTime::now() + Duration::from_secs(1 << 39)).starts_with("9999"));
+    }
+}

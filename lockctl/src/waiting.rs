@@ -1,0 +1,232 @@
+//! Acquiring, with a word about the holder while somebody else has the lock.
+
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use polylock::admin::LockInfo;
+use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::child::{Signals, name};
+use crate::events::Events;
+use crate::messages::{Console, Failure};
+use crate::output::holders_json;
+use crate::text::{Escaped, escaped, holder_refusing, holder_waited_for, human};
+
+/// What is waited for, and who is told about it.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) locks: &'a dyn DistributedLock,
+    pub(crate) keys: &'a [LockKey],
+    /// The options for all of the keys; its key stands for them.
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) console: &'a Console,
+    pub(crate) events: &'a Events,
+}
+
+/// How the waiting ended.
+#[derive(Debug)]
+pub(crate) enum Outcome<G> {
+    Acquired(G),
+    /// Held by somebody else, and the wait is over; ready to be said.
+    Held(Failure),
+    /// A signal came first.
+    Interrupted(Signal),
+}
+
+/// Waiting that lasts longer is worth a word.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Longest time to look for the holder; the lock itself is not held up by that.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Waiting<'_> {
+    /// Waits for `acquiring` to give a guard, and leaves the queue when a signal comes.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for `acquiring`.
+    pub(crate) async fn wait_for<G>(
+        &self,
+        acquiring: impl Future<Output = polylock::Result<G>>,
+        signals: &mut Signals,
+    ) -> Result<Outcome<G>, Failure> {
+        let began = Instant::now();
+        // Whichever comes first drops the request, which leaves the queue.
+        let acquired = tokio::select! {
+            biased;
+            signal = signals.next_that_ends() => {
+                self.console.note(format_args!(
+                    "gave up waiting for {} ({})",
+                    self.names(),
+                    name(signal)
+                ));
+                return Ok(Outcome::Interrupted(signal));
+            }
+            acquired = acquiring => acquired,
+            never = self.tell(began) => match never {},
+        };
+        match acquired {
+            Ok(guard) => Ok(Outcome::Acquired(guard)),
+            Err(error) if error.kind() == ErrorKind::Contended => {
+                let key = error.key().unwrap_or(&self.keys[0]).clone();
+                Ok(Outcome::Held(self.held(&key, began.elapsed()).await))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says who holds the lock, for as long as it is polled.
+    async fn tell(&self, began: Instant) -> Infallible {
+        tokio::time::sleep(PATIENCE).await;
+        let holder = self.blocker().await;
+        let keys: Vec<_> = self.keys.iter().map(LockKey::as_str).collect();
+        let holders = holder.as_ref().map(holders_json);
+        self.events
+            .tell("waiting", json!({ "keys": keys, "holders": holders }));
+        if !self.console.is_chatty() {
+            return pending().await;
+        }
+        if stderr().is_terminal() {
+            return self.spin(began, holder).await;
+        }
+        self.console.note(self.sentence(holder.as_ref()));
+        pending().await
+    }
+
+    async fn spin(&self, began: Instant, mut holder: Option<LockInfo>) -> Infallible {
+        let style = ProgressStyle::with_template("{spinner} lockctl: {wide_msg}");
+        let style = style.expect("BUG: the template is fixed");
+        // Removed from the screen when it is dropped with this future.
+        let bar = Cleared(ProgressBar::new_spinner().with_style(style));
+        loop {
+            for _ in 0..10 {
+                let sentence = self.sentence(holder.as_ref());
+                bar.0
+                    .set_message(format!("{sentence}  ({})", human(began.elapsed())));
+                bar.0.tick();
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            holder = self.blocker().await;
+        }
+    }
+
+    fn sentence(&self, holder: Option<&LockInfo>) -> String {
+        let mut out = format!("waiting for {}", self.names());
+        let Some(info) = holder else { return out };
+        if self.keys.len() > 1 {
+            out += &format!("  {}", Escaped(info.key.as_str()));
+        }
+        if let Some(first) = info.holders.first() {
+            out += &format!("  held by {}", holder_waited_for(first));
+        }
+        if info.holders.len() > 1 {
+            out += &format!(" and {} more", info.holders.len() - 1);
+        }
+        if let Some(ahead) = info
+            .waiters
+            .as_deref()
+            .and_then(|w| ahead_of(w, self.request.label()))
+        {
+            out += &format!("  [{ahead} ahead of you]");
+        }
+        out
+    }
+
+    /// The failure to report when the wait is over.
+    async fn held(&self, key: &LockKey, waited: Duration) -> Failure {
+        let name = Escaped(key.as_str());
+        let waited = match self.request.wait() {
+            Wait::Never => String::new(),
+            _ => format!(" (waited {})", human(waited)),
+        };
+        let message = format!("{name} is held{waited}");
+        let failure = Failure::new(crate::exit::Exit::NotAcquired, message);
+        let holders = self
+            .look(key)
+            .await
+            .map(|info| info.holders)
+            .unwrap_or_default();
+        let failure = holders.iter().fold(failure, |failure, holder| {
+            failure.with_detail("holder", holder_refusing(holder))
+        });
+        let key = quoted(key.as_str());
+        failure.with_hint(format!(
+            "see `lockctl inspect {key}`; to take it by force: `lockctl break {key}`"
+        ))
+    }
+
+    /// The first of the locks that somebody holds.
+    async fn blocker(&self) -> Option<LockInfo> {
+        for key in self.keys {
+            let info = self.look(key).await;
+            if info.is_some() {
+                return info;
+            }
+        }
+        None
+    }
+
+    async fn look(&self, key: &LockKey) -> Option<LockInfo> {
+        let admin = self.locks.admin()?;
+        tokio::time::timeout(LOOK, admin.inspect(key))
+            .await
+            .ok()?
+            .ok()?
+    }
+
+    fn names(&self) -> String {
+        self.keys
+            .iter()
+            .map(|key| escaped(key.as_str()))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+struct Cleared(ProgressBar);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// How many wait before this process; `None` if it is not in the queue.
+fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
+    waiters
+        .iter()
+        .position(|label| (label.host(), label.pid()) == (own.host(), own.pid()))
+}
+
+/// The key as a word of a shell.
+pub(crate) fn quoted(key: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c);
+    if !key.is_empty() && !key.starts_with('-') && key.chars().all(is_plain) {
+        return key.to_owned();
+    }
+    format!("'{}'", escaped(key).replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("orders/nightly"), "orders/nightly");
+        assert_eq!(quoted("it's $(rm)"), r"'it'\''s $(rm)'");
+    }
+
+    #[test]
+    fn the_place_in_the_queue_counts_those_before() {
+        let label = |pid: u32| Label::decode(&format!("host=h&pid={pid}"));
+        let queue = [label(1), label(2), label(3)];
+        assert_eq!(ahead_of(&queue, &label(3)), Some(2));
+        assert_eq!(ahead_of(&queue, &label(4)), None);
+    }
+}

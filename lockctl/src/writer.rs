@@ -1,0 +1,88 @@
+//! Lines that are written by a thread of their own.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// Hands lines to a thread that writes them.
+///
+/// Whoever reads the other end may stop reading; the thread is stuck then, and neither the
+/// renewals nor the watch over the command are.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    jobs: Sender<Job>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Flush(Sender<()>),
+    Line(String),
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(crate) fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
+        let (jobs, to_do) = channel();
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(out, &to_do))?;
+        Ok(Self { jobs })
+    }
+
+    /// Queues a line, which brings its own line break.
+    pub(crate) fn line(&self, line: String) {
+        // The thread is gone if the other end is.
+        drop(self.jobs.send(Job::Line(line)));
+    }
+
+    /// Waits until everything is written, or nothing can be, or the time is over.
+    pub(crate) fn flush(&self, within: Duration) {
+        let (done, written) = channel();
+        if self.jobs.send(Job::Flush(done)).is_ok() {
+            written.recv_timeout(within).ok();
+        }
+    }
+}
+
+fn work(mut out: impl Write, to_do: &Receiver<Job>) {
+    for job in to_do {
+        let written = match job {
+            Job::Flush(done) => out.flush().map(|()| done.send(()).unwrap_or_default()),
+            Job::Line(line) => out.write_all(line.as_bytes()),
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn flushed_lines_are_written() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let writer = Writer::start("test", near).unwrap();
+        writer.line("a\n".to_owned());
+        writer.line("b\n".to_owned());
+        writer.flush(Duration::from_secs(10));
+        drop(writer);
+        assert_eq!(io::read_to_string(&mut far).unwrap(), "a\nb\n");
+    }
+
+    #[test]
+    fn a_reader_who_does_not_read_holds_up_nobody() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let writer = Writer::start("test", near).unwrap();
+        let began = Instant::now();
+        for _ in 0..100 {
+            writer.line("x".repeat(100_000));
+        }
+        writer.flush(Duration::from_millis(50));
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+}
