@@ -42,7 +42,7 @@
 //!
 //! A lease counts from before its request left, by a clock that goes on while the machine is
 //! suspended, and less a margin of a tenth. Durations are [`Duration`](std::time::Duration), and in
-//! URLs they carry their unit (`ttl=30s`).
+//! URLs they carry their unit (`busy-timeout=5s`).
 //!
 //! # Threads
 //!

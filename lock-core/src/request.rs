@@ -31,6 +31,8 @@ pub struct AcquireRequest(Arc<Options>);
 #[derive(Clone, Debug)]
 struct Options {
     key: LockKey,
+    /// The key as the user named it, where a layer stores it under another one.
+    named: LockKey,
     mode: Mode,
     wait: Wait,
     ttl: Duration,
@@ -110,6 +112,7 @@ impl AcquireRequest {
     #[must_use]
     pub fn new(key: LockKey) -> Self {
         Self(Arc::new(Options {
+            named: key.clone(),
             key,
             mode: Mode::default(),
             wait: Wait::default(),
@@ -195,10 +198,20 @@ impl AcquireRequest {
         self.change(|options| options.class = Some(class.into()))
     }
 
-    /// Replaces the key. For layers.
+    /// Replaces the key.
     #[must_use]
     pub fn with_key(self, key: LockKey) -> Self {
+        self.change(|options| (options.key, options.named) = (key.clone(), key))
+    }
+
+    /// Stores the lock under another key than the one that the user sees.
+    pub(crate) fn stored_as(self, key: LockKey) -> Self {
         self.change(|options| options.key = key)
+    }
+
+    /// The key as the user named it.
+    pub(crate) fn named(&self) -> &LockKey {
+        &self.0.named
     }
 
     /// For what is below the layer that keeps the count of re-entries.

@@ -24,10 +24,14 @@ async fn main() {
 
 async fn bare_tasks() {
     let before = resident();
-    let tasks: Vec<_> =
-        (0..WAITING).map(|_| tokio::spawn(std::future::pending::<()>())).collect();
+    let tasks: Vec<_> = (0..WAITING)
+        .map(|_| tokio::spawn(std::future::pending::<()>()))
+        .collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    row("memory of a bare waiting task", &format!("{} B", per(before, WAITING)));
+    row(
+        "memory of a bare waiting task",
+        &format!("{} B", per(before, WAITING)),
+    );
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -35,7 +39,10 @@ async fn bare_tasks() {
 async fn held_locks() {
     let renewals = Arc::new(Renewals::default());
     let registry = polylock::compiled_in().with_observer(Arc::clone(&renewals) as _);
-    let locks = registry.connect("memory:?namespace=shop").await.expect("connects");
+    let locks = registry
+        .connect("memory:?namespace=shop")
+        .await
+        .expect("connects");
     let before = resident();
     let mut guards = Vec::with_capacity(HELD);
     for n in 0..HELD {
@@ -50,13 +57,24 @@ async fn held_locks() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let share = (processor_time() - cpu).as_secs_f64() / began.elapsed().as_secs_f64();
     row("locks held, ttl", &format!("{HELD}, 6 s"));
-    row("renewals per second", &format!("{}", renewals.0.load(Ordering::Relaxed) / 10));
-    row("processor for all of them", &format!("{:.1} % of one", share * 100.0));
-    assert!(guards.iter().all(LockGuard::is_held), "all are renewed in time");
+    row(
+        "renewals per second",
+        &format!("{}", renewals.0.load(Ordering::Relaxed) / 10),
+    );
+    row(
+        "processor for all of them",
+        &format!("{:.1} % of one", share * 100.0),
+    );
+    assert!(
+        guards.iter().all(LockGuard::is_held),
+        "all are renewed in time"
+    );
 }
 
 async fn waiting_tasks() {
-    let locks = polylock::connect("memory:?namespace=shop").await.expect("connects");
+    let locks = polylock::connect("memory:?namespace=shop")
+        .await
+        .expect("connects");
     let mut guards = Vec::new();
     for n in 0..KEYS {
         guards.push(locks.lock(format!("w{n}")).await.expect("is free"));
@@ -67,17 +85,27 @@ async fn waiting_tasks() {
             let locks = Arc::clone(&locks);
             tokio::spawn(async move {
                 let wait = Wait::AtMost(Duration::from_secs(600));
-                let guard = locks.request(format!("w{}", n % KEYS)).wait(wait).acquire().await?;
+                let guard = locks
+                    .request(format!("w{}", n % KEYS))
+                    .wait(wait)
+                    .acquire()
+                    .await?;
                 guard.release().await.map(drop)
             })
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    row("memory per waiting task, task included", &format!("{} B", per(before, WAITING)));
+    row(
+        "memory per waiting task, task included",
+        &format!("{} B", per(before, WAITING)),
+    );
     let cpu = processor_time();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let idle = (processor_time() - cpu).as_secs_f64() / 5.0;
-    row("processor while 100,000 wait", &format!("{:.1} % of one", idle * 100.0));
+    row(
+        "processor while 100,000 wait",
+        &format!("{:.1} % of one", idle * 100.0),
+    );
     let began = Instant::now();
     drop(guards);
     for task in tasks {
@@ -101,7 +129,10 @@ async fn million_keys() {
     let before = resident();
     cycle(1_000_000).await;
     let grown = resident().saturating_sub(before);
-    row("memory left by a million keys", &format!("{grown} B, {} keys", locks.live_keys()));
+    row(
+        "memory left by a million keys",
+        &format!("{grown} B, {} keys", locks.live_keys()),
+    );
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +146,7 @@ impl Observer for Renewals {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "the table is what it is for")]
 fn row(what: &str, value: &str) {
     println!("{what:<42} {value}");
 }
@@ -126,7 +158,10 @@ fn per(before: usize, count: usize) -> usize {
 /// Resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<usize>().ok());
     pages.expect("a number of pages") * 4096
 }
 
@@ -134,6 +169,10 @@ fn resident() -> usize {
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let fields = stat.rsplit(')').next().expect("fields").split(' ');
-    let ticks: u64 = fields.skip(12).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields
+        .skip(12)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }

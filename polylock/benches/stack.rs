@@ -28,7 +28,9 @@ fn uncontended(c: &mut Criterion) {
     group.bench_function("memory backend alone", |b| {
         b.iter(|| runtime.block_on(acquire_and_release(&memory)));
     });
-    let stack = runtime.block_on(polylock::connect("memory:?namespace=shop")).expect("connects");
+    let stack = runtime
+        .block_on(polylock::connect("memory:?namespace=shop"))
+        .expect("connects");
     group.bench_function("stack built by connect", |b| {
         b.iter(|| runtime.block_on(acquire_and_release(&*stack)));
     });
@@ -54,7 +56,9 @@ fn hand_over(c: &mut Criterion) {
             runtime.block_on(two_tasks(n, Arc::clone(&bare), turn))
         });
     });
-    let stack = runtime.block_on(polylock::connect("memory:?namespace=shop")).expect("connects");
+    let stack = runtime
+        .block_on(polylock::connect("memory:?namespace=shop"))
+        .expect("connects");
     group.bench_function("stack built by connect", |b| {
         b.iter_custom(|n| {
             let turn = |stack: Arc<dyn DistributedLock>| async move {
@@ -102,5 +106,8 @@ impl Keyed {
 }
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("starts")
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("starts")
 }

@@ -129,7 +129,7 @@ impl IntoFuture for LostSignal {
 impl fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LostSignal")
-            .field("key", self.hold.key())
+            .field("key", self.hold.named())
             .field("reason", &self.reason())
             .finish()
     }

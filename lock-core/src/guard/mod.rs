@@ -64,22 +64,17 @@ pub use self::pending::PendingRelease;
 pub struct LockGuard {
     /// Taken by whoever ends the guard, so that `Drop` finds it empty.
     hold: Option<Arc<Hold>>,
-    /// The key as the user named it, without a namespace.
-    key: LockKey,
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Arc<Hold>, key: LockKey) -> Self {
-        Self {
-            hold: Some(hold),
-            key,
-        }
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self { hold: Some(hold) }
     }
 
-    /// The locked key.
+    /// The locked key, without a namespace.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.key
+        self.hold().named()
     }
 
     /// The number to send with every write to the protected resource; `None` if the backend has
@@ -193,7 +188,7 @@ impl LockGuard {
             if let Some(error) = failed {
                 return Err(error
                     .with_backend(hold.engine().backend())
-                    .with_key(&self.key));
+                    .with_key(self.key()));
             }
         }
         Ok(())
@@ -230,14 +225,14 @@ impl LockGuard {
         let hold = self.hold();
         if !hold.is_exclusive() {
             let message = "only an exclusive lock can be downgraded";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_key(&self.key));
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
         hold.set_shared();
         hold.lease()
             .downgrade()
             .await
-            .map_err(|e| e.with_key(&self.key))?;
+            .map_err(|e| e.with_key(self.key()))?;
         self.ensure_held()
     }
 
@@ -263,9 +258,9 @@ impl LockGuard {
                 Released::AlreadyLost
             });
         }
-        let engine = hold.engine().clone();
+        let (engine, key) = (hold.engine().clone(), hold.named().clone());
         let released = Detachable::new(engine, give_back(hold)).await;
-        released.map_err(|e| e.with_key(&self.key))
+        released.map_err(|e| e.with_key(&key))
     }
 
     /// Stops renewing and sends nothing: the lock stays taken until its lease runs out, or the
@@ -293,16 +288,10 @@ impl LockGuard {
     fn lost_error(&self, reason: LostReason) -> Error {
         Error::lost(reason)
             .with_backend(self.hold().engine().backend())
-            .with_key(&self.key)
+            .with_key(self.key())
     }
 
     // --- For the layers of this crate ---
-
-    /// Shows `key` in place of the one that an inner layer put there.
-    pub(crate) fn renamed(mut self, key: &LockKey) -> Self {
-        self.key = key.clone();
-        self
-    }
 
     /// Lets what the holder gives back pass by `home` first.
     pub(crate) fn set_home(&self, home: Arc<dyn Home>) {
@@ -310,9 +299,8 @@ impl LockGuard {
     }
 
     /// A second guard for the same owner, if the lock is held.
-    pub(crate) fn reentered(hold: &Arc<Hold>, request: &AcquireRequest) -> Option<Self> {
-        hold.enter()
-            .then(|| Self::new(Arc::clone(hold), request.key().clone()))
+    pub(crate) fn reentered(hold: &Arc<Hold>) -> Option<Self> {
+        hold.enter().then(|| Self::new(Arc::clone(hold)))
     }
 
     pub(crate) fn shared_hold(&self) -> &Arc<Hold> {
@@ -324,7 +312,7 @@ impl LockGuard {
         let hold = self.take();
         let deadline = hold.give_up().map_err(Error::lost)?;
         let next = hold.succeed(request, hold.token(), deadline);
-        Ok(Self::new(next, request.key().clone()))
+        Ok(Self::new(next))
     }
 }
 
@@ -344,7 +332,6 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", &self.key)
             .field("hold", &self.hold)
             .finish_non_exhaustive()
     }

@@ -62,7 +62,7 @@ impl PendingRelease {
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         let lease = self.take();
         let hold = Hold::new(self.engine.clone(), request, lease, grant);
-        let guard = LockGuard::new(hold, request.key().clone());
+        let guard = LockGuard::new(hold);
         if guard.is_held() {
             return Ok(guard);
         }

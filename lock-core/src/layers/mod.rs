@@ -15,3 +15,4 @@ pub use self::multi::in_order;
 pub(crate) use self::observe::Witness;
 pub use self::observe::{Event, EventKind, Observe, Observer};
 pub use self::prefix::Prefix;
+pub(crate) use self::prefix::check_namespace;

@@ -182,20 +182,18 @@ impl DistributedLock for Observe {
 }
 
 /// One acquisition under way; dropped before it is done, it was cancelled.
-struct Attempt<'a> {
+struct Attempt {
     witness: Witness,
-    key: &'a LockKey,
     began: Instant,
     done: bool,
 }
 
-impl<'a> Attempt<'a> {
-    fn new(backend: &'static str, request: &'a AcquireRequest) -> Self {
+impl Attempt {
+    fn new(backend: &'static str, request: &AcquireRequest) -> Self {
         let witness = Witness::new(backend, request);
-        witness.tell(request.key(), EventKind::Requested);
+        witness.tell(EventKind::Requested);
         Self {
             witness,
-            key: request.key(),
             began: Instant::now(),
             done: false,
         }
@@ -211,15 +209,15 @@ impl<'a> Attempt<'a> {
             },
             Err(error) => EventKind::Failed { waited, error },
         };
-        self.witness.tell(self.key, kind);
+        self.witness.tell(kind);
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.done {
             let waited = self.began.elapsed();
-            self.witness.tell(self.key, EventKind::Cancelled { waited });
+            self.witness.tell(EventKind::Cancelled { waited });
         }
     }
 }
@@ -227,6 +225,7 @@ impl Drop for Attempt<'_> {
 /// Tells the observer of a request, if it has one, and the log.
 pub(crate) struct Witness {
     backend: &'static str,
+    key: LockKey,
     class: Option<Arc<str>>,
     mode: Mode,
     observer: Option<Arc<dyn Observer>>,
@@ -236,14 +235,20 @@ impl Witness {
     pub(crate) fn new(backend: &'static str, request: &AcquireRequest) -> Self {
         Self {
             backend,
+            key: request.named().clone(),
             class: request.class_shared(),
             mode: request.mode(),
             observer: request.observer().cloned(),
         }
     }
 
-    pub(crate) fn tell(&self, key: &LockKey, kind: EventKind<'_>) {
-        let backend = self.backend;
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    pub(crate) fn tell(&self, kind: EventKind<'_>) {
+        let Self { backend, key, .. } = self;
+        let backend = *backend;
         match kind {
             EventKind::Lost { reason, held } => {
                 tracing::warn!(backend, %key, reason = reason.as_str(), ?held, "lock lost");

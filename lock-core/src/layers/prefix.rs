@@ -32,13 +32,7 @@ impl Prefix {
     /// [`LockKey::MAX_NAMESPACE_LEN`] bytes, or contains a colon or a control character. Without
     /// colons no two namespaces can make the same key of different ones.
     pub fn new(inner: Arc<dyn DistributedLock>, namespace: &str) -> Result<Self> {
-        let fits = !namespace.is_empty() && namespace.len() <= LockKey::MAX_NAMESPACE_LEN;
-        if !fits || namespace.contains(|c: char| c == ':' || c.is_control()) {
-            return Err(Error::config(format!(
-                "a namespace has 1 to {} bytes without colons and control characters",
-                LockKey::MAX_NAMESPACE_LEN
-            )));
-        }
+        check_namespace(namespace)?;
         Ok(Self {
             inner,
             namespace: namespace.to_owned(),
@@ -48,7 +42,7 @@ impl Prefix {
     fn inside(&self, request: &AcquireRequest) -> AcquireRequest {
         request
             .clone()
-            .with_key(request.key().within(&self.namespace))
+            .stored_as(request.key().within(&self.namespace))
     }
 
     fn admin_of_inner(&self) -> Result<&dyn LockAdmin> {
@@ -60,6 +54,18 @@ impl Prefix {
         let key = strip(&self.namespace, &info.key)?;
         Some(LockInfo { key, ..info })
     }
+}
+
+/// Checks a namespace without an inner lock to put it on.
+pub(crate) fn check_namespace(namespace: &str) -> Result<()> {
+    let fits = !namespace.is_empty() && namespace.len() <= LockKey::MAX_NAMESPACE_LEN;
+    if !fits || namespace.contains(|c: char| c == ':' || c.is_control()) {
+        return Err(Error::config(format!(
+            "a namespace has 1 to {} bytes without colons and control characters",
+            LockKey::MAX_NAMESPACE_LEN
+        )));
+    }
+    Ok(())
 }
 
 /// The user's key in a stored one; `None` if that is not of this namespace.
@@ -80,10 +86,7 @@ impl DistributedLock for Prefix {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let acquired = self.inner.acquire(&self.inside(request)).await;
-        match acquired {
-            Ok(guard) => Ok(guard.renamed(request.key())),
-            Err(error) => Err(error.with_key(request.key())),
-        }
+        acquired.map_err(|error| error.with_key(request.key()))
     }
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
@@ -92,17 +95,13 @@ impl DistributedLock for Prefix {
             .iter()
             .map(|request| self.inside(request))
             .collect();
-        let guards = self.inner.acquire_all(&inside).await.map_err(|error| {
+        self.inner.acquire_all(&inside).await.map_err(|error| {
             let key = error.key().and_then(|key| strip(&self.namespace, key));
             match key {
                 Some(key) => error.with_key(&key),
                 None => error,
             }
-        })?;
-        let renamed = guards.into_iter().zip(requests);
-        Ok(renamed
-            .map(|(guard, request)| guard.renamed(request.key()))
-            .collect())
+        })
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::layers::{LocalQueue, Observe, Observer, Prefix};
+use crate::layers::{LocalQueue, Observe, Observer, Prefix, check_namespace};
 use crate::lock::DistributedLock;
 use crate::url::LockUrl;
 
@@ -26,6 +26,9 @@ impl Stack {
             .string("namespace")
             .unwrap_or(default_namespace)
             .to_owned();
+        if !namespace.is_empty() {
+            check_namespace(&namespace)?;
+        }
         let has_queue = params.bool("local-queue")?.unwrap_or(true);
         let max_handovers = params.integer("max-handovers", 0..=MOST_HANDOVERS)?;
         let max_waiters = params.integer("max-waiters", 1..=MOST_WAITERS)?;

@@ -78,7 +78,7 @@ impl Hold {
                 if self.validity.extend(now, deadline) {
                     self.failing.store(false, Ordering::Relaxed);
                     let slack = deadline.since(now);
-                    self.witness.tell(&self.key, EventKind::Renewed { slack });
+                    self.witness.tell(EventKind::Renewed { slack });
                 }
                 self.set_renewal(self.terms.renew_at(sent, self.slot.jitter()));
             }
@@ -86,7 +86,7 @@ impl Hold {
             Err(error) => {
                 self.failing.store(true, Ordering::Relaxed);
                 self.witness
-                    .tell(&self.key, EventKind::RenewalFailed { error: &error });
+                    .tell(EventKind::RenewalFailed { error: &error });
                 self.set_renewal(self.terms.retry_at(now));
             }
         }

@@ -70,7 +70,7 @@ impl Hold {
         token: Option<FencingToken>,
         deadline: Moment,
     ) -> Arc<Self> {
-        let request = request.clone().with_key(self.key.clone());
+        let request = request.clone().stored_as(self.key.clone());
         let lease = Arc::clone(&self.lease);
         // Whatever is on its way for the predecessor will not be an answer for its successor.
         let planned = *self.renewal();
@@ -129,8 +129,14 @@ impl Hold {
         self.reschedule();
     }
 
+    /// The key as the backend stores it.
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
+    }
+
+    /// The key as the user named it.
+    pub(crate) fn named(&self) -> &LockKey {
+        self.witness.key()
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
@@ -258,8 +264,7 @@ impl Hold {
         self.engine.keeper().remove(&self.slot);
         self.ended.notify_waiters();
         let held = self.engine.now().since(self.since);
-        self.witness
-            .tell(&self.key, EventKind::Lost { reason, held });
+        self.witness.tell(EventKind::Lost { reason, held });
         if let Some(home) = self.home() {
             // Local waiters must not wait for a holder that has nothing to give.
             home.vacated(self);
@@ -268,8 +273,7 @@ impl Hold {
 
     pub(crate) fn tell_released(&self, outcome: &'static str) {
         let held = self.engine.now().since(self.since);
-        self.witness
-            .tell(&self.key, EventKind::Released { held, outcome });
+        self.witness.tell(EventKind::Released { held, outcome });
     }
 
     /// What holds at `now`; a deadline that has passed is turned into a loss here.
@@ -292,7 +296,7 @@ impl Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold")
-            .field("key", &self.key)
+            .field("key", self.named())
             .field("token", &self.token)
             .field("state", &self.validity.load().to_string())
             .finish_non_exhaustive()

@@ -82,7 +82,7 @@ impl Line {
         let seated = self.seated.as_ref()?;
         let same = request.owner().is_some() && request.owner() == seated.owner.as_ref();
         if same {
-            LockGuard::reentered(&seated.hold, request)
+            LockGuard::reentered(&seated.hold)
         } else {
             None
         }

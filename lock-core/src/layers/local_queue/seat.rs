@@ -111,7 +111,7 @@ impl Home for Seat {
             self.table.change(&self.key, |line| line.put_back(next));
             return Some(lease);
         };
-        let guard = LockGuard::new(lease.for_next(&next.request, token), self.key.clone());
+        let guard = LockGuard::new(lease.for_next(&next.request, token));
         let call = self.seat(&guard, &next.request, handovers);
         // A task that is gone by now drops the guard, which passes it on from there.
         drop(next.turn.send(Turn::Lock(guard)));
