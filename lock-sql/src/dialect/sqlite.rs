@@ -1,0 +1,148 @@
+//! The statements for SQLite.
+
+use std::sync::Arc;
+
+use super::TableName;
+
+/// The statements for one table.
+///
+/// Several statements in one text are one message to the thread of the connection: those that open
+/// and close a transaction travel with the first read and the last write.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    table: TableName,
+    pub(crate) exists: Arc<str>,
+    pub(crate) create: Arc<str>,
+    pub(crate) layout: Arc<str>,
+    pub(crate) list: Arc<str>,
+    pub(crate) scan: Arc<str>,
+    load_one: Arc<str>,
+    begin_one: Arc<str>,
+    store_one: Arc<str>,
+}
+
+/// Set on every connection. The table is read by people too, so its text is no one's code.
+pub(crate) const SETTINGS: &str = "\
+    PRAGMA synchronous = FULL; \
+    PRAGMA trusted_schema = OFF; \
+    PRAGMA temp_store = MEMORY";
+
+/// Answers with the journal that the database has then.
+pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
+
+pub(crate) const ROLLBACK: &str = "ROLLBACK";
+
+/// What the row of the empty key says about the meaning of the other ones.
+pub(crate) const LAYOUT: i64 = 1;
+
+const COLUMNS: &str = "key, slot, last_token, id, token, permits, boot_id, expires_boot, label, \
+                       acquired_at, changed_at, broken_id, broken_reason";
+
+impl Statements {
+    pub(crate) fn new(table: TableName) -> Self {
+        Self {
+            exists: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?".into(),
+            create: create(&table).into(),
+            layout: format!("SELECT token FROM {table} WHERE key = x'' AND slot = 0").into(),
+            list: format!(
+                "SELECT {COLUMNS} FROM {table} \
+                 WHERE key >= ?1 AND key < ?2 AND id IS NOT NULL ORDER BY key, slot"
+            )
+            .into(),
+            scan: format!(
+                "SELECT {COLUMNS} FROM {table} \
+                 WHERE (key, slot) > (?1, ?2) ORDER BY key, slot LIMIT ?3"
+            )
+            .into(),
+            load_one: load(&table, 1).into(),
+            begin_one: begin(&load(&table, 1)).into(),
+            store_one: store(&table, 1, 0).into(),
+            table,
+        }
+    }
+
+    pub(crate) fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    /// Reads the rows of `keys` keys, and the row that describes the table.
+    pub(crate) fn load(&self, keys: usize) -> Arc<str> {
+        match keys {
+            1 => Arc::clone(&self.load_one),
+            n => load(&self.table, n).into(),
+        }
+    }
+
+    /// The same once nobody else can write.
+    pub(crate) fn begin_and_load(&self, keys: usize) -> Arc<str> {
+        match keys {
+            1 => Arc::clone(&self.begin_one),
+            n => begin(&load(&self.table, n)).into(),
+        }
+    }
+
+    /// Writes and deletes so many rows, and ends the transaction.
+    pub(crate) fn store_and_commit(&self, rows: usize, deletions: usize) -> Arc<str> {
+        match (rows, deletions) {
+            (1, 0) => Arc::clone(&self.store_one),
+            (rows, deletions) => store(&self.table, rows, deletions).into(),
+        }
+    }
+}
+
+/// `STRICT` keeps other types out; `WITHOUT ROWID` makes the table its own index. Keys are bytes,
+/// which have no collation.
+fn create(table: &TableName) -> String {
+    format!(
+        "BEGIN IMMEDIATE;
+         CREATE TABLE IF NOT EXISTS {table} (
+           key           BLOB    NOT NULL,
+           slot          INTEGER NOT NULL,
+           last_token    INTEGER NOT NULL,
+           id            BLOB,
+           token         INTEGER NOT NULL,
+           permits       INTEGER NOT NULL,
+           boot_id       BLOB,
+           expires_boot  INTEGER NOT NULL,
+           label         TEXT    NOT NULL,
+           acquired_at   INTEGER NOT NULL,
+           changed_at    INTEGER NOT NULL,
+           broken_id     BLOB,
+           broken_reason TEXT,
+           PRIMARY KEY (key, slot)
+         ) STRICT, WITHOUT ROWID;
+         INSERT OR IGNORE INTO {table} ({COLUMNS})
+           VALUES (x'', 0, 0, NULL, {LAYOUT}, 0, NULL, 0, '', 0, 0, NULL, NULL);
+         COMMIT"
+    )
+}
+
+fn load(table: &TableName, keys: usize) -> String {
+    let keys = ", ?".repeat(keys);
+    format!("SELECT {COLUMNS} FROM {table} WHERE key IN (x''{keys})")
+}
+
+fn begin(load: &str) -> String {
+    format!("BEGIN IMMEDIATE; {load}")
+}
+
+fn store(table: &TableName, rows: usize, deletions: usize) -> String {
+    let columns: Vec<_> = COLUMNS.split(", ").collect();
+    let values = list(&format!("({})", list("?", columns.len())), rows);
+    let update = columns
+        .iter()
+        .filter(|column| !["key", "slot"].contains(column));
+    let update: Vec<_> = update
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect();
+    let update = update.join(", ");
+    let delete = format!("DELETE FROM {table} WHERE key = ? AND slot = ?; ").repeat(deletions);
+    format!(
+        "{delete}INSERT INTO {table} ({COLUMNS}) VALUES {values} \
+         ON CONFLICT (key, slot) DO UPDATE SET {update}; COMMIT"
+    )
+}
+
+fn list(item: &str, count: usize) -> String {
+    vec![item; count].join(", ")
+}

@@ -1,0 +1,122 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use lock_core::engine::LeaseId;
+use lock_core::{
+    Error, FencingToken, Lease, LeaseControl, LeaseState, LockKey, Released, RenewalRequest,
+    Renewer, Result, Upkeep,
+};
+
+use crate::error::Failure;
+use crate::live::Live;
+use crate::store::Store;
+use crate::table::Tokens;
+use crate::wakes::Wakes;
+
+/// What all leases in one table share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) renewer: Arc<dyn Renewer>,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) live: Arc<Live>,
+}
+
+/// One acquisition in a table of leases.
+pub(crate) struct TableLease {
+    shared: Arc<Shared>,
+    key: LockKey,
+    id: LeaseId,
+    tokens: Mutex<Option<Tokens>>,
+}
+
+impl TableLease {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &LockKey, id: LeaseId) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            key: key.clone(),
+            id,
+            tokens: Mutex::default(),
+        }
+    }
+
+    /// Keeps what was granted, and gives the token of the first holder.
+    pub(crate) fn granted(&self, tokens: Tokens) -> FencingToken {
+        let token = FencingToken::new(tokens.next);
+        *self.tokens() = tokens.rest();
+        token
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Option<Tokens>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Lease for TableLease {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.shared.renewer),
+        }
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        self.shared.live.attach(self.id, control);
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let reserved = *self.tokens();
+        let tokens = match reserved {
+            Some(tokens) => Some(tokens),
+            None => self.shared.store.reserve(&self.key, self.id).await?,
+        };
+        Ok(tokens.map(|tokens| self.granted(tokens)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let downgraded = self.shared.store.downgrade(&self.key, self.id).await;
+        if let LeaseState::Lost(reason) = downgraded? {
+            return Err(Error::lost(reason));
+        }
+        // Readers may enter beside this one.
+        self.shared.wakes.wake(&self.key);
+        Ok(())
+    }
+
+    async fn release(&self) -> Result<Released> {
+        let released = self.shared.store.release(&self.key, self.id).await?;
+        self.shared.wakes.wake(&self.key);
+        Ok(released)
+    }
+}
+
+impl Drop for TableLease {
+    fn drop(&mut self) {
+        self.shared.live.detach(self.id);
+    }
+}
+
+impl fmt::Debug for TableLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableLease")
+            .field("key", &self.key)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Renews the leases in one table, in as few transactions as they fit in.
+#[derive(Debug)]
+pub(crate) struct TableRenewer(pub(crate) Arc<dyn Store>);
+
+#[async_trait]
+impl Renewer for TableRenewer {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let answers = self.0.renew(due).await.into_iter();
+        answers
+            .map(|answer| answer.map_err(Failure::into))
+            .collect()
+    }
+}

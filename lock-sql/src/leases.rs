@@ -1,0 +1,186 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::engine::{Engine, Moment};
+use lock_core::{
+    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, Result, Wait,
+};
+use tokio::time::Instant;
+
+use crate::lease::{Shared, TableLease, TableRenewer};
+use crate::live::Live;
+use crate::store::Store;
+use crate::table::{Claim, Refusal};
+use crate::wakes::Wakes;
+
+/// `mode=lease` on any database: leases in a table, and waiters that ask again.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    pub(crate) engine: Engine,
+    pub(crate) shared: Arc<Shared>,
+    capabilities: Capabilities,
+}
+
+impl Leases {
+    pub(crate) fn new(
+        engine: Engine,
+        store: Arc<dyn Store>,
+        live: Arc<Live>,
+        capabilities: Capabilities,
+    ) -> Self {
+        let renewer = Arc::new(TableRenewer(Arc::clone(&store)));
+        let shared = Shared {
+            store,
+            renewer,
+            wakes: Arc::new(Wakes::default()),
+            live,
+        };
+        Self {
+            engine,
+            shared: Arc::new(shared),
+            capabilities,
+        }
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    pub(crate) async fn shutdown(&self, within: Duration) -> bool {
+        self.engine.drain(within).await
+    }
+
+    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities.check(request)?;
+        let deadline = match request.wait() {
+            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            Wait::Never => Some(Instant::now()),
+            _ => None,
+        };
+        let answered = AtomicBool::new(false);
+        let acquired = self.wait(request, deadline, &answered);
+        let acquired = match deadline.filter(|_| request.wait() != Wait::Never) {
+            // The database may hang with the time of the waiter.
+            Some(deadline) => {
+                let deadline = deadline.max(Instant::now() + LEAST_TIME);
+                match tokio::time::timeout_at(deadline, acquired).await {
+                    Ok(acquired) => acquired,
+                    Err(_) if answered.load(Ordering::Relaxed) => Err(contended(request)),
+                    Err(_) => Err(silent()),
+                }
+            }
+            None => acquired.await,
+        };
+        acquired.map_err(|e| {
+            e.with_backend(self.capabilities.backend)
+                .with_key(request.key())
+        })
+    }
+
+    /// Takes the lock, and asks again until it can; `answered` says that somebody else has it.
+    async fn wait(
+        &self,
+        request: &AcquireRequest,
+        deadline: Option<Instant>,
+        answered: &AtomicBool,
+    ) -> Result<LockGuard> {
+        if let Ok(guard) = self.attempt(request).await? {
+            return Ok(guard);
+        }
+        answered.store(true, Ordering::Relaxed);
+        let waiting = self.shared.wakes.enter(request.key());
+        let mut pause = FIRST_PAUSE;
+        while deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            let released = waiting.released.notified();
+            tokio::pin!(released);
+            // Listen before looking, or a release in between would be missed.
+            released.as_mut().enable();
+            let until = match self.look(request).await? {
+                Some(until) => until,
+                None => match self.attempt(request).await? {
+                    Ok(guard) => return Ok(guard),
+                    Err(until) => until,
+                },
+            };
+            let nap = self
+                .engine
+                .jitter(pause / 2, pause)
+                .min(until.since(self.engine.now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let nap = left.map_or(nap, |left| left.min(nap));
+            pause = match tokio::time::timeout(nap, released).await {
+                Ok(()) => FIRST_PAUSE,
+                Err(_) => (pause * 2).min(LAST_PAUSE),
+            };
+        }
+        Err(contended(request))
+    }
+
+    /// Tries once to take the lock; else tells until when somebody has it.
+    async fn attempt(&self, request: &AcquireRequest) -> Result<Result<LockGuard, Moment>> {
+        let key = request.key();
+        let claim = Claim::new(self.engine.lease_id(), request);
+        let lease = Arc::new(TableLease::new(&self.shared, key, claim.id));
+        let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
+        // Armed before the request leaves: dropped from here on, it gives back what was taken.
+        let pending = self.engine.pending(key, armed, request.ttl());
+        // Before the request leaves as well: the lease counts from here.
+        let sent = self.engine.now();
+        let refusal = match self.shared.store.take(key, claim).await {
+            Ok(Ok(tokens)) => {
+                let grant = Grant::new(sent, Some(lease.granted(tokens)));
+                return pending.granted(request, grant).map(Ok);
+            }
+            Ok(Err(refusal)) => refusal,
+            Err(failure) if failure.outcome_unknown => return Err(failure.into()),
+            Err(failure) => {
+                pending.disarm();
+                return Err(failure.into());
+            }
+        };
+        pending.disarm();
+        held_until(refusal).map(Err)
+    }
+
+    /// Until when somebody else has the lock, if anybody has.
+    async fn look(&self, request: &AcquireRequest) -> Result<Option<Moment>> {
+        let seen = self
+            .shared
+            .store
+            .look(request.key(), request.mode())
+            .await?;
+        seen.err().map(held_until).transpose()
+    }
+}
+
+/// Pauses between two looks at a lock that somebody else has; half of them on average are this
+/// long, the others shorter, so that waiters do not come all at once.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(20);
+
+/// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
+const LEAST_TIME: Duration = Duration::from_millis(100);
+
+fn held_until(refusal: Refusal) -> Result<Moment> {
+    match refusal {
+        Refusal::Held { until } => Ok(until),
+        Refusal::OtherLimit(limit) => {
+            let message = format!("permits of this key are taken with the limit {limit}");
+            Err(Error::new(ErrorKind::InvalidRequest, message))
+        }
+    }
+}
+
+fn contended(request: &AcquireRequest) -> Error {
+    let message = match request.wait() {
+        Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
+        _ => "the lock is held".to_owned(),
+    };
+    Error::new(ErrorKind::Contended, message)
+}
+
+fn silent() -> Error {
+    let message = "the database did not answer before the wait was over";
+    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+}

@@ -1,0 +1,269 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::engine::LeaseId;
+use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+
+use super::file::{self, Files};
+use super::rows::{self, Table};
+use super::trouble;
+use crate::dialect::sqlite::{LAYOUT, ROLLBACK, SETTINGS, Statements, WAL};
+use crate::error::Cause;
+use crate::table::Row;
+
+/// Which table of which file.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) creates_directory: bool,
+    pub(super) statements: Statements,
+}
+
+/// A connection that is outside of a transaction, or is dropped.
+///
+/// Dropping it makes the thread that it talks to finish the statement under way, roll back and
+/// close. Each message to that thread either leaves the transaction open or ends it.
+pub(super) struct Connection {
+    raw: SqliteConnection,
+    files: Files,
+    place: Arc<Place>,
+}
+
+/// What was read: about the table, and the rows of the keys that were asked for.
+pub(super) struct Loaded {
+    pub(super) table: Table,
+    pub(super) rows: Vec<StoredRow>,
+}
+
+pub(super) type StoredRow = (Vec<u8>, Row);
+
+impl Connection {
+    /// Opens the file, which is made if there is none, and the table in it.
+    pub(super) async fn open(place: &Arc<Place>, id: LeaseId) -> Result<Self, Cause> {
+        let path = &place.path;
+        if place.creates_directory {
+            file::create_directory(path)?;
+        }
+        file::create(path, id)?;
+        file::check_local(path)?;
+        let before = file::inode(path).map_err(|e| trouble::opening(path, e))?;
+        let target = path.canonicalize().map_err(|e| trouble::opening(path, e))?;
+        let mut raw = connect(&target).await.map_err(|e| trouble::of(path, e))?;
+        start(&mut raw, place).await?;
+        let replaced = || Cause::Replaced { path: path.clone() };
+        // From the first transaction on, the log and the shared memory stay as long as we do.
+        let files = Files::of(path, &target).map_err(|_| replaced())?;
+        if files.database() != before {
+            return Err(replaced());
+        }
+        Ok(Self {
+            raw,
+            files,
+            place: Arc::clone(place),
+        })
+    }
+
+    /// Whether what was read and written here is what others see.
+    pub(super) fn check(&self) -> Result<(), Cause> {
+        self.files.check()
+    }
+
+    /// Reads the rows of some keys, without keeping anybody from writing.
+    pub(super) async fn load(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
+        let sql = self.place.statements.load(keys.len());
+        self.loaded(sql, keys).await
+    }
+
+    /// Begins a transaction in which nobody else writes, and reads the rows of some keys.
+    pub(super) async fn begin(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
+        let sql = self.place.statements.begin_and_load(keys.len());
+        self.loaded(sql, keys).await
+    }
+
+    async fn loaded(&mut self, sql: Arc<str>, keys: &[&[u8]]) -> Result<Loaded, Cause> {
+        let mut values = SqliteArguments::default();
+        for key in keys {
+            rows::add(&mut values, key.to_vec())?;
+        }
+        let mut table = None;
+        let mut loaded = Vec::new();
+        for row in self.fetch(sql, values).await? {
+            if is_about_table(&row) {
+                table = rows::read_table(&row);
+            } else {
+                loaded.push(self.read(&row)?);
+            }
+        }
+        let table = table.ok_or_else(|| self.malformed())?;
+        check_layout(&self.place, table.layout)?;
+        Ok(Loaded {
+            table,
+            rows: loaded,
+        })
+    }
+
+    /// Writes and deletes rows, and ends the transaction.
+    pub(super) async fn commit(
+        &mut self,
+        changed: &[(&[u8], &Row)],
+        table: Option<&Table>,
+        deleted: &[StoredRow],
+    ) -> Result<(), Cause> {
+        let count = changed.len() + usize::from(table.is_some());
+        let sql = self.place.statements.store_and_commit(count, deleted.len());
+        let mut values = SqliteArguments::default();
+        for (key, row) in deleted {
+            rows::add(&mut values, key.clone())?;
+            rows::add(&mut values, i64::from(row.slot))?;
+        }
+        for (key, row) in changed {
+            rows::write(&mut values, key, row)?;
+        }
+        if let Some(table) = table {
+            rows::write_table(&mut values, table)?;
+        }
+        self.fetch(sql, values).await.map(drop)
+    }
+
+    pub(super) async fn rollback(&mut self) -> Result<(), Cause> {
+        self.fetch(ROLLBACK.into(), SqliteArguments::default())
+            .await
+            .map(drop)
+    }
+
+    /// The rows with holders of all keys that begin with `prefix`, in their order.
+    pub(super) async fn list(&mut self, prefix: &str) -> Result<Vec<StoredRow>, Cause> {
+        let (from, to) = range(prefix);
+        let mut values = SqliteArguments::default();
+        rows::add(&mut values, from)?;
+        rows::add(&mut values, to)?;
+        let found = self
+            .fetch(Arc::clone(&self.place.statements.list), values)
+            .await?;
+        found.iter().map(|row| self.read(row)).collect()
+    }
+
+    /// The next `count` rows after one.
+    pub(super) async fn scan(
+        &mut self,
+        after: &(Vec<u8>, u32),
+        count: u32,
+    ) -> Result<Vec<StoredRow>, Cause> {
+        let mut values = SqliteArguments::default();
+        rows::add(&mut values, after.0.clone())?;
+        rows::add(&mut values, i64::from(after.1))?;
+        rows::add(&mut values, i64::from(count))?;
+        let found = self
+            .fetch(Arc::clone(&self.place.statements.scan), values)
+            .await?;
+        found.iter().map(|row| self.read(row)).collect()
+    }
+
+    fn read(&self, row: &SqliteRow) -> Result<StoredRow, Cause> {
+        rows::read(row).ok_or_else(|| self.malformed())
+    }
+
+    fn malformed(&self) -> Cause {
+        Cause::Malformed {
+            table: self.place.statements.table().as_str().to_owned(),
+        }
+    }
+
+    async fn fetch(
+        &mut self,
+        sql: Arc<str>,
+        values: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, Cause> {
+        let query = sqlx::query_with(AssertSqlSafe(sql), values);
+        let rows = query.fetch_all(&mut self.raw).await;
+        rows.map_err(|e| trouble::of(&self.place.path, e))
+    }
+}
+
+/// How long one statement waits inside SQLite for others to finish; see [`Desk`](super::desk::Desk)
+/// for how long an operation does.
+const BUSY_SLICE: Duration = Duration::from_millis(20);
+
+async fn connect(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(BUSY_SLICE)
+        .thread_name(|n| format!("polylock-db-{n}"))
+        .disable_statement_logging();
+    options.connect().await
+}
+
+/// Sets the connection up and makes the table, if that is missing.
+async fn start(raw: &mut SqliteConnection, place: &Place) -> Result<(), Cause> {
+    let (path, statements) = (&place.path, &place.statements);
+    let failed = |e| trouble::of(path, e);
+    sqlx::query(SETTINGS)
+        .execute(&mut *raw)
+        .await
+        .map_err(failed)?;
+    let journal: String = sqlx::query_scalar(WAL)
+        .fetch_one(&mut *raw)
+        .await
+        .map_err(failed)?;
+    if journal != "wal" {
+        return Err(Cause::NoWal {
+            path: path.clone(),
+            journal,
+        });
+    }
+    let exists = sqlx::query_scalar::<_, i64>(AssertSqlSafe(Arc::clone(&statements.exists)));
+    let exists = exists
+        .bind(statements.table().as_str())
+        .fetch_optional(&mut *raw)
+        .await;
+    let mut layout = None;
+    if exists.map_err(failed)?.is_some() {
+        layout = read_layout(raw, place).await?;
+    }
+    if layout.is_none() {
+        let create = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&statements.create)));
+        create.execute(&mut *raw).await.map_err(failed)?;
+        layout = read_layout(raw, place).await?;
+    }
+    check_layout(place, layout.unwrap_or(0))
+}
+
+async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option<i64>, Cause> {
+    let query = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&place.statements.layout)));
+    let layout = query.fetch_optional(raw).await;
+    layout.map_err(|e| trouble::of(&place.path, e))
+}
+
+fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {
+    if found == LAYOUT {
+        return Ok(());
+    }
+    let table = place.statements.table().as_str().to_owned();
+    Err(Cause::Layout {
+        table,
+        found,
+        known: LAYOUT,
+    })
+}
+
+fn is_about_table(row: &SqliteRow) -> bool {
+    row.try_get::<&[u8], _>("key").is_ok_and(<[u8]>::is_empty)
+}
+
+/// The keys that begin with `prefix`, as bytes from and up to.
+fn range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        // No byte of UTF-8 is 0xFF.
+        Some(last) => *last += 1,
+        None => end.push(0xFF),
+    }
+    let from = if prefix.is_empty() {
+        vec![0]
+    } else {
+        prefix.as_bytes().to_vec()
+    };
+    (from, end)
+}

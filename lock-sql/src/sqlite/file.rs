@@ -1,0 +1,201 @@
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lock_core::engine::LeaseId;
+
+use crate::error::Cause;
+
+/// The files that an open connection works on, by device and inode.
+///
+/// SQLite goes on with the files that it has opened when others are put in their place. Whoever
+/// opens the new ones sees none of our locks, so each grant is checked against the names.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Files {
+    /// As the user named it; a link is followed at every look.
+    path: PathBuf,
+    /// Where the log and the shared memory are, beside the file that a link leads to.
+    wal: PathBuf,
+    shm: PathBuf,
+    seen: [(u64, u64); 3],
+}
+
+impl Files {
+    /// Looks at the files of an open database.
+    pub(super) fn of(path: &Path, target: &Path) -> io::Result<Self> {
+        let beside = |suffix: &str| {
+            let mut name = target.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let (path, wal, shm) = (path.to_owned(), beside("-wal"), beside("-shm"));
+        let seen = look([&path, &wal, &shm])?;
+        Ok(Self {
+            path,
+            wal,
+            shm,
+            seen,
+        })
+    }
+
+    /// Whether the names still mean the files that were opened.
+    ///
+    /// The inodes cannot have been used again: they live for as long as they are open.
+    pub(super) fn check(&self) -> Result<(), Cause> {
+        match look([&self.path, &self.wal, &self.shm]) {
+            Ok(seen) if seen == self.seen => Ok(()),
+            _ => Err(Cause::Replaced {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
+    /// Device and inode of the database file.
+    pub(super) fn database(&self) -> (u64, u64) {
+        self.seen[0]
+    }
+}
+
+fn look(paths: [&PathBuf; 3]) -> io::Result<[(u64, u64); 3]> {
+    let [database, wal, shm] = paths.map(|path| inode(path));
+    Ok([database?, wal?, shm?])
+}
+
+pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Makes the directory for those who want that.
+pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
+    let Some(directory) = path.parent() else {
+        return Ok(());
+    };
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory);
+    made.map_err(|e| Cause::NoDirectory {
+        path: path.to_owned(),
+        source: Arc::new(e),
+    })
+}
+
+/// Makes an empty database that only its owner can read, unless there is one.
+///
+/// The file gets its mode under another name, so that nobody ever opens it with a weaker one. It is
+/// closed before it gets its own name: closing a file drops all locks that the process has on it,
+/// those of SQLite included.
+pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
+    if path.exists() {
+        return Ok(());
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", id.to_hex()));
+    let draft = PathBuf::from(name);
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&draft);
+    let linked = made.and_then(|file| {
+        drop(file);
+        let linked = fs::hard_link(&draft, path);
+        fs::remove_file(&draft)?;
+        linked
+    });
+    match linked {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Cause::NoDirectory {
+            path: path.to_owned(),
+            source: Arc::new(e),
+        }),
+        linked => linked.map_err(|e| Cause::Open {
+            path: path.to_owned(),
+            source: Arc::new(e),
+        }),
+    }
+}
+
+/// Refuses file systems that other machines write to: their locks know nothing of ours, and their
+/// boot ids would make every lease of ours look ended.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
+    let Ok(found) = rustix::fs::statfs(path) else {
+        return Ok(());
+    };
+    // The type of the field differs from platform to platform; the numbers have 32 bits.
+    match NETWORK.contains(&(found.f_type as u32)) {
+        true => Err(Cause::Network {
+            path: path.to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn check_local(_path: &Path) -> Result<(), Cause> {
+    Ok(())
+}
+
+/// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; see statfs(2).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const NETWORK: [u32; 10] = [
+    0x6969,
+    0x517B,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x00C3_6400,
+    0x5346_414F,
+    0x7375_7245,
+    0x0116_1970,
+    0x7461_636F,
+    0x0BD0_0BD0,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(directory: &Path) -> Files {
+        for name in ["db", "db-wal", "db-shm"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        Files::of(&directory.join("db"), &directory.join("db")).unwrap()
+    }
+
+    #[test]
+    fn each_file_that_is_replaced_or_deleted_is_noticed() {
+        for name in ["db", "db-wal", "db-shm"] {
+            let directory = tempfile::tempdir().unwrap();
+            let (file, other) = (directory.path().join(name), directory.path().join("other"));
+            let files = open(directory.path());
+            files.check().unwrap();
+            fs::write(&other, "").unwrap();
+            fs::rename(&file, directory.path().join("away")).unwrap();
+            files.check().unwrap_err();
+            fs::rename(&other, &file).unwrap();
+            files.check().unwrap_err();
+            fs::rename(directory.path().join("away"), &file).unwrap();
+            files.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_new_database_is_its_owners_alone_and_an_old_one_is_left_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/db");
+        let id = LeaseId::from_bytes([1; 16]);
+        let missing = create(&path, id).unwrap_err();
+        assert!(matches!(missing, Cause::NoDirectory { .. }), "{missing}");
+        create_directory(&path).unwrap();
+        create(&path, id).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::write(&path, "kept").unwrap();
+        create(&path, id).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,13 @@
+//! The table of leases in a SQLite file.
+
+mod clocks;
+mod connection;
+mod desk;
+mod file;
+mod rows;
+mod store;
+mod transact;
+mod trouble;
+mod work;
+
+pub(crate) use self::store::SqliteStore;

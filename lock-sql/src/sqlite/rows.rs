@@ -1,0 +1,120 @@
+//! How rows of the table are written and read.
+
+use lock_core::engine::{LeaseId, Moment};
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Arguments as _, Row as _, Sqlite};
+
+use crate::error::{Cause, Source};
+use crate::table::{BootId, Broken, Holder, Row};
+
+/// The values of one row, in the order of its columns.
+pub(super) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
+    let holder = row.holder.as_ref();
+    let broken = row.broken.as_ref();
+    add(values, key.to_vec())?;
+    add(values, i64::from(row.slot))?;
+    add(values, integer(row.last_token))?;
+    add(values, holder.map(|holder| holder.id.as_bytes().to_vec()))?;
+    add(values, integer(holder.map_or(0, |holder| holder.token)))?;
+    add(values, holder.map_or(0, |holder| i64::from(holder.permits)))?;
+    add(values, holder.map(|holder| holder.boot.0.to_vec()))?;
+    add(
+        values,
+        integer(holder.map_or(0, |holder| holder.expires.as_nanos())),
+    )?;
+    add(
+        values,
+        holder.map_or_else(String::new, |holder| holder.label.clone()),
+    )?;
+    add(values, integer(holder.map_or(0, |holder| holder.since)))?;
+    add(values, integer(row.changed_at))?;
+    add(values, broken.map(|broken| broken.id.as_bytes().to_vec()))?;
+    add(values, broken.map(|broken| broken.reason.clone()))
+}
+
+pub(super) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), Cause>
+where
+    T: sqlx::Encode<'q, Sqlite> + sqlx::Type<Sqlite> + 'q,
+{
+    values.add(value).map_err(|e| Cause::Other {
+        source: Source::from(e),
+    })
+}
+
+/// Larger numbers than SQLite has mean "never" and "no more" alike.
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The key and the row; `None` if polylock has not written it.
+pub(super) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
+    let number = |column: &str| u64::try_from(row.try_get::<i64, _>(column).ok()?).ok();
+    let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
+    let holder = match bytes("id")? {
+        None => None,
+        Some(id) => Some(Holder {
+            id: LeaseId::from_bytes(id.try_into().ok()?),
+            token: number("token")?,
+            permits: u32::try_from(number("permits")?).ok()?,
+            boot: BootId(bytes("boot_id")??.try_into().ok()?),
+            expires: Moment::from_nanos(number("expires_boot")?),
+            label: row.try_get("label").ok()?,
+            since: number("acquired_at")?,
+        }),
+    };
+    let broken = match bytes("broken_id")? {
+        None => None,
+        Some(id) => Some(Broken {
+            id: LeaseId::from_bytes(id.try_into().ok()?),
+            reason: row.try_get("broken_reason").ok()?,
+        }),
+    };
+    let read = Row {
+        slot: u32::try_from(number("slot")?).ok()?,
+        last_token: number("last_token")?,
+        holder,
+        broken,
+        changed_at: number("changed_at")?,
+    };
+    Some((row.try_get("key").ok()?, read))
+}
+
+/// What the row of the empty key, which is no lock's, says of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) layout: i64,
+    /// The largest token of all rows that were purged.
+    pub(super) floor: u64,
+    /// The last row that the purge has looked at.
+    pub(super) purged_to: (Vec<u8>, u32),
+}
+
+pub(super) fn read_table(row: &SqliteRow) -> Option<Table> {
+    let number = |column: &str| row.try_get::<i64, _>(column).ok();
+    let bytes: Option<Vec<u8>> = row.try_get("id").ok()?;
+    Some(Table {
+        layout: number("token")?,
+        floor: u64::try_from(number("last_token")?).ok()?,
+        purged_to: (
+            bytes.unwrap_or_default(),
+            u32::try_from(number("permits")?).ok()?,
+        ),
+    })
+}
+
+pub(super) fn write_table(values: &mut SqliteArguments, table: &Table) -> Result<(), Cause> {
+    let (key, slot) = &table.purged_to;
+    add(values, Vec::<u8>::new())?;
+    add(values, 0_i64)?;
+    add(values, integer(table.floor))?;
+    add(values, key.clone())?;
+    add(values, table.layout)?;
+    add(values, i64::from(*slot))?;
+    add(values, None::<Vec<u8>>)?;
+    add(values, 0_i64)?;
+    add(values, String::new())?;
+    add(values, 0_i64)?;
+    add(values, 0_i64)?;
+    add(values, None::<Vec<u8>>)?;
+    add(values, None::<String>)
+}

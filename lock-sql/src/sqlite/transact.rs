@@ -1,0 +1,209 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::Engine;
+
+use super::clocks::Clocks;
+use super::connection::{Connection, Place, StoredRow};
+use super::rows::Table;
+use super::work::{Batch, Reads};
+use crate::error::{Cause, Failure};
+use crate::live::Live;
+use crate::table::{Locks, Purge, purge};
+
+/// Runs operations in transactions.
+pub(super) struct Transactor {
+    place: Arc<Place>,
+    engine: Engine,
+    clocks: Clocks,
+    live: Arc<Live>,
+    retention: Duration,
+    /// Locks that were new to the table.
+    made: AtomicU32,
+}
+
+impl Transactor {
+    pub(super) fn new(
+        place: &Arc<Place>,
+        engine: &Engine,
+        clocks: &Clocks,
+        live: &Arc<Live>,
+        retention: Duration,
+    ) -> Self {
+        // Processes that take one new lock each share the purging among them.
+        let made = AtomicU32::new(u32::from(engine.lease_id().as_bytes()[0]));
+        let (place, live) = (Arc::clone(place), Arc::clone(live));
+        let (engine, clocks) = (engine.clone(), clocks.clone());
+        Self {
+            place,
+            engine,
+            clocks,
+            live,
+            retention,
+            made,
+        }
+    }
+
+    /// Does all of `batch` or nothing; what nobody waits for any more is dropped from it.
+    ///
+    /// Leaves a connection behind only outside of a transaction.
+    pub(super) async fn run(
+        &self,
+        connection: &mut Option<Connection>,
+        batch: &mut Batch,
+    ) -> Result<(), Failure> {
+        let mut open = match connection.take() {
+            Some(open) => open,
+            None => Connection::open(&self.place, self.engine.lease_id()).await?,
+        };
+        let done = self.run_on(&mut open, batch).await;
+        // A database that was busy has begun no transaction.
+        match &done {
+            Ok(())
+            | Err(Failure {
+                cause: Cause::Busy, ..
+            }) => *connection = Some(open),
+            Err(Failure {
+                cause: Cause::Replaced { .. },
+                ..
+            }) => self.live.lose_all(),
+            Err(_) => {}
+        }
+        done
+    }
+
+    async fn run_on(&self, open: &mut Connection, batch: &mut Batch) -> Result<(), Failure> {
+        let (keys, writes) = match Plan::of(batch) {
+            Plan::Keys(keys, writes) => (keys, writes),
+            Plan::List(prefix) => {
+                let rows = open.list(&prefix).await?;
+                let mut locks = Locks::new(self.clocks.now(0));
+                fill(&mut locks, rows);
+                return Ok(self.apply(open, batch, &mut locks)?);
+            }
+        };
+        let keys: Vec<_> = keys.iter().map(LockKey::as_bytes).collect();
+        let loaded = if writes {
+            open.begin(&keys).await?
+        } else {
+            open.load(&keys).await?
+        };
+        // The time is read here, where nobody else can write: see `Scene`.
+        let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
+        fill(&mut locks, loaded.rows);
+        self.apply(open, batch, &mut locks)?;
+        if writes {
+            self.store(open, &locks, loaded.table).await?;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
+        batch.retain(|work| work.begin());
+        batch.iter_mut().for_each(|work| work.apply(locks));
+        open.check()
+    }
+
+    async fn store(
+        &self,
+        open: &mut Connection,
+        locks: &Locks,
+        mut table: Table,
+    ) -> Result<(), Failure> {
+        let changed: Vec<_> = locks.changed().collect();
+        if changed.is_empty() {
+            return Ok(open.rollback().await?);
+        }
+        let purged = self.purge(open, locks, &mut table).await?;
+        let table = purged.is_some().then_some(&table);
+        let deleted = purged.unwrap_or_default();
+        let stored = open.commit(&changed, table, &deleted).await;
+        // A file that was put there before the commit does not have what was committed.
+        let checked = stored.and_then(|()| open.check());
+        checked.map_err(|cause| Failure {
+            cause,
+            outcome_unknown: true,
+        })
+    }
+
+    /// Looks at some rows for each few that the table grew by, and picks those to delete.
+    async fn purge(
+        &self,
+        open: &mut Connection,
+        locks: &Locks,
+        table: &mut Table,
+    ) -> Result<Option<Vec<StoredRow>>, Cause> {
+        let grown = u32::try_from(locks.grown()).unwrap_or(u32::MAX);
+        let made = self.made.fetch_add(grown, Ordering::Relaxed);
+        if made / PURGE_EVERY == made.wrapping_add(grown) / PURGE_EVERY {
+            return Ok(None);
+        }
+        let mut rows = open.scan(&table.purged_to, PURGE_ROWS).await?;
+        let is_end = rows.len() < PURGE_ROWS as usize;
+        let Purge {
+            deleted,
+            passed,
+            floor,
+        } = purge(&rows, is_end, &locks.scene, self.retention);
+        table.floor = table.floor.max(floor);
+        table.purged_to = match rows.get(passed.saturating_sub(1)) {
+            Some((key, row)) if !is_end => (key.clone(), row.slot),
+            _ => (Vec::new(), 0),
+        };
+        let deleted: BTreeSet<_> = deleted.into_iter().collect();
+        let mut at = 0;
+        rows.retain(|(key, _)| {
+            at += 1;
+            // What is changed in this transaction is not idle.
+            deleted.contains(&(at - 1)) && !locks.has(key)
+        });
+        Ok(Some(rows))
+    }
+}
+
+/// Each time the table has grown by so many locks, so many rows are looked at: the table goes
+/// through a purge while it grows by an eighth, and no index has to tell which rows are idle.
+const PURGE_EVERY: u32 = 8;
+const PURGE_ROWS: u32 = 64;
+
+/// What a batch needs of the database.
+enum Plan {
+    /// The rows of these keys, and whether to write.
+    Keys(BTreeSet<LockKey>, bool),
+    List(String),
+}
+
+impl Plan {
+    fn of(batch: &Batch) -> Self {
+        let mut keys = BTreeSet::new();
+        for work in batch {
+            match work.reads() {
+                Reads::Keys(more) => keys.extend(more.iter().cloned()),
+                Reads::Prefix(prefix) => return Self::List(prefix.clone()),
+            }
+        }
+        Self::Keys(keys, batch.iter().any(|work| work.writes()))
+    }
+}
+
+/// Puts rows into the records of their keys.
+fn fill(locks: &mut Locks, rows: Vec<StoredRow>) {
+    for (key, row) in rows {
+        // What is not a key cannot be locked by that name either.
+        if let Ok(key) = LockKey::from_stored(&key) {
+            locks.record(&key).load(row);
+        }
+    }
+}
+
+impl fmt::Debug for Transactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transactor")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,53 @@
+//! What the errors of SQLite and of its files mean.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Access, access};
+
+use crate::error::{Cause, Source};
+
+/// Reads the result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
+pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
+    let code = match &error {
+        sqlx::Error::Database(e) => e.code().and_then(|code| code.parse::<u32>().ok()),
+        _ => None,
+    };
+    let source: Source = Arc::new(error);
+    let path = path.to_owned();
+    match (code, code.unwrap_or(0) & 0xFF) {
+        (_, BUSY | LOCKED) => Cause::Busy,
+        (Some(READONLY_DBMOVED), _) => Cause::Replaced { path },
+        (_, READONLY) => Cause::ReadOnly { path, source },
+        (_, CORRUPT | NOTADB) => Cause::Damaged { path, source },
+        (_, FULL) => Cause::Full { path, source },
+        (_, IOERR) => Cause::Io { path, source },
+        (_, CANTOPEN | PERM) => refused(&path).unwrap_or(Cause::Open { path, source }),
+        _ => Cause::Other { source },
+    }
+}
+
+pub(super) fn opening(path: &Path, error: io::Error) -> Cause {
+    Cause::Open {
+        path: path.to_owned(),
+        source: Arc::new(error),
+    }
+}
+
+/// What the system says to a file that SQLite could not open and does not say why.
+fn refused(path: &Path) -> Option<Cause> {
+    let refused = access(path, Access::READ_OK).err()?;
+    Some(opening(path, io::Error::from(refused)))
+}
+
+const PERM: u32 = 3;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const READONLY_DBMOVED: u32 = READONLY | (4 << 8);
+const IOERR: u32 = 10;
+const CORRUPT: u32 = 11;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const NOTADB: u32 = 26;

@@ -1,0 +1,132 @@
+use std::num::NonZeroU32;
+
+use lock_core::Mode;
+use lock_core::engine::Moment;
+
+use super::Refusal;
+use super::record::Record;
+use super::row::{Holder, Scene};
+
+impl Record {
+    /// Where a holder in `mode` can go, or who is in the way.
+    pub(super) fn decide(&self, mode: Mode, scene: &Scene) -> Result<u32, Refusal> {
+        match mode {
+            Mode::Shared => self.join(scene, |slot, holder| slot == 0 || holder.permits != 0),
+            Mode::Permit { limit } => self.permit(limit, scene),
+            // A mode that this version does not know excludes everybody.
+            _ => match self.live(scene).map(|(_, holder)| holder.expires).max() {
+                Some(until) => Err(Refusal::Held { until }),
+                None => Ok(0),
+            },
+        }
+    }
+
+    fn permit(&self, limit: NonZeroU32, scene: &Scene) -> Result<u32, Refusal> {
+        let slot = self.join(scene, |slot, holder| slot == 0 || holder.permits == 0)?;
+        let mut first = Moment::NEVER;
+        let mut count = 0;
+        for (_, holder) in self.live(scene) {
+            match NonZeroU32::new(holder.permits) {
+                Some(other) if other != limit => return Err(Refusal::OtherLimit(other)),
+                _ => {}
+            }
+            first = first.min(holder.expires);
+            count += 1;
+        }
+        if count < limit.get() {
+            Ok(slot)
+        } else {
+            Err(Refusal::Held { until: first })
+        }
+    }
+
+    /// Lets a holder in beside those who are not in the way.
+    fn join(
+        &self,
+        scene: &Scene,
+        in_the_way: impl Fn(u32, &Holder) -> bool,
+    ) -> Result<u32, Refusal> {
+        let others = self
+            .live(scene)
+            .filter(|(slot, holder)| in_the_way(*slot, holder));
+        match others.map(|(_, holder)| holder.expires).max() {
+            Some(until) => Err(Refusal::Held { until }),
+            None => Ok(self.free_slot(scene)),
+        }
+    }
+
+    /// The lowest slot for one of several holders.
+    pub(super) fn free_slot(&self, scene: &Scene) -> u32 {
+        let mut slot = 1;
+        for (taken, _) in self.live(scene).filter(|(taken, _)| *taken > 0) {
+            if taken != slot {
+                break;
+            }
+            slot += 1;
+        }
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, now, permit, record};
+
+    const HELD: fn(u64) -> Result<u32, Refusal> = |until| Err(Refusal::Held { until: at(until) });
+    const FREE: fn(u32) -> Result<u32, Refusal> = Ok;
+
+    #[test]
+    fn an_exclusive_lock_excludes_everybody_until_it_ends() {
+        let record = record(&[(0, holder(1, 50))]);
+        for mode in [EXCLUSIVE, SHARED, permit(3)] {
+            assert_eq!(record.decide(mode, &now(49)), HELD(50), "{mode:?}");
+        }
+        assert_eq!(record.decide(EXCLUSIVE, &now(50)), FREE(0));
+        assert_eq!(record.decide(SHARED, &now(50)), FREE(1));
+        assert_eq!(record.decide(permit(3), &now(50)), FREE(1));
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_waits_for_the_last_of_them() {
+        let record = record(&[(1, holder(1, 50)), (2, holder(2, 70))]);
+        assert_eq!(record.decide(SHARED, &now(10)), FREE(3));
+        assert_eq!(record.decide(EXCLUSIVE, &now(10)), HELD(70));
+        assert_eq!(record.decide(permit(9), &now(10)), HELD(70));
+        assert_eq!(record.decide(EXCLUSIVE, &now(70)), FREE(0));
+    }
+
+    #[test]
+    fn permits_are_counted_and_the_first_to_end_makes_room() {
+        let two = [
+            (1, holder(1, 50).with_permits(2)),
+            (2, holder(2, 40).with_permits(2)),
+        ];
+        let record = record(&two);
+        assert_eq!(record.decide(permit(2), &now(10)), HELD(40));
+        assert_eq!(record.decide(permit(2), &now(40)), FREE(2));
+        assert_eq!(record.decide(SHARED, &now(10)), HELD(50));
+        assert_eq!(record.decide(EXCLUSIVE, &now(10)), HELD(50));
+    }
+
+    #[test]
+    fn another_limit_is_refused_while_permits_are_held() {
+        let record = record(&[(1, holder(1, 50).with_permits(2))]);
+        let other = Err(Refusal::OtherLimit(NonZeroU32::new(2).unwrap()));
+        assert_eq!(record.decide(permit(3), &now(10)), other);
+        assert_eq!(record.decide(permit(3), &now(50)), FREE(1));
+    }
+
+    #[test]
+    fn slots_that_ended_are_used_again() {
+        let record = record(&[(1, holder(1, 90)), (2, holder(2, 20)), (3, holder(3, 90))]);
+        assert_eq!(record.decide(SHARED, &now(10)), FREE(4));
+        assert_eq!(record.decide(SHARED, &now(20)), FREE(2));
+    }
+
+    #[test]
+    fn leases_of_another_boot_have_ended() {
+        let record = record(&[(0, holder(1, 50).of_another_boot())]);
+        assert_eq!(record.decide(EXCLUSIVE, &now(10)), FREE(0));
+    }
+}

@@ -1,0 +1,117 @@
+//! What is in the table, and what each operation makes of it. Pure: no I/O and no clock.
+
+mod decide;
+mod purge;
+mod record;
+mod row;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use lock_core::admin::LockInfo;
+use lock_core::engine::{LeaseId, Moment};
+use lock_core::{AcquireRequest, LockKey, Mode};
+
+pub(crate) use self::purge::{Purge, purge};
+pub(crate) use self::record::Record;
+pub(crate) use self::row::{BootId, Broken, Holder, Row, Scene};
+
+/// What an acquisition asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) id: LeaseId,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) label: String,
+}
+
+impl Claim {
+    pub(crate) fn new(id: LeaseId, request: &AcquireRequest) -> Self {
+        let label = request.label().encode();
+        Self {
+            id,
+            mode: request.mode(),
+            ttl: request.ttl(),
+            label,
+        }
+    }
+}
+
+/// Why a lock cannot be had.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// Somebody is in the way, and stays until then unless it leaves or renews.
+    Held { until: Moment },
+    /// Permits are held that were taken with this other limit.
+    OtherLimit(NonZeroU32),
+}
+
+/// Tokens that nobody else gets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Tokens {
+    pub(crate) next: u64,
+    pub(crate) last: u64,
+}
+
+impl Tokens {
+    /// What is left when the next one is used.
+    pub(crate) fn rest(self) -> Option<Self> {
+        (self.next < self.last).then(|| Self {
+            next: self.next + 1,
+            last: self.last,
+        })
+    }
+}
+
+/// What one transaction works on.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    pub(crate) scene: Scene,
+    records: HashMap<LockKey, Record>,
+}
+
+impl Locks {
+    pub(crate) fn new(scene: Scene) -> Self {
+        Self {
+            scene,
+            records: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn record(&mut self, key: &LockKey) -> &mut Record {
+        self.records.entry(key.clone()).or_default()
+    }
+
+    /// The rows to store, with their keys.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&[u8], &Row)> {
+        let records = self.records.iter();
+        records.flat_map(|(key, record)| record.changed().map(move |row| (key.as_bytes(), row)))
+    }
+
+    /// How many keys are new to the table.
+    pub(crate) fn grown(&self) -> usize {
+        self.records
+            .values()
+            .filter(|record| record.is_new())
+            .count()
+    }
+
+    /// Whether something was read or written under the key.
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        std::str::from_utf8(key).is_ok_and(|key| self.records.contains_key(key))
+    }
+
+    /// The locks that are held, sorted by key.
+    pub(crate) fn infos(&self) -> Vec<LockInfo> {
+        let records = self.records.iter();
+        let infos = records.filter_map(|(key, record)| record.info(key, &self.scene));
+        let mut infos: Vec<_> = infos.collect();
+        infos.sort_by(|a, b| a.key.cmp(&b.key));
+        infos
+    }
+}

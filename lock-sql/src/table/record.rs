@@ -1,0 +1,205 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use lock_core::admin::LockInfo;
+use lock_core::engine::LeaseId;
+use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
+
+use super::row::{Broken, Holder, Row, Scene};
+use super::{Claim, Refusal, Tokens};
+
+/// The rows of one key, and what each operation makes of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    rows: BTreeMap<u32, Row>,
+    changed: BTreeSet<u32>,
+    stored: bool,
+}
+
+impl Record {
+    /// Takes in a row that was stored.
+    pub(crate) fn load(&mut self, row: Row) {
+        self.rows.insert(row.slot, row);
+        self.stored = true;
+    }
+
+    /// Whether the table gets its first row for the key.
+    pub(crate) fn is_new(&self) -> bool {
+        !self.stored && !self.changed.is_empty()
+    }
+
+    /// The rows to store.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &Row> {
+        self.changed.iter().filter_map(|slot| self.rows.get(slot))
+    }
+
+    /// Those who hold the lock, in the order of their slots.
+    pub(super) fn live(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
+        let scene = *scene;
+        self.rows
+            .values()
+            .filter_map(move |row| Some((row.slot, row.live(&scene)?)))
+    }
+
+    /// Takes the lock if it can be had.
+    ///
+    /// Asked twice with one id, it gives the lock twice, with a larger token.
+    pub(crate) fn take(&mut self, claim: &Claim, scene: &Scene) -> Result<Tokens, Refusal> {
+        if self.find(claim.id).is_some() {
+            self.release(claim.id, scene);
+        }
+        let slot = self.decide(claim.mode, scene)?;
+        let permits = match claim.mode {
+            Mode::Permit { limit } => limit.get(),
+            _ => 0,
+        };
+        // Only an exclusive lock passes from hand to hand inside a process.
+        let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
+        let tokens = self.draw(count, scene);
+        self.seat(slot, scene).holder = Some(Holder {
+            id: claim.id,
+            token: tokens.next,
+            permits,
+            boot: scene.boot,
+            expires: scene.moment + claim.ttl,
+            label: claim.label.clone(),
+            since: scene.unix,
+        });
+        Ok(tokens)
+    }
+
+    /// Whether the lock could be had.
+    pub(crate) fn look(&self, mode: Mode, scene: &Scene) -> Result<(), Refusal> {
+        self.decide(mode, scene).map(drop)
+    }
+
+    /// Extends a lease that has not ended to `ttl` from scene.
+    pub(crate) fn renew(&mut self, id: LeaseId, ttl: Duration, scene: &Scene) -> LeaseState {
+        match self.held_slot(id, scene) {
+            Ok(slot) => {
+                if let Some(holder) = &mut self.seat(slot, scene).holder {
+                    holder.expires = scene.moment + ttl;
+                }
+                LeaseState::Held
+            }
+            Err(reason) => LeaseState::Lost(reason),
+        }
+    }
+
+    /// Frees the slot of `id`, and no other one.
+    pub(crate) fn release(&mut self, id: LeaseId, scene: &Scene) -> Released {
+        let Some(slot) = self.find(id) else {
+            return Released::AlreadyLost;
+        };
+        let in_time = self.held_slot(id, scene).is_ok();
+        self.seat(slot, scene).holder = None;
+        if in_time {
+            Released::Clean
+        } else {
+            Released::AlreadyLost
+        }
+    }
+
+    /// Makes an exclusive holder a shared one with the same token.
+    pub(crate) fn downgrade(&mut self, id: LeaseId, scene: &Scene) -> LeaseState {
+        match self.held_slot(id, scene) {
+            Ok(0) => {
+                let holder = self.seat(0, scene).holder.take();
+                let slot = self.free_slot(scene);
+                self.seat(slot, scene).holder = holder;
+                LeaseState::Held
+            }
+            // Asked a second time.
+            Ok(_) => LeaseState::Held,
+            Err(reason) => LeaseState::Lost(reason),
+        }
+    }
+
+    /// Reserves more tokens for an exclusive holder; `None` if it is none.
+    pub(crate) fn reserve(&mut self, id: LeaseId, scene: &Scene) -> Option<Tokens> {
+        let held = self.held_slot(id, scene) == Ok(0);
+        held.then(|| self.draw(TOKENS_AT_ONCE, scene))
+    }
+
+    /// Takes the lock from all of its holders, and notes whose it was.
+    pub(crate) fn break_all(&mut self, reason: &str, scene: &Scene) {
+        let slots: Vec<_> = self
+            .live(scene)
+            .map(|(slot, holder)| (slot, holder.id))
+            .collect();
+        for (slot, id) in slots {
+            let row = self.seat(slot, scene);
+            row.holder = None;
+            row.broken = Some(Broken {
+                id,
+                reason: reason.to_owned(),
+            });
+        }
+    }
+
+    /// What an operator sees; `None` if nobody holds the lock.
+    pub(crate) fn info(&self, key: &LockKey, scene: &Scene) -> Option<LockInfo> {
+        let (slot, first) = self.live(scene).next()?;
+        let mode = match NonZeroU32::new(first.permits) {
+            _ if slot == 0 => Mode::Exclusive,
+            Some(limit) => Mode::Permit { limit },
+            None => Mode::Shared,
+        };
+        let holders = self
+            .live(scene)
+            .map(|(_, holder)| holder.info(scene))
+            .collect();
+        Some(LockInfo::new(key.clone(), mode, holders))
+    }
+
+    fn find(&self, id: LeaseId) -> Option<u32> {
+        self.rows
+            .values()
+            .find(|row| row.is_held_by(id))
+            .map(|row| row.slot)
+    }
+
+    /// The slot of a lease that has not ended, or how it ended.
+    fn held_slot(&self, id: LeaseId, scene: &Scene) -> Result<u32, LostReason> {
+        match self.rows.values().find(|row| row.is_held_by(id)) {
+            Some(row) if row.live(scene).is_some() => Ok(row.slot),
+            Some(_) => Err(LostReason::Expired),
+            None => {
+                let broken = |row: &Row| row.broken.as_ref().is_some_and(|broken| broken.id == id);
+                let broken = self.rows.values().any(broken);
+                Err(if broken {
+                    LostReason::Broken
+                } else {
+                    LostReason::Stolen
+                })
+            }
+        }
+    }
+
+    /// Draws tokens that are larger than every earlier one, whatever became of its row.
+    fn draw(&mut self, count: u64, scene: &Scene) -> Tokens {
+        let lock = self.seat(0, scene);
+        let next = lock
+            .last_token
+            .max(scene.floor)
+            .saturating_add(1)
+            .max(scene.unix);
+        lock.last_token = next.saturating_add(count - 1);
+        Tokens {
+            next,
+            last: lock.last_token,
+        }
+    }
+
+    /// The row of a slot, to be changed.
+    fn seat(&mut self, slot: u32, scene: &Scene) -> &mut Row {
+        self.changed.insert(slot);
+        let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
+        row.changed_at = scene.unix;
+        row
+    }
+}
+
+/// How many tokens an exclusive holder gets, for itself and for those who follow it in its process.
+const TOKENS_AT_ONCE: u64 = 64;

@@ -1,0 +1,107 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_core::FencingToken;
+use lock_core::Label;
+use lock_core::admin::HolderInfo;
+use lock_core::engine::{LeaseId, Moment};
+
+/// One row of the table.
+///
+/// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot
+/// has a shared holder or one permit. Rows stay when a lock is released and are used again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) slot: u32,
+    /// Largest token that was issued or reserved for the key; in slot 0 only.
+    pub(crate) last_token: u64,
+    pub(crate) holder: Option<Holder>,
+    pub(crate) broken: Option<Broken>,
+    /// Unix time of the last change, for the purge.
+    pub(crate) changed_at: u64,
+}
+
+/// Who has a slot, by its last word.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Holder {
+    pub(crate) id: LeaseId,
+    pub(crate) token: u64,
+    /// The limit that a permit was taken with, 0 for the other modes.
+    pub(crate) permits: u32,
+    /// The boot that `expires` is counted from.
+    pub(crate) boot: BootId,
+    pub(crate) expires: Moment,
+    pub(crate) label: String,
+    /// Unix time.
+    pub(crate) since: u64,
+}
+
+/// Whose lock an administrator took, until that happens to the slot again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Broken {
+    pub(crate) id: LeaseId,
+    pub(crate) reason: String,
+}
+
+/// One run of the machine. A lease of another one has ended, because its holder has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct BootId(pub(crate) [u8; 16]);
+
+/// When and where an operation takes place.
+///
+/// The clocks are read once nobody else can write: what is over then is over for whoever comes
+/// later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    pub(crate) boot: BootId,
+    pub(crate) moment: Moment,
+    /// Unix time in microseconds, for tokens, for the purge and for people; no lease depends on it.
+    pub(crate) unix: u64,
+    /// No smaller token is issued, not even for a key whose row is gone.
+    pub(crate) floor: u64,
+}
+
+impl Row {
+    pub(crate) fn new(slot: u32) -> Self {
+        Self {
+            slot,
+            last_token: 0,
+            holder: None,
+            broken: None,
+            changed_at: 0,
+        }
+    }
+
+    /// The holder, if its lease has not run out.
+    pub(crate) fn live(&self, scene: &Scene) -> Option<&Holder> {
+        self.holder.as_ref().filter(|holder| holder.is_live(scene))
+    }
+
+    pub(crate) fn is_held_by(&self, id: LeaseId) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.id == id)
+    }
+
+    /// Whether nobody has held the slot for as long as idle rows are kept.
+    pub(crate) fn is_idle(&self, scene: &Scene, retention: Duration) -> bool {
+        let retention = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
+        let kept_until = self.changed_at.saturating_add(retention);
+        self.live(scene).is_none() && kept_until <= scene.unix
+    }
+}
+
+impl Holder {
+    pub(crate) fn is_live(&self, scene: &Scene) -> bool {
+        self.boot == scene.boot && self.expires > scene.moment
+    }
+
+    pub(crate) fn info(&self, scene: &Scene) -> HolderInfo {
+        let mut info = HolderInfo::new(Label::decode(&self.label));
+        info.token = Some(FencingToken::new(self.token));
+        info.since = unix_time(self.since);
+        info.time_left = Some(self.expires.since(scene.moment));
+        info
+    }
+}
+
+fn unix_time(micros: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+}

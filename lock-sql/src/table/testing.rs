@@ -1,0 +1,82 @@
+//! Short names for what the tests of this folder are about.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use lock_core::Mode;
+use lock_core::engine::{LeaseId, Moment};
+
+use super::{BootId, Claim, Holder, Record, Row, Scene};
+
+pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
+pub(super) const SHARED: Mode = Mode::Shared;
+pub(super) const TTL: u64 = 30;
+
+pub(super) fn permit(limit: u32) -> Mode {
+    Mode::Permit {
+        limit: NonZeroU32::new(limit).unwrap(),
+    }
+}
+
+pub(super) fn id(n: u8) -> LeaseId {
+    LeaseId::from_bytes([n; 16])
+}
+
+/// A moment so many seconds after boot.
+pub(super) fn at(seconds: u64) -> Moment {
+    Moment::from_nanos(seconds * 1_000_000_000)
+}
+
+/// That moment, with a wall clock that shows a million microseconds more for each second.
+pub(super) fn now(seconds: u64) -> Scene {
+    Scene {
+        boot: BootId([7; 16]),
+        moment: at(seconds),
+        unix: (1000 + seconds) * 1_000_000,
+        floor: 0,
+    }
+}
+
+pub(super) fn claim(n: u8, mode: Mode) -> Claim {
+    let label = format!("host=h{n}&pid={n}");
+    Claim {
+        id: id(n),
+        mode,
+        ttl: Duration::from_secs(TTL),
+        label,
+    }
+}
+
+pub(super) fn holder(n: u8, expires: u64) -> Holder {
+    Holder {
+        id: id(n),
+        token: u64::from(n),
+        permits: 0,
+        boot: now(0).boot,
+        expires: at(expires),
+        label: format!("host=h{n}&pid={n}"),
+        since: now(0).unix,
+    }
+}
+
+impl Holder {
+    pub(super) fn with_permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    pub(super) fn of_another_boot(mut self) -> Self {
+        self.boot = BootId([8; 16]);
+        self
+    }
+}
+
+pub(super) fn record(holders: &[(u32, Holder)]) -> Record {
+    let mut record = Record::default();
+    for (slot, holder) in holders {
+        let mut row = Row::new(*slot);
+        row.holder = Some(holder.clone());
+        record.load(row);
+    }
+    record
+}

@@ -1,0 +1,172 @@
+use std::time::Duration;
+
+use lock_core::engine::Moment;
+use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
+use proptest::prelude::*;
+
+use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
+use super::{Record, Refusal, Tokens};
+
+const HELD: Refusal = Refusal::Held {
+    until: Moment::from_nanos(TTL * 1_000_000_000),
+};
+
+fn granted(taken: Result<Tokens, Refusal>) -> Tokens {
+    taken.unwrap()
+}
+
+#[test]
+fn a_release_frees_the_lock_for_its_holder_only() {
+    let mut lock = Record::default();
+    granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
+    assert_eq!(lock.release(id(2), &now(1)), Released::AlreadyLost);
+    assert_eq!(lock.take(&claim(2, EXCLUSIVE), &now(1)), Err(HELD));
+    assert_eq!(lock.release(id(1), &now(1)), Released::Clean);
+    assert_eq!(lock.release(id(1), &now(1)), Released::AlreadyLost);
+    assert_eq!(lock.look(EXCLUSIVE, &now(1)), Ok(()));
+}
+
+#[test]
+fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
+    let mut lock = record(&[(0, holder(1, 50))]);
+    assert_eq!(
+        lock.renew(id(1), Duration::from_secs(30), &now(49)),
+        LeaseState::Held
+    );
+    assert_eq!(
+        lock.look(EXCLUSIVE, &now(78)),
+        Err(Refusal::Held { until: at(79) })
+    );
+    let expired = LeaseState::Lost(LostReason::Expired);
+    assert_eq!(
+        lock.renew(id(1), Duration::from_secs(30), &now(79)),
+        expired
+    );
+    assert_eq!(lock.release(id(1), &now(79)), Released::AlreadyLost);
+    let stolen = LeaseState::Lost(LostReason::Stolen);
+    assert_eq!(lock.renew(id(1), Duration::from_secs(30), &now(79)), stolen);
+}
+
+#[test]
+fn a_broken_holder_is_told_so_after_others_took_its_slot() {
+    let mut lock = record(&[(1, holder(1, 50)), (2, holder(2, 50)), (3, holder(3, 10))]);
+    lock.break_all("wedged", &now(20));
+    granted(lock.take(&claim(4, SHARED), &now(21)));
+    let renewed = |lock: &mut Record, n| lock.renew(id(n), Duration::from_secs(30), &now(22));
+    assert_eq!(renewed(&mut lock, 1), LeaseState::Lost(LostReason::Broken));
+    assert_eq!(renewed(&mut lock, 2), LeaseState::Lost(LostReason::Broken));
+    assert_eq!(renewed(&mut lock, 3), LeaseState::Lost(LostReason::Expired));
+    assert_eq!(renewed(&mut lock, 4), LeaseState::Held);
+}
+
+#[test]
+fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
+    let mut lock = Record::default();
+    let token = granted(lock.take(&claim(1, EXCLUSIVE), &now(0))).next;
+    assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
+    assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
+    assert_eq!(lock.look(EXCLUSIVE, &now(2)), Err(HELD));
+    granted(lock.take(&claim(2, SHARED), &now(2)));
+    let info = lock.info(&LockKey::new("k").unwrap(), &now(3)).unwrap();
+    assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
+    assert_eq!(info.holders[0].token.map(u64::from), Some(token));
+    assert_eq!(lock.reserve(id(1), &now(3)), None);
+}
+
+#[test]
+fn a_repeated_claim_has_one_place_and_a_larger_token() {
+    let mut lock = Record::default();
+    let first = granted(lock.take(&claim(1, permit(2)), &now(0)));
+    let again = granted(lock.take(&claim(1, permit(2)), &now(1)));
+    assert!(again.next > first.last);
+    granted(lock.take(&claim(2, permit(2)), &now(1)));
+    assert_eq!(lock.changed().filter(|row| row.holder.is_some()).count(), 2);
+}
+
+#[test]
+fn a_clock_that_goes_back_takes_no_token_back() {
+    let mut lock = Record::default();
+    let first = granted(lock.take(&claim(1, EXCLUSIVE), &now(1000)));
+    assert_eq!(first.next, now(1000).unix);
+    lock.release(id(1), &now(1000));
+    let mut earlier = now(1001);
+    earlier.unix = 5;
+    let second = granted(lock.take(&claim(2, EXCLUSIVE), &earlier));
+    assert_eq!(second.next, first.last + 1);
+    earlier.floor = 77;
+    let mut fresh = Record::default();
+    assert_eq!(
+        granted(fresh.take(&claim(3, SHARED), &earlier)),
+        Tokens { next: 78, last: 78 }
+    );
+}
+
+#[test]
+fn reserved_tokens_are_nobody_elses() {
+    let mut lock = Record::default();
+    let first = granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
+    let more = lock.reserve(id(1), &now(0)).unwrap();
+    assert!(more.next > first.last);
+    lock.release(id(1), &now(0));
+    assert!(granted(lock.take(&claim(2, EXCLUSIVE), &now(0))).next > more.last);
+    assert_eq!(lock.reserve(id(1), &now(0)), None);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Break,
+    Downgrade(u8),
+    Release(u8),
+    Renew(u8),
+    Take(u8, Mode),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![
+        Just(EXCLUSIVE),
+        Just(SHARED),
+        Just(permit(2)),
+        Just(permit(3))
+    ];
+    let who = 1..6_u8;
+    prop_oneof![
+        1 => Just(Step::Break),
+        1 => who.clone().prop_map(Step::Downgrade),
+        4 => who.clone().prop_map(Step::Release),
+        4 => who.clone().prop_map(Step::Renew),
+        8 => (who, mode).prop_map(|(who, mode)| Step::Take(who, mode)),
+        4 => (0..20_u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, holders exclude each other as their modes say, and tokens increase.
+    #[test]
+    fn holders_never_overlap(steps in prop::collection::vec(step(), 1..80)) {
+        let mut lock = Record::default();
+        let (mut seconds, mut last) = (0, 0);
+        for step in steps {
+            match step {
+                Step::Break => lock.break_all("why not", &now(seconds)),
+                Step::Downgrade(n) => { lock.downgrade(id(n), &now(seconds)); }
+                Step::Release(n) => { lock.release(id(n), &now(seconds)); }
+                Step::Renew(n) => { lock.renew(id(n), Duration::from_secs(TTL), &now(seconds)); }
+                Step::Take(n, mode) => {
+                    if let Ok(tokens) = lock.take(&claim(n, mode), &now(seconds)) {
+                        prop_assert!(tokens.next > last && tokens.last >= tokens.next);
+                        last = tokens.last;
+                    }
+                }
+                Step::Wait(more) => seconds += more,
+            }
+            let live: Vec<_> = lock.live(&now(seconds)).map(|(slot, h)| (slot, h.permits)).collect();
+            let exclusive = live.iter().filter(|(slot, _)| *slot == 0).count();
+            prop_assert!(exclusive == 0 || live.len() == 1, "{live:?}");
+            let limits: Vec<_> = live.iter().map(|(_, permits)| *permits).collect();
+            prop_assert!(limits.windows(2).all(|pair| pair[0] == pair[1]), "{live:?}");
+            let limit = limits.first().copied().unwrap_or(0) as usize;
+            prop_assert!(limit == 0 || live.len() <= limit, "{live:?}");
+        }
+    }
+}
