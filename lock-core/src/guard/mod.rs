@@ -1,8 +1,12 @@
 //! What a holder has in its hands.
 
+mod atomic;
+mod entries;
 mod expiring;
 mod give_back;
 mod hold;
+#[cfg(all(test, polylock_loom))]
+mod loom;
 mod lost;
 mod multi;
 mod pending;

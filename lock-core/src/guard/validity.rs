@@ -1,8 +1,8 @@
 //! Until when a lock is held, and why it is not: one atomic word.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::atomic::{AtomicU64, Ordering};
 use crate::engine::Moment;
 use crate::guard::LostReason;
 

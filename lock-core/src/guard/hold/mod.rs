@@ -1,12 +1,13 @@
 mod kept;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::entries::Entries;
 use super::validity::{End, State, Validity};
 use super::{Home, LostReason};
 use crate::engine::{Engine, Moment};
@@ -34,7 +35,7 @@ pub(crate) struct Hold {
     max_until: Moment,
     automatic: bool,
     exclusive: AtomicBool,
-    entries: AtomicU32,
+    entries: Entries,
     validity: Validity,
     ended: Notify,
     /// When to renew next, [`Moment::NEVER`] while a renewal is under way or none is wanted.
@@ -110,7 +111,7 @@ impl Hold {
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             automatic,
             exclusive: AtomicBool::new(request.mode() == Mode::Exclusive),
-            entries: AtomicU32::new(1),
+            entries: Entries::one(),
             validity: Validity::until(deadline),
             ended: Notify::new(),
             renew_at: Mutex::new(Moment::NEVER),
@@ -218,17 +219,12 @@ impl Hold {
     /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
     /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
-        let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
-        self.validity.is_held(self.engine.now())
-            && self
-                .entries
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
-                .is_ok()
+        self.validity.is_held(self.engine.now()) && self.entries.enter()
     }
 
     /// Counts one guard less; true for the last one.
     pub(crate) fn leave(&self) -> bool {
-        self.entries.fetch_sub(1, Ordering::AcqRel) == 1
+        self.entries.leave()
     }
 
     pub(crate) fn set_home(&self, home: Arc<dyn Home>) {

@@ -1,0 +1,189 @@
+//! Every interleaving of those who change the state of one lock.
+//!
+//! `RUSTFLAGS="--cfg polylock_loom" cargo test -p lock-core --lib loom --target-dir target/loom`
+
+use ::loom::sync::Arc;
+use ::loom::thread;
+
+use super::LostReason;
+use super::entries::Entries;
+use super::validity::{End, State, Validity};
+use crate::engine::Moment;
+
+const LOST: End = End::Lost(LostReason::Stolen);
+
+fn at(n: u64) -> Moment {
+    Moment::from_nanos(1_000 + n)
+}
+
+/// Runs `act` on a thread of its own.
+fn beside<T: 'static>(
+    validity: &Arc<Validity>,
+    act: impl FnOnce(&Validity) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let validity = Arc::clone(validity);
+    thread::spawn(move || act(&validity))
+}
+
+/// What a reader sees at `now`, and whether its look ended the lock.
+fn look(validity: &Validity, now: Moment) -> (State, bool) {
+    let ended = validity.pass(now, LostReason::Expired);
+    (validity.load(), ended)
+}
+
+fn assert_final(earlier: State, later: State) {
+    if let State::Ended(_) = earlier {
+        assert_eq!(
+            earlier, later,
+            "a lock that was over came back or ended anew"
+        );
+    }
+}
+
+#[test]
+fn a_reader_sees_no_lock_come_back_while_the_keeper_moves_its_deadline() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let keeper = beside(&validity, |validity| {
+            (
+                validity.extend(at(5), at(20)),
+                validity.limit(at(6), at(15)),
+            )
+        });
+        let (first, ended_first) = look(&validity, at(12));
+        let (second, ended_second) = look(&validity, at(17));
+        let (extended, limited) = keeper.join().unwrap();
+        assert_final(first, second);
+        assert_final(second, validity.load());
+        assert!(
+            !(ended_first && (extended || limited)),
+            "a deadline that had passed moved on"
+        );
+        assert!(!(ended_first && ended_second), "lost twice");
+    });
+}
+
+#[test]
+fn an_answer_that_comes_after_the_deadline_revives_nothing() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let keeper = beside(&validity, |validity| validity.extend(at(12), at(20)));
+        let doubt = beside(&validity, |validity| validity.limit(at(9), at(11)));
+        let (seen, ended) = look(&validity, at(12));
+        assert!(ended && seen == State::Ended(End::Lost(LostReason::Expired)));
+        assert!(!keeper.join().unwrap());
+        doubt.join().unwrap();
+        assert_final(seen, validity.load());
+    });
+}
+
+#[test]
+fn what_a_reader_saw_over_is_not_extended() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let keeper = beside(&validity, |validity| validity.extend(at(5), at(20)));
+        let report = beside(&validity, |validity| validity.end(LOST).is_some());
+        let (seen, ended) = look(&validity, at(12));
+        assert_final(seen, validity.load());
+        let (extended, lost) = (keeper.join().unwrap(), report.join().unwrap());
+        assert_final(seen, validity.load());
+        assert_ne!(ended, lost, "one of them ended the lock");
+        assert!(!(ended && extended));
+    });
+}
+
+#[test]
+fn a_reader_a_report_and_the_holder_agree_on_one_end() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let reader = beside(&validity, |validity| look(validity, at(10)));
+        let report = beside(&validity, |validity| validity.end(LOST).is_some());
+        let given_up = validity.end(End::GivenUp).is_some();
+        let seen_here = validity.load();
+        let ((seen_there, passed), lost) = (reader.join().unwrap(), report.join().unwrap());
+        assert_eq!(
+            [given_up, passed, lost].iter().filter(|won| **won).count(),
+            1
+        );
+        assert_eq!(seen_here, validity.load());
+        assert_eq!(seen_there, validity.load());
+    });
+}
+
+#[test]
+fn giving_up_and_a_report_have_one_winner() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let report = beside(&validity, |validity| validity.end(LOST));
+        let keeper = beside(&validity, |validity| validity.extend(at(5), at(20)));
+        let given_up = validity.end(End::GivenUp);
+        let (lost, extended) = (report.join().unwrap(), keeper.join().unwrap());
+        let last = match validity.load() {
+            State::Ended(end) => end,
+            State::Held(_) => panic!("held after two ends"),
+        };
+        // Whoever ended it knows the deadline that it had, with every extension that was confirmed.
+        let until = Some(if extended { at(20) } else { at(10) });
+        match last {
+            End::GivenUp => assert_eq!((given_up, lost), (until, None)),
+            End::Lost(_) => assert_eq!((given_up, lost), (None, until)),
+        }
+    });
+}
+
+#[test]
+fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
+    ::loom::model(|| {
+        let validity = Arc::new(Validity::until(at(10)));
+        let keeper = beside(&validity, |validity| validity.extend(at(9), at(15)));
+        let doubt = beside(&validity, |validity| validity.limit(at(9), at(19)));
+        let passed = validity.pass(at(10), LostReason::Expired);
+        let moved = (keeper.join().unwrap(), doubt.join().unwrap());
+        assert_eq!(moved, (!passed, !passed));
+        match validity.load() {
+            State::Ended(_) => assert!(passed),
+            // In either order: an extension never shortens.
+            State::Held(until) => assert!(!passed && until == at(19)),
+        }
+    });
+}
+
+#[test]
+fn one_guard_is_the_last_and_nobody_enters_after_it() {
+    ::loom::model(|| {
+        let entries = Arc::new(Entries::one());
+        let inner = || {
+            let entries = Arc::clone(&entries);
+            thread::spawn(move || entries.enter() && entries.leave())
+        };
+        let inner = [inner(), inner()];
+        let mut last = usize::from(entries.leave());
+        last += inner
+            .map(|inner| usize::from(inner.join().unwrap()))
+            .iter()
+            .sum::<usize>();
+        assert_eq!(last, 1);
+        assert!(!entries.enter());
+    });
+}
+
+#[test]
+fn a_lock_is_not_given_up_while_a_guard_is_inside() {
+    ::loom::model(|| {
+        let lock = Arc::new((Entries::one(), Validity::until(Moment::NEVER)));
+        let leave = |(entries, validity): &(Entries, Validity)| {
+            usize::from(entries.leave() && validity.end(End::GivenUp).is_some())
+        };
+        let inner = thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || {
+                if !(lock.1.is_held(at(1)) && lock.0.enter()) {
+                    return 0;
+                }
+                assert!(lock.1.is_held(at(1)), "entered a lock that was given up");
+                leave(&lock)
+            }
+        });
+        assert_eq!(leave(&lock) + inner.join().unwrap(), 1);
+    });
+}
