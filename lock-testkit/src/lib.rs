@@ -1,3 +1,5 @@
 //! What every lock backend is tested with: histories that are judged.
 
 pub mod history;
+pub mod mutants;
+pub mod sim;

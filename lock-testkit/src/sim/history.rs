@@ -1,0 +1,232 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock, Wait};
+use tokio::time::sleep;
+
+use super::judge::{Violation, ViolationKind, judge};
+use super::log::Operation;
+use super::message::Left;
+use super::nemesis;
+use super::net::Net;
+use super::plan::{TTLS, WAITER_LIFE};
+use super::tally::Tally;
+use super::world::World;
+use crate::mutants::Mutation;
+
+/// One simulated history.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulation {
+    seed: u64,
+    mutation: Option<Mutation>,
+    forgetful: bool,
+}
+
+/// What came of a history.
+#[derive(Debug)]
+pub struct Outcome {
+    seed: u64,
+    violations: Vec<Violation>,
+    tally: Tally,
+    digest: u64,
+    lines: Vec<String>,
+}
+
+impl Simulation {
+    /// The history of a seed, on a store that keeps what it acknowledged.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            mutation: None,
+            forgetful: false,
+        }
+    }
+
+    /// Breaks the store, its client or the engine.
+    #[must_use]
+    pub fn with_mutation(mut self, mutation: Mutation) -> Self {
+        self.mutation = Some(mutation);
+        self
+    }
+
+    /// Lets the store lose its leases and tokens whenever it restarts, as one does that has no
+    /// persistence. Exclusion cannot hold then; the order of tokens still does.
+    #[must_use]
+    pub fn with_forgetful_store(mut self) -> Self {
+        self.forgetful = true;
+        self
+    }
+
+    /// Runs the history on a runtime of its own, under virtual time.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime cannot be built.
+    #[must_use]
+    pub fn run(self) -> Outcome {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("BUG: a runtime without I/O needs nothing from the system");
+        runtime.block_on(self.run_here())
+    }
+
+    async fn run_here(self) -> Outcome {
+        let world = World::new(self.seed, self.mutation, self.forgetful);
+        drop(tokio::spawn(Net::run(Arc::clone(&world))));
+        for _ in 0..world.plan.processes {
+            world.boot_working();
+        }
+        drop(tokio::spawn(nemesis::run(Arc::clone(&world))));
+        let mut findings = Vec::new();
+        finish(&world, &mut findings).await;
+        let tenures = world.store.tenures();
+        world.end();
+        let book = std::mem::take(&mut *world.log.book());
+        let (violations, tally) = judge(&world, &book, &tenures, findings);
+        let digest = book.digest();
+        Outcome {
+            seed: self.seed,
+            violations,
+            tally,
+            digest,
+            lines: book.lines,
+        }
+    }
+}
+
+/// Waits for the end of the work, and looks at what is left behind.
+async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
+    let mut found = |kind, what: String| findings.push(Violation::new(kind, world.now(), what));
+    sleep(world.plan.work_ends).await;
+    let until = world.now() + LONGEST_OPERATION;
+    while !world.are_all_idle() {
+        if world.now() > until {
+            let waiting = world
+                .log
+                .book()
+                .operations
+                .iter()
+                .filter(|o| o.is_open())
+                .count();
+            found(
+                ViolationKind::Stuck,
+                format!("{waiting} operations do not end"),
+            );
+            return;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    for machine in world.machines() {
+        if !machine.locks.shutdown(Duration::from_secs(5)).await {
+            let number = machine.process.number();
+            found(
+                ViolationKind::Stuck,
+                format!("process {number} goes on releasing"),
+            );
+        }
+    }
+    for left in world.store.left() {
+        if !world.may_linger(&left) {
+            found(
+                ViolationKind::Orphan,
+                format!("{left} although everybody is done"),
+            );
+        }
+    }
+    sleep(TTLS[TTLS.len() - 1] * 2 + WAITER_LIFE).await;
+    for left in world.store.left() {
+        found(ViolationKind::LeftBehind, format!("{left} at the end"));
+    }
+    for machine in world.machines() {
+        let (number, keys) = (machine.process.number(), machine.queue.live_keys());
+        if keys > 0 {
+            found(
+                ViolationKind::LeftBehind,
+                format!("process {number} has {keys} keys in queue"),
+            );
+        }
+        // The keeper runs for ever.
+        let tasks = machine.process.tasks();
+        if tasks > 1 {
+            found(
+                ViolationKind::LeftBehind,
+                format!("process {number} has {tasks} tasks"),
+            );
+        }
+    }
+    let machine = world.boot();
+    for key in &world.plan.keys {
+        let wait = Wait::AtMost(Duration::from_secs(1));
+        let request = AcquireRequest::new(key.clone()).with_wait(wait);
+        match machine.locks.acquire(&request).await {
+            Ok(guard) => drop(guard.release().await),
+            Err(error) => found(
+                ViolationKind::LeftBehind,
+                format!("{key} is not free: {error}"),
+            ),
+        }
+    }
+}
+
+/// Nothing that works takes longer: the longest wait, lease and hold together.
+const LONGEST_OPERATION: Duration = Duration::from_secs(40);
+
+impl World {
+    /// Whether a lease may last although everybody is done: its holder left it to run out.
+    fn may_linger(&self, left: &Left) -> bool {
+        let Some(tokens) = left.tokens else {
+            return false;
+        };
+        let book = self.log.book();
+        let holds = |operation: &&Operation| {
+            operation
+                .token
+                .is_some_and(|token| (tokens.0..=tokens.1).contains(&token))
+        };
+        book.operations
+            .iter()
+            .filter(holds)
+            .any(|operation| operation.lingers)
+    }
+
+    fn are_all_idle(&self) -> bool {
+        self.machines()
+            .iter()
+            .all(|machine| machine.process.is_idle())
+    }
+}
+
+impl Outcome {
+    /// The seed of the history.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What was wrong, in the order of time.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// What happened, in numbers.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// A number that is the same for the same history.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// Every event as a line that begins with the time in milliseconds.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+}

@@ -1,0 +1,94 @@
+use std::time::Duration;
+
+use super::{Case, ViolationKind};
+use crate::sim::log::Operation;
+use crate::sim::plan::MOST_DRIFT;
+
+impl Case<'_> {
+    /// Guards are not valid for longer than the lease on the store, losses are signalled in time,
+    /// and a loss is final.
+    pub(super) fn judge_losses(&mut self) {
+        let book = self.book;
+        for operation in &book.operations {
+            if !self.world.forgetful {
+                self.judge_validity(operation);
+            }
+            self.judge_signal(operation);
+            self.judge_looks(operation);
+        }
+    }
+
+    fn judge_validity(&mut self, operation: &Operation) {
+        for validity in &operation.validity {
+            if validity.expiry.is_none_or(|expiry| validity.until > expiry) {
+                let what = format!("#{}: {validity:?}", operation.number);
+                self.found(ViolationKind::BeyondExpiry, validity.at, what);
+            }
+        }
+        let Some(until) = operation.valid_until() else {
+            return;
+        };
+        let ended = self.tenure_of(operation).map(|(_, _, until)| *until);
+        if ended.is_none_or(|ended| until > ended) {
+            let what = format!(
+                "#{} was valid until {until:?}, its lease ended at {ended:?}",
+                operation.number
+            );
+            self.found(ViolationKind::BeyondExpiry, until, what);
+        }
+    }
+
+    fn judge_signal(&mut self, operation: &Operation) {
+        let Some(until) = operation
+            .validity
+            .iter()
+            .map(|validity| validity.until)
+            .max()
+        else {
+            return;
+        };
+        let expiry = operation
+            .validity
+            .last()
+            .and_then(|validity| validity.expiry);
+        let told = match (operation.lost, operation.ended) {
+            (Some((at, _)), _) => at,
+            (None, Some((at, _))) => at,
+            (None, None) => Duration::MAX,
+        };
+        let late = told > until + SLACK || expiry.is_some_and(|expiry| told > expiry);
+        if late && !self.world.forgetful && !self.was_paused(operation.process, until, told) {
+            let what = format!(
+                "#{} was valid until {until:?}, its lease until {expiry:?}, and was told {:?}",
+                operation.number, operation.lost
+            );
+            self.found(ViolationKind::LateSignal, told.min(until + SLACK), what);
+        }
+    }
+
+    fn judge_looks(&mut self, operation: &Operation) {
+        let Some((lost, reason)) = operation.lost else {
+            return;
+        };
+        if let Some((at, _)) = operation
+            .looks
+            .iter()
+            .find(|(at, held)| *held && *at > lost)
+        {
+            let what = format!("#{} was lost at {lost:?}: {reason}", operation.number);
+            self.found(ViolationKind::Unlost, *at, what);
+        }
+    }
+
+    /// Whether a process did not run for a part of a time.
+    fn was_paused(&self, process: usize, from: Duration, until: Duration) -> bool {
+        let overlaps = |&(of, begin, end): &(usize, Duration, Duration)| {
+            of == process && begin <= until && end >= from
+        };
+        self.book.pauses.iter().any(overlaps)
+    }
+}
+
+/// A timer that follows a clock which is too fast by the most is late by that share of the second
+/// after which the keeper looks again, and by the millisecond that timers are rounded to.
+const SLACK: Duration = Duration::from_millis(MOST_DRIFT as u64 / 1000 + 3);

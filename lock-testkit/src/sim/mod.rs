@@ -1,0 +1,48 @@
+//! Histories of the real engine, queue and guard over a simulated store, from a seed.
+//!
+//! A history is a few processes that work under locks for fifteen seconds of virtual time, while
+//! processes are paused and killed, messages are lost, late and doubled, the store restarts and all
+//! clocks run apart as far as the margin of a lease allows. Everything that happens follows from
+//! the seed, so that a history that went wrong can be looked at again.
+//!
+//! What is simulated is the store, the network and the clocks. The engine with its keeper, the
+//! guard, [`LocalQueue`](lock_core::layers::LocalQueue) and the other layers are the real ones.
+//! Two witnesses know nothing of locks: a register that refuses tokens smaller than the largest it
+//! has seen, and a counter that is read, left alone for a while, and written.
+
+mod attempt;
+mod call;
+mod client;
+mod ear;
+mod fault;
+mod history;
+mod judge;
+mod lease;
+mod log;
+mod mail;
+mod message;
+mod nemesis;
+mod net;
+mod plan;
+mod process;
+mod resource;
+mod rng;
+mod store;
+mod table;
+mod tally;
+mod tenure;
+mod witness;
+mod workload;
+mod world;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use self::fault::Fault;
+pub use self::history::{Outcome, Simulation};
+pub use self::judge::{Violation, ViolationKind};
+pub(crate) use self::lease::Remote;
+pub use self::tally::Tally;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! Lets go wrong whatever can, until the time for faults is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::fault::Fault;
+use super::net::Direction;
+use super::rng::Rng;
+use super::world::World;
+
+/// Injects faults of processes, of the store and of routes, and then ends all of them.
+pub(crate) async fn run(world: Arc<World>) {
+    let mut rng = Rng::stream(world.seed, "nemesis", 0);
+    let most = u64::try_from(world.plan.calm_between_faults.as_millis()).unwrap_or(1000);
+    loop {
+        sleep(rng.millis(50, most)).await;
+        if world.now() >= world.plan.faults_end {
+            break;
+        }
+        inject(&world, &mut rng);
+    }
+    world.note(format_args!("the faults end"));
+    world.net.calm_down();
+    restart(&world);
+    for machine in world.machines() {
+        resume(&world, machine.process.number());
+    }
+    for _ in world.machines().len()..world.plan.processes {
+        world.boot_working();
+    }
+}
+
+fn inject(world: &Arc<World>, rng: &mut Rng) {
+    let machines = world.machines();
+    if machines.is_empty() {
+        return world.boot_working();
+    }
+    let holder = machines
+        .iter()
+        .find(|machine| world.holds(machine.process.number()));
+    // What happens to a holder is more telling than what happens to others.
+    let victim = holder
+        .filter(|_| rng.chance(600))
+        .unwrap_or_else(|| rng.pick(&machines));
+    let victim = Arc::clone(&victim.process);
+    let number = victim.number();
+    match rng.below(12) {
+        0..6 => {
+            let lasts = if rng.chance(500) {
+                rng.millis(50, 900)
+            } else {
+                rng.millis(900, 4000)
+            };
+            world.log.fault(Fault::PausedProcess);
+            world.note(format_args!("process {number} is paused"));
+            victim.pause();
+            world.pause_begins(number);
+            let later = Arc::clone(world);
+            world
+                .net
+                .post(world.now() + lasts, move || resume(&later, number));
+        }
+        6 | 7 => {
+            world.log.fault(Fault::DeadProcess);
+            world.kill(&victim);
+            let later = Arc::clone(world);
+            world.net.post(world.now() + rng.millis(0, 1500), move || {
+                later.boot_working();
+            });
+        }
+        8..11 => {
+            let directions: &[Direction] = match rng.below(3) {
+                0 => &[Direction::ToStore],
+                1 => &[Direction::FromStore],
+                _ => &[Direction::ToStore, Direction::FromStore],
+            };
+            world.log.fault(Fault::Unreachable);
+            world.note(format_args!("process {number} is cut off: {directions:?}"));
+            let until = world.now() + rng.millis(100, 3000);
+            for direction in directions {
+                world.net.cut(number, *direction);
+                let later = Arc::clone(world);
+                world
+                    .net
+                    .post(until, move || later.net.mend(number, *direction));
+            }
+        }
+        _ => {
+            world.log.fault(Fault::RestartedStore);
+            world.note(format_args!("the store stops"));
+            world.store.stop();
+            let later = Arc::clone(world);
+            world
+                .net
+                .post(world.now() + rng.millis(50, 1500), move || restart(&later));
+        }
+    }
+}
+
+fn restart(world: &World) {
+    if world.store.is_up() {
+        return;
+    }
+    world.note(format_args!("the store starts"));
+    if world.forgetful {
+        world.store.start_empty();
+    } else {
+        world.store.start();
+    }
+}
+
+fn resume(world: &World, number: usize) {
+    if let Some(process) = world.process(number) {
+        world.note(format_args!("process {number} goes on"));
+        process.resume();
+        world.pause_ends(number);
+    }
+}
+
+impl World {
+    fn holds(&self, process: usize) -> bool {
+        let book = self.log.book();
+        let of_process = book
+            .operations
+            .iter()
+            .rev()
+            .filter(|o| o.process == process);
+        of_process
+            .take(8)
+            .any(|o| o.is_open() && o.acquired_at().is_some())
+    }
+
+    fn pause_begins(&self, process: usize) {
+        let now = self.now();
+        self.log.book().pauses.push((process, now, Duration::MAX));
+    }
+
+    fn pause_ends(&self, process: usize) {
+        let now = self.now();
+        let mut book = self.log.book();
+        let open = book
+            .pauses
+            .iter_mut()
+            .filter(|(of, _, end)| *of == process && *end == Duration::MAX);
+        open.for_each(|(_, _, end)| *end = now);
+    }
+}

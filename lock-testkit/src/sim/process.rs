@@ -1,0 +1,241 @@
+//! A client process: its tasks, its clock, and what happens to them when it is paused or killed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lock_core::engine::{Spawn, Task, VirtualClock};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::lock;
+use super::mail::Mail;
+
+/// One process. Everything that it does runs in tasks that it spawned, the keeper included.
+pub(crate) struct Process {
+    number: usize,
+    clock: Arc<VirtualClock>,
+    parts_per_million: i32,
+    runtime: Handle,
+    life: Mutex<Life>,
+    workers: AtomicUsize,
+    mail: Mutex<Mail>,
+}
+
+#[derive(Default)]
+struct Life {
+    phase: Phase,
+    tasks: BTreeMap<u64, (Arc<Body>, Option<AbortHandle>)>,
+    started: u64,
+    /// Tasks that were woken while the process was paused.
+    parked: Vec<Waker>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Phase {
+    Dead,
+    Paused,
+    #[default]
+    Running,
+}
+
+/// What a task consists of; empty once it has ended or its process is dead.
+type Body = Mutex<Option<Task>>;
+
+impl Process {
+    /// Starts a process on the current runtime, whose clock runs faster by `parts_per_million`.
+    pub(crate) fn start(number: usize, parts_per_million: i32) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            clock: Arc::new(VirtualClock::with_drift(parts_per_million)),
+            parts_per_million,
+            runtime: Handle::current(),
+            life: Mutex::default(),
+            workers: AtomicUsize::new(0),
+            mail: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    pub(crate) fn clock(&self) -> Arc<VirtualClock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// True time in which the clock of this process advances by `duration`, rounded up.
+    pub(crate) fn true_time(&self, duration: Duration) -> Duration {
+        undrift(duration, self.parts_per_million)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        lock(&self.life).phase
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.phase() == Phase::Dead
+    }
+
+    pub(crate) fn tasks(&self) -> usize {
+        lock(&self.life).tasks.len()
+    }
+
+    /// Runs a task of the workload, which ends by itself.
+    pub(crate) fn work(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        self.workers.fetch_add(1, Ordering::SeqCst);
+        let process = Arc::clone(self);
+        self.run(async move {
+            task.await;
+            process.workers.fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+
+    /// Whether the workload is done.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.workers.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn run(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
+        self.adopt(Box::pin(task));
+    }
+
+    fn adopt(self: &Arc<Self>, task: Task) {
+        let body = Arc::new(Mutex::new(Some(task)));
+        let number = {
+            let mut life = lock(&self.life);
+            if life.phase == Phase::Dead {
+                return;
+            }
+            life.started += 1;
+            let number = life.started;
+            life.tasks.insert(number, (Arc::clone(&body), None));
+            number
+        };
+        let gated = Gated {
+            process: Arc::clone(self),
+            body,
+            number,
+        };
+        let handle = self.runtime.spawn(gated).abort_handle();
+        if let Some(entry) = lock(&self.life).tasks.get_mut(&number) {
+            entry.1 = Some(handle);
+        }
+    }
+
+    /// Stops polling the tasks, like SIGSTOP. Clocks go on.
+    pub(crate) fn pause(&self) {
+        let mut life = lock(&self.life);
+        if life.phase == Phase::Running {
+            life.phase = Phase::Paused;
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        let parked = {
+            let mut life = lock(&self.life);
+            if life.phase != Phase::Paused {
+                return;
+            }
+            life.phase = Phase::Running;
+            std::mem::take(&mut life.parked)
+        };
+        parked.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the process like SIGKILL.
+    ///
+    /// Its tasks are dropped so that their memory is freed. What their destructors do reaches
+    /// nobody: a dead process sends nothing and starts no task.
+    pub(crate) fn kill(&self) {
+        let tasks = {
+            let mut life = lock(&self.life);
+            life.phase = Phase::Dead;
+            life.parked.clear();
+            std::mem::take(&mut life.tasks)
+        };
+        for (body, handle) in tasks.into_values() {
+            let task = lock(&body).take();
+            drop(task);
+            if let Some(handle) = handle {
+                handle.abort();
+            }
+        }
+        lock(&self.mail).clear();
+    }
+
+    pub(super) fn mail(&self) -> MutexGuard<'_, Mail> {
+        lock(&self.mail)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the engine of a process runs its keeper and its background releases.
+#[derive(Debug)]
+pub(crate) struct Host(pub(crate) Arc<Process>);
+
+impl Spawn for Host {
+    fn spawn(&self, task: Task) {
+        self.0.adopt(task);
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        let _context = self.0.runtime.enter();
+        poll();
+    }
+}
+
+/// A task that runs only while its process does.
+struct Gated {
+    process: Arc<Process>,
+    body: Arc<Body>,
+    number: u64,
+}
+
+impl Future for Gated {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        {
+            let mut life = lock(&self.process.life);
+            match life.phase {
+                Phase::Dead => return Poll::Ready(()),
+                Phase::Paused => {
+                    life.parked.push(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Phase::Running => {}
+            }
+        }
+        let mut body = lock(&self.body);
+        let Some(task) = body.as_mut() else {
+            return Poll::Ready(());
+        };
+        if task.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let done = body.take();
+        drop(body);
+        drop(done);
+        lock(&self.process.life).tasks.remove(&self.number);
+        Poll::Ready(())
+    }
+}
+
+/// True time in which a clock that runs faster by `parts_per_million` advances by `duration`.
+pub(crate) fn undrift(duration: Duration, parts_per_million: i32) -> Duration {
+    let speed = u128::try_from(1_000_000 + i64::from(parts_per_million)).unwrap_or(1);
+    let nanos = (duration.as_nanos() * 1_000_000).div_ceil(speed);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,54 @@
+use std::time::Duration;
+
+/// Repeatable numbers from a seed (splitmix64, Steele et al. 2014).
+#[derive(Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    /// A sequence of its own for each part of a history, so that one part that draws more numbers
+    /// does not shift those of the others.
+    pub(crate) fn stream(seed: u64, part: &str, number: usize) -> Self {
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        let bytes = part
+            .bytes()
+            .chain(seed.to_le_bytes())
+            .chain(number.to_le_bytes());
+        // FNV-1a; the first number mixes what is left of the likeness of the seeds.
+        let hash = bytes.fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+        });
+        Self(Self(hash).next())
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number less than `limit`, which is not zero.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// True `per_mille` times out of a thousand.
+    pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
+        self.below(1000) < u64::from(per_mille)
+    }
+
+    /// Whole milliseconds in `low..=high`.
+    pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(low + self.below(high - low + 1))
+    }
+
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        let limit = u64::try_from(len).unwrap_or(u64::MAX);
+        usize::try_from(self.below(limit)).unwrap_or(0)
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.index(items.len())]
+    }
+}

@@ -1,0 +1,205 @@
+//! What the tasks of a process do with locks.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, Renewal, Wait};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::log::{Answer, Ending};
+use super::plan::TTLS;
+use super::process::Process;
+use super::rng::Rng;
+use super::world::{Machine, World};
+use crate::mutants::{Mutation, engine};
+
+/// Starts a task that takes locks until the time for work is over.
+pub(crate) fn start(world: &Arc<World>, machine: &Machine, number: usize) {
+    let part = format!("worker-{}", machine.process.number());
+    let worker = Worker {
+        world: Arc::clone(world),
+        process: Arc::clone(&machine.process),
+        locks: Arc::clone(&machine.locks),
+        rng: Rng::stream(world.seed, &part, number),
+    };
+    machine.process.work(worker.run());
+}
+
+struct Worker {
+    world: Arc<World>,
+    process: Arc<Process>,
+    locks: Arc<dyn DistributedLock>,
+    rng: Rng,
+}
+
+/// What an operation does once it has the lock.
+struct Work {
+    number: usize,
+    key: LockKey,
+    exclusive: bool,
+    /// Goes on for a while after the lock is lost, as code does that never looks.
+    careless: bool,
+    ends: Duration,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        while self.world.now() < self.world.plan.work_ends {
+            self.operate().await;
+            sleep(self.rng.millis(0, 250)).await;
+        }
+    }
+
+    async fn operate(&mut self) {
+        let request = self.draw();
+        let number = self.world.asked(self.process.number(), &request);
+        let request = request.with_class(number.to_string());
+        let locks = Arc::clone(&self.locks);
+        let acquire = locks.acquire(&request);
+        let acquired = if self.rng.chance(150) {
+            match timeout(self.rng.millis(0, 400), acquire).await {
+                Ok(acquired) => acquired,
+                Err(_) => return self.world.answered(number, Answer::Dropped),
+            }
+        } else {
+            acquire.await
+        };
+        match acquired {
+            Ok(guard) => self.hold(number, &request, guard).await,
+            Err(error) => self.world.answered(number, Answer::Failed(error.kind())),
+        }
+    }
+
+    fn draw(&mut self) -> AcquireRequest {
+        let rng = &mut self.rng;
+        let mode = match rng.below(2) {
+            _ if !rng.chance(self.world.plan.not_exclusive) => Mode::Exclusive,
+            0 => Mode::Permit {
+                limit: NonZeroU32::new(2).expect("BUG: two is not zero"),
+            },
+            _ => Mode::Shared,
+        };
+        let wait = match rng.below(10) {
+            0..2 => Wait::Never,
+            2..9 => Wait::AtMost(rng.millis(20, 4000)),
+            _ => Wait::Forever,
+        };
+        let mut request = AcquireRequest::new(rng.pick(&self.world.plan.keys).clone())
+            .with_mode(mode)
+            .with_wait(wait)
+            .with_ttl(*rng.pick(&TTLS));
+        if rng.chance(150) {
+            request = request.with_renewal(Renewal::Manual);
+        }
+        if rng.chance(50) {
+            request = request.with_max_hold(rng.millis(300, 1500));
+        } else if rng.chance(50) {
+            request = request.with_min_hold(rng.millis(100, 1500));
+        }
+        request
+    }
+
+    async fn hold(&mut self, number: usize, request: &AcquireRequest, guard: LockGuard) {
+        let world = Arc::clone(&self.world);
+        world.acquired(number, &self.process, &guard);
+        let watched = self.watch(number, &guard);
+        let work = Work {
+            number,
+            key: request.key().clone(),
+            exclusive: request.mode() == Mode::Exclusive,
+            careless: self.rng.chance(300),
+            ends: world.now() + self.work_time(request),
+        };
+        self.work(&work, &guard).await;
+        drop(watched);
+        match self.rng.below(20) {
+            0 => {
+                world.ended(number, &guard, Ending::Abandoned);
+                guard.abandon();
+            }
+            1..6 => {
+                world.ended(number, &guard, Ending::Dropped);
+                drop(guard);
+            }
+            _ => {
+                world.ended(number, &guard, Ending::Released);
+                let released = guard.release().await;
+                world.released(number, released.map_err(|error| error.kind()));
+            }
+        }
+    }
+
+    /// Notes the loss at the moment at which it is signalled, until the result is dropped.
+    fn watch(&self, number: usize, guard: &LockGuard) -> oneshot::Sender<()> {
+        let (watched, over) = oneshot::channel();
+        let (world, lost) = (Arc::clone(&self.world), guard.lost());
+        self.process.run(async move {
+            tokio::select! {
+                biased;
+                reason = lost.into_future() => world.lost(number, reason),
+                _ = over => {}
+            }
+        });
+        watched
+    }
+
+    fn work_time(&mut self, request: &AcquireRequest) -> Duration {
+        match self.rng.below(10) {
+            0..7 => self.rng.millis(0, 300),
+            7..9 => self.rng.millis(300, 1500),
+            // Longer than the lease, to be renewed several times.
+            _ => request.ttl() + self.rng.millis(0, 2000),
+        }
+    }
+
+    /// Works under the lock until the work is done or the lock is lost.
+    async fn work(&mut self, work: &Work, guard: &LockGuard) {
+        let world = Arc::clone(&self.world);
+        let mut seen_lost = false;
+        let counted = world.resource.counter(&work.key);
+        while world.now() < work.ends {
+            sleep(self.rng.millis(5, 150)).await;
+            let held = if world.is(Mutation::UnLose) {
+                engine::unlosing_is_held(guard, seen_lost)
+            } else {
+                guard.is_held()
+            };
+            seen_lost |= !held;
+            world.looked(work.number, &self.process, guard, held);
+            if !held && !work.careless {
+                return;
+            }
+            self.step(work, guard).await;
+        }
+        if work.exclusive && (guard.is_held() || work.careless) {
+            world
+                .count(work.number, &work.key, counted + 1, self.transit())
+                .await;
+        }
+    }
+
+    async fn step(&mut self, work: &Work, guard: &LockGuard) {
+        if work.exclusive && self.rng.chance(400) {
+            let token = guard.fencing_token().map_or(0, |token| token.value());
+            let transit = self.transit();
+            self.world
+                .write(work.number, &work.key, token, transit)
+                .await;
+        }
+        if self.rng.chance(60) {
+            // A failure is not the end: the guard says whether the lock is held.
+            drop(guard.renew().await);
+        }
+    }
+
+    /// How long a write is under way; now and then a queue in between is full.
+    fn transit(&mut self) -> Duration {
+        if self.rng.chance(50) {
+            self.rng.millis(200, 1200)
+        } else {
+            self.rng.millis(1, 15)
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::engine::{Engine, SeededEntropy};
+use lock_core::layers::{LocalQueue, Observe, Prefix};
+use lock_core::{DistributedLock, LockKey};
+use tokio::time::Instant;
+
+use super::client::SimLock;
+use super::ear::Ear;
+use super::fault::Fault;
+use super::lock;
+use super::log::Log;
+use super::net::Net;
+use super::plan::{Plan, drift};
+use super::process::{Host, Process};
+use super::resource::Resource;
+use super::rng::Rng;
+use super::store::Store;
+use super::workload;
+use crate::mutants::Mutation;
+
+/// Everything in one history.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) plan: Plan,
+    pub(crate) mutation: Option<Mutation>,
+    pub(crate) forgetful: bool,
+    pub(crate) net: Net,
+    pub(crate) store: Store,
+    pub(crate) resource: Resource,
+    pub(crate) log: Log,
+    started: Instant,
+    /// By number; the dead keep theirs.
+    processes: Mutex<Vec<Machine>>,
+}
+
+/// A process with what its tasks share.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) process: Arc<Process>,
+    pub(crate) queue: LocalQueue,
+    pub(crate) locks: Arc<dyn DistributedLock>,
+}
+
+impl World {
+    /// Makes the world of a seed on the current runtime, whose time is paused.
+    pub(crate) fn new(seed: u64, mutation: Option<Mutation>, forgetful: bool) -> Arc<Self> {
+        let plan = Plan::draw(seed);
+        let store = Store::new(&plan, mutation);
+        let log = Log::default();
+        if plan.store_drift != 0 {
+            log.fault(Fault::DriftingClock);
+        }
+        Arc::new(Self {
+            seed,
+            mutation,
+            forgetful,
+            net: Net::new(seed, plan.weather),
+            store,
+            resource: Resource::default(),
+            log,
+            started: Instant::now(),
+            processes: Mutex::default(),
+            plan,
+        })
+    }
+
+    /// True time since the beginning.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    pub(crate) fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.log.note(self.now(), what);
+    }
+
+    /// Starts a process with the whole stack that `connect` builds.
+    pub(crate) fn boot(self: &Arc<Self>) -> Machine {
+        let mut processes = lock(&self.processes);
+        let number = processes.len();
+        let mut rng = Rng::stream(self.seed, "process", number);
+        let drift = drift(&mut rng);
+        if drift != 0 {
+            self.log.fault(Fault::DriftingClock);
+        }
+        let process = Process::start(number, drift);
+        let entropy = Arc::new(SeededEntropy::new(rng.next()));
+        let host = Arc::new(Host(Arc::clone(&process)));
+        let engine = Engine::with("sim", process.clock(), entropy, host);
+        let client = SimLock::new(Arc::clone(self), Arc::clone(&process), engine);
+        let prefix = Prefix::new(Arc::new(client), "sim").expect("BUG: a plain namespace");
+        let queue = LocalQueue::new(Arc::new(prefix)).with_max_handovers(self.plan.max_handovers);
+        let ear = Arc::new(Ear::new(Arc::downgrade(self), Arc::downgrade(&process)));
+        let locks = Arc::new(Observe::new(Arc::new(queue.clone())).with_observer(ear));
+        let machine = Machine {
+            process,
+            queue,
+            locks,
+        };
+        processes.push(machine.clone());
+        machine
+    }
+
+    /// Starts a process and its work, in the place of one that died.
+    pub(crate) fn boot_working(self: &Arc<Self>) {
+        if self.machines().len() >= self.plan.processes {
+            return;
+        }
+        let machine = self.boot();
+        self.note(format_args!("process {} starts", machine.process.number()));
+        for worker in 0..self.plan.workers {
+            workload::start(self, &machine, worker);
+        }
+    }
+
+    /// A process, if it lives.
+    pub(crate) fn process(&self, number: usize) -> Option<Arc<Process>> {
+        let processes = lock(&self.processes);
+        let machine = processes
+            .get(number)
+            .filter(|machine| !machine.process.is_dead());
+        machine.map(|machine| Arc::clone(&machine.process))
+    }
+
+    /// Those that live.
+    pub(crate) fn machines(&self) -> Vec<Machine> {
+        let processes = lock(&self.processes);
+        processes
+            .iter()
+            .filter(|machine| !machine.process.is_dead())
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn kill(&self, process: &Process) {
+        let (number, now) = (process.number(), self.now());
+        self.log.kill(number, now);
+        process.kill();
+    }
+
+    /// The expiry on the store of a lease that the users know by a key without a namespace.
+    pub(crate) fn expiry(&self, key: &LockKey, token: Option<u64>) -> Option<Duration> {
+        let stored = LockKey::new(format!("sim:{key}")).ok()?;
+        self.store.expiry(&stored, token?)
+    }
+
+    /// Ends everything, so that nothing keeps anything else in memory.
+    pub(crate) fn end(&self) {
+        self.net.clear();
+        let machines = std::mem::take(&mut *lock(&self.processes));
+        machines.iter().for_each(|machine| machine.process.kill());
+    }
+}
