@@ -1,0 +1,80 @@
+//! Two clients of one store under load in real time, with futures dropped wherever chance has it.
+//!
+//! Prints its seed; `STRESS_SEED=n` starts with another one, `STRESS_OPERATIONS=n` does more. Threads
+//! interleave as they like, so a seed makes a failure likely and not certain.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of it is one test")]
+
+mod chance;
+mod witness;
+mod worker;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::layers::LocalQueue;
+use lock_core::memory::Memory;
+use lock_core::prelude::*;
+
+use self::chance::Chance;
+use self::witness::Witness;
+use self::worker::Worker;
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+const TASKS: u64 = 64;
+const OPERATIONS: u64 = 300;
+
+/// No wait is near this long unless somebody was forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
+#[test]
+fn nobody_overlaps_overtakes_or_waits_in_vain() {
+    let seed = number("STRESS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("STRESS_SEED={seed}");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(run(seed, number("STRESS_OPERATIONS").unwrap_or(OPERATIONS)));
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is no number: {value}")),
+    )
+}
+
+async fn run(seed: u64, operations: u64) {
+    let store = Arc::new(Memory::new());
+    // One passes each lease on for long, one gives it back after every second holder.
+    let clients = [LocalQueue::DEFAULT_MAX_HANDOVERS, 1].map(|handovers| {
+        Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(handovers))
+    });
+    let witness = Arc::new(Witness::default());
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|n| {
+            let worker = Worker {
+                locks: Arc::clone(&clients[usize::from(n % 2 == 0)]),
+                store: Arc::clone(&store),
+                witness: Arc::clone(&witness),
+                chance: Chance::new(seed ^ (n << 32)),
+            };
+            tokio::spawn(worker.work(operations))
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    store.faults().clear();
+    for client in &clients {
+        assert!(client.shutdown(FORGOTTEN).await, "releases are under way");
+        assert_eq!(client.live_keys(), 0);
+    }
+    assert_eq!(store.live_keys(), 0);
+    witness.assert_awake();
+}
