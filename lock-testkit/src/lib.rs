@@ -1,5 +1,15 @@
-//! What every lock backend is tested with: histories that are judged.
+//! What every lock backend is tested with.
+//!
+//! - [`conformance!`] makes a test of every case that a backend has to pass, by name; the backend
+//!   supplies a [`Harness`](harness::Harness).
+//! - [`history`] records what happens to locks and judges it.
+//! - [`taker`] is a process that takes a lock, to be killed and stopped.
+//! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
 
+pub mod conformance;
+pub mod harness;
 pub mod history;
+mod macros;
 pub mod mutants;
 pub mod sim;
+pub mod taker;

@@ -1,0 +1,228 @@
+//! What an operator sees and does.
+
+use lock_core::admin::LockEvent;
+use lock_core::{DistributedLock, Label, LostReason, Mode, Released, Wait};
+
+use super::Case;
+use super::case::SOON;
+use super::lost::signalled;
+use super::need::admin;
+use super::support::eventually;
+use super::waiting::queued;
+
+/// The list has what is held, sorted, and nothing else.
+pub async fn list_shows_what_is_held_in_order(case: Case) {
+    let (client, other) = (case.client().await, case.client().await);
+    let mut guards = Vec::new();
+    for name in ["list/c", "list/a", "list/b", "else"] {
+        guards.push(case.lock(&client, &case.named(name)).await);
+    }
+    drop(case.lock(&client, &case.named("list/gone")).await);
+    assert!(client.shutdown(SOON).await, "background work does not end");
+    let prefix = format!("{}/list/", case.prefix());
+    let listed = admin(&*other)
+        .list(&prefix)
+        .await
+        .expect("locks can be listed");
+    let keys: Vec<_> = listed.iter().map(|info| info.key.clone()).collect();
+    assert_eq!(
+        keys,
+        ["list/a", "list/b", "list/c"].map(|name| case.named(name))
+    );
+    assert!(listed.iter().all(|info| info.holders.len() == 1));
+    for guard in guards {
+        guard.release().await.expect("a held lock is released");
+    }
+    let listed = admin(&*other)
+        .list(&prefix)
+        .await
+        .expect("locks can be listed");
+    assert_eq!(listed, []);
+}
+
+/// A lock is shown with its holder.
+pub async fn inspect_shows_the_holder(case: Case) {
+    let (client, other, key) = (case.client().await, case.client().await, case.key());
+    let label = Label::of_this_process().with_note("a \"note\" & more");
+    let request = case.request(&key).with_label(label.clone());
+    let guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let shown = admin(&*other)
+        .inspect(&key)
+        .await
+        .expect("a lock can be inspected");
+    let info = shown.expect("it is held");
+    assert_eq!((&info.key, info.mode), (&key, Mode::Exclusive));
+    let [holder] = &info.holders[..] else {
+        panic!("{} holders", info.holders.len())
+    };
+    assert_eq!(holder.label, label);
+    assert_eq!(holder.token, guard.fencing_token());
+    assert!(
+        holder.time_left.is_none_or(|left| left <= case.ttl()),
+        "{:?}",
+        holder.time_left
+    );
+    guard.release().await.expect("a held lock is released");
+    assert_eq!(
+        admin(&*other)
+            .inspect(&key)
+            .await
+            .expect("a lock can be inspected"),
+        None
+    );
+}
+
+/// Those who wait are shown in order, where there is a queue.
+pub async fn inspect_shows_who_waits(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let mut waiting = Vec::new();
+    for n in 1..=2 {
+        let (waiter, label) = (case.client().await, Label::of_this_process());
+        let request = case
+            .request(&key)
+            .with_label(label.with_note(format!("waiter {n}")));
+        waiting.push(tokio::spawn(async move { waiter.acquire(&request).await }));
+        queued(&case, &key, n).await;
+    }
+    let shown = admin(&*client)
+        .inspect(&key)
+        .await
+        .expect("a lock can be inspected");
+    if let Some(waiters) = shown.expect("it is held").waiters {
+        let notes: Vec<_> = waiters.iter().map(Label::note).collect();
+        assert_eq!(notes, ["waiter 1", "waiter 2"]);
+    }
+    guard.release().await.expect("a held lock is released");
+    for waiter in waiting {
+        drop(
+            waiter
+                .await
+                .expect("no panic")
+                .expect("the waiter is served"),
+        );
+    }
+}
+
+/// The holder of a lock that is broken learns it.
+pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
+    let (client, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let broken = admin(&*other)
+        .break_lock(&key, "a test")
+        .await
+        .expect("it can be broken");
+    let broken = broken.expect("it was held");
+    assert_eq!((&broken.key, broken.holders.len()), (&key, 1));
+    assert_eq!(
+        signalled(&guard, case.after_death()).await,
+        LostReason::Broken
+    );
+    assert!(!guard.is_held());
+    case.assert_free(&key).await;
+    assert_eq!(
+        guard.release().await.expect("a lost lock is no error"),
+        Released::AlreadyLost
+    );
+}
+
+/// Who waits for a lock that is broken gets it, and keeps it.
+pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
+    let (client, waiter, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let request = case.request(&key);
+    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
+    queued(&case, &key, 1).await;
+    admin(&*client)
+        .break_lock(&key, "a test")
+        .await
+        .expect("it can be broken");
+    let next = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("the waiter is served");
+    let next = next.expect("no panic").expect("it is granted");
+    assert_eq!(
+        signalled(&guard, case.after_death()).await,
+        LostReason::Broken
+    );
+    drop(guard);
+    assert!(client.shutdown(SOON).await, "background work does not end");
+    assert!(next.is_held());
+    case.assert_taken(&key).await;
+    next.release().await.expect("a held lock is released");
+}
+
+/// To break a lock that nobody holds does nothing.
+pub async fn breaking_a_free_lock_does_nothing(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    assert_eq!(
+        admin(&*client)
+            .break_lock(&key, "a test")
+            .await
+            .expect("no error"),
+        None
+    );
+    case.assert_free(&key).await;
+}
+
+/// A watcher hears of locks that are taken and freed, and of no others.
+pub async fn watch_reports_what_is_taken_and_freed(case: Case) {
+    let (client, other, key) = (
+        case.client().await,
+        case.client().await,
+        case.named("seen/a"),
+    );
+    let prefix = format!("{}/seen/", case.prefix());
+    let mut events = admin(&*other)
+        .watch(&prefix)
+        .await
+        .expect("locks can be watched");
+    let unseen = case.lock(&client, &case.named("unseen")).await;
+    let guard = case.lock(&client, &key).await;
+    let next = tokio::time::timeout(SOON, events.recv())
+        .await
+        .expect("the watcher is told");
+    let Some(LockEvent::Acquired(info)) = next else {
+        panic!("{next:?} instead of a grant")
+    };
+    assert_eq!((&info.key, info.holders.len()), (&key, 1));
+    guard.release().await.expect("a held lock is released");
+    let next = tokio::time::timeout(SOON, events.recv())
+        .await
+        .expect("the watcher is told");
+    assert_eq!(next, Some(LockEvent::Free(key)));
+    unseen.release().await.expect("a held lock is released");
+}
+
+/// What is shared is shown with all who share it.
+pub async fn inspect_shows_all_readers(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = super::shared::reader(&case, &key).with_wait(Wait::Never);
+    let first = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let second = client
+        .acquire(&request)
+        .await
+        .expect("readers hold together");
+    let shown = admin(&*client)
+        .inspect(&key)
+        .await
+        .expect("a lock can be inspected");
+    let info = shown.expect("it is held");
+    assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
+    first.release().await.expect("a held lock is released");
+    second.release().await.expect("a held lock is released");
+    eventually("the lock is shown to be free", || async {
+        admin(&*client)
+            .inspect(&key)
+            .await
+            .expect("a lock can be inspected")
+            .is_none()
+    })
+    .await;
+}

@@ -1,0 +1,174 @@
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, OsEntropy};
+use lock_core::layers::LocalQueue;
+use lock_core::{
+    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockGuard, LockKey, Mode, Wait,
+};
+
+use crate::harness::{Faults, Harness, Look};
+
+/// What a case has in its hands: a harness and keys that nobody else uses.
+#[derive(Clone)]
+pub struct Case {
+    harness: Arc<dyn Harness>,
+    prefix: String,
+    keys: Arc<AtomicU64>,
+}
+
+/// Within this time happens what needs no more than a few requests, on a busy machine.
+pub(super) const SOON: Duration = Duration::from_secs(5);
+
+impl Case {
+    /// A case on `harness`, with keys that begin with random characters.
+    #[must_use]
+    pub fn new(harness: Arc<dyn Harness>) -> Self {
+        let prefix = LeaseId::random(&OsEntropy::default()).to_hex();
+        Self {
+            harness,
+            prefix: prefix[..12].to_owned(),
+            keys: Arc::default(),
+        }
+    }
+
+    /// The harness.
+    #[must_use]
+    pub fn harness(&self) -> &dyn Harness {
+        &*self.harness
+    }
+
+    /// Another client.
+    pub(super) async fn client(&self) -> Arc<dyn DistributedLock> {
+        self.harness.client().await
+    }
+
+    /// Another client with a queue of its own, as a service has.
+    pub(super) async fn queue(&self) -> Arc<LocalQueue> {
+        Arc::new(LocalQueue::new(self.client().await))
+    }
+
+    /// A key that no other case and no other call has.
+    pub(super) fn key(&self) -> LockKey {
+        let number = self.keys.fetch_add(1, Ordering::Relaxed);
+        self.named(&format!("key-{number}"))
+    }
+
+    /// A key that no other case has.
+    pub(super) fn named(&self, name: &str) -> LockKey {
+        LockKey::new(format!("{}/{name}", self.prefix)).expect("the names of a case are keys")
+    }
+
+    /// What all keys of the case begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The shortest ttl of the backend.
+    pub(super) fn ttl(&self) -> Duration {
+        self.harness.shortest_ttl()
+    }
+
+    /// Time after which the lock of a dead holder has gone to who waits for it.
+    pub(super) fn after_death(&self) -> Duration {
+        self.ttl() + SOON
+    }
+
+    pub(super) fn faults(&self) -> &dyn Faults {
+        self.harness.faults().expect("the case needs faults")
+    }
+
+    pub(super) async fn look(&self, key: &LockKey) -> Look {
+        self.harness.look(key).await.expect("the case needs a look")
+    }
+
+    /// An exclusive request with the shortest ttl that waits for as long as a case may.
+    pub(super) fn request(&self, key: &LockKey) -> AcquireRequest {
+        AcquireRequest::new(key.clone()).with_ttl(self.ttl())
+    }
+
+    /// Acquires a lock that is free.
+    pub(super) async fn lock(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
+        let request = self.request(key).with_wait(Wait::AtMost(SOON));
+        locks
+            .acquire(&request)
+            .await
+            .expect("a free lock is granted")
+    }
+
+    /// The same with a lease that nobody renews.
+    pub(super) async fn lease(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
+        let request = self.request(key).with_renewal(lock_core::Renewal::Manual);
+        locks
+            .acquire(&request)
+            .await
+            .expect("a free lock is granted")
+    }
+
+    /// Makes one attempt from a client of its own.
+    pub(super) async fn try_elsewhere(&self, key: &LockKey) -> Option<LockGuard> {
+        let client = self.client().await;
+        let attempt = client.request(key).ttl(self.ttl()).try_acquire().await;
+        attempt.expect("contention is no error")
+    }
+
+    /// Asserts that another client gets the lock with one attempt.
+    pub(super) async fn assert_free(&self, key: &LockKey) {
+        let guard = self.try_elsewhere(key).await.expect("the lock is not free");
+        guard.release().await.expect("a held lock is released");
+    }
+
+    /// Asserts that another client does not get the lock.
+    pub(super) async fn assert_taken(&self, key: &LockKey) {
+        let guard = self.try_elsewhere(key).await;
+        assert!(guard.is_none(), "another client got the lock: {guard:?}");
+    }
+
+    /// Asserts that another client gets the lock within a time.
+    pub(super) async fn assert_free_within(&self, key: &LockKey, within: Duration) {
+        let client = self.client().await;
+        let request = self.request(key).with_wait(Wait::AtMost(within));
+        let guard = client
+            .acquire(&request)
+            .await
+            .expect("the lock does not become free");
+        guard.release().await.expect("a held lock is released");
+    }
+
+    /// Waits for what `locks` does in the background, and asserts that the lock is free then.
+    pub(super) async fn assert_nothing_left(&self, locks: &dyn DistributedLock, key: &LockKey) {
+        assert!(locks.shutdown(SOON).await, "background work does not end");
+        if let Some(look) = self.harness.look(key).await {
+            assert_eq!(look, Look::default(), "the store has something left");
+        }
+        self.assert_free(key).await;
+    }
+
+    /// Asserts that a mode is refused before anything is sent.
+    pub(super) async fn assert_refused(&self, locks: &dyn DistributedLock, mode: Mode) {
+        let key = self.key();
+        let request = self.request(&key).with_mode(mode);
+        let error = locks
+            .acquire(&request)
+            .await
+            .expect_err("the mode is served");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        self.assert_free(&key).await;
+    }
+}
+
+pub(super) fn two() -> NonZeroU32 {
+    NonZeroU32::MIN.saturating_add(1)
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case")
+            .field("harness", &self.harness)
+            .field("prefix", &self.prefix)
+            .finish()
+    }
+}

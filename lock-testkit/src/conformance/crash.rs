@@ -1,0 +1,189 @@
+//! Processes that are killed and stopped.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lock_core::{DistributedLock, DistributedLockExt, LockKey, Wait};
+
+use super::Case;
+use super::case::SOON;
+use super::waiting::queued;
+use crate::history::{Checker, Event, Recorder, What};
+use crate::taker::{Take, TakerProcess};
+
+fn taker(case: &Case, key: &LockKey) -> Take {
+    let taker = case.harness().taker().expect("the case needs a lock-taker");
+    taker.take(key).with_ttl(case.ttl())
+}
+
+fn spawn(take: Take) -> TakerProcess {
+    take.spawn().expect("the lock-taker can be started")
+}
+
+fn granted(what: &What) -> bool {
+    matches!(what, What::Granted { .. })
+}
+
+/// Time for a process to start and to get a free lock.
+const STARTED: Duration = Duration::from_secs(15);
+
+/// The lock of a holder that is killed goes to who waits, within its ttl and a bound.
+pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
+    let (client, key, recorder) = (case.client().await, case.key(), Recorder::new());
+    let mut process = spawn(taker(&case, &key));
+    process.told(STARTED, granted).await;
+    case.assert_taken(&key).await;
+    process.kill().expect("it can be killed");
+    let killed = Instant::now();
+    let request = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death()));
+    let next = recorder
+        .acquire(&client, &request)
+        .await
+        .expect("the lock of the dead is free");
+    assert!(
+        killed.elapsed() < case.ttl() + Duration::from_secs(2),
+        "{:?}",
+        killed.elapsed()
+    );
+    next.release().await.expect("a held lock is released");
+    check(&recorder, &[process]);
+}
+
+/// A holder that is stopped beyond its ttl sees its loss at its first look, and its release hurts
+/// nobody.
+pub async fn a_holder_that_was_stopped_sees_its_loss_at_once(case: Case) {
+    let (client, key, recorder) = (case.client().await, case.key(), Recorder::new());
+    let mut process = spawn(taker(&case, &key));
+    process
+        .told(STARTED, |what| matches!(what, What::Held { .. }))
+        .await;
+    process.stop().expect("it can be stopped");
+    let request = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death()));
+    let next = recorder
+        .acquire(&client, &request)
+        .await
+        .expect("the lock is free");
+    process.resume().expect("it can go on");
+    process
+        .told(SOON, |what| matches!(what, What::Lost { .. }))
+        .await;
+    let status = process.wait().expect("it ends");
+    assert_eq!(status.code(), Some(1), "it did not see its loss");
+    // A look that found the lock held would be an overlap in the histories together.
+    assert!(next.look());
+    case.assert_taken(&key).await;
+    next.release().await.expect("a held lock is released");
+    check(&recorder, &[process]);
+}
+
+/// A waiter that is killed is passed over.
+pub async fn a_waiter_that_is_killed_is_passed_over(case: Case) {
+    let (holder, next, key) = (case.client().await, case.client().await, case.key());
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let mut process = spawn(taker(&case, &key));
+    process
+        .told(STARTED, |what| matches!(what, What::Requested { .. }))
+        .await;
+    queued(&case, &key, 1).await;
+    let request = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death() + SOON));
+    let waiting = tokio::spawn(async move { next.acquire(&request).await });
+    process.kill().expect("it can be killed");
+    guard.release().await.expect("a held lock is released");
+    let began = Instant::now();
+    let guard = waiting
+        .await
+        .expect("no panic")
+        .expect("the waiter is served");
+    assert!(
+        began.elapsed() < case.ttl() + Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// Processes that count in a file lose nothing.
+pub async fn no_increment_of_several_processes_is_lost(case: Case) {
+    let (key, file) = (case.key(), CounterFile::new(&case));
+    let take = || {
+        taker(&case, &key)
+            .with_hold(Duration::ZERO)
+            .with_increment(&file.0)
+    };
+    let mut processes: Vec<_> = (0..4).map(|_| spawn(take().with_rounds(15))).collect();
+    for process in &mut processes {
+        let status = tokio::task::block_in_place(|| process.wait()).expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+    assert_eq!(file.count(), 60);
+    let summary = check(&Recorder::new(), &processes);
+    assert_eq!(summary.grants, 60);
+    case.assert_free(&key).await;
+}
+
+/// Processes that are killed wherever they are leave order behind.
+pub async fn processes_killed_at_any_moment_leave_order(case: Case) {
+    let (key, file, recorder) = (case.key(), CounterFile::new(&case), Recorder::new());
+    let take = || {
+        taker(&case, &key)
+            .with_hold(Duration::from_millis(1))
+            .with_increment(&file.0)
+    };
+    let mut processes = Vec::new();
+    for n in 0..6 {
+        processes.push(spawn(take().with_rounds(1_000)));
+        let process: &mut TakerProcess = &mut processes[n];
+        let told = |what: &What| matches!(what, What::Requested { .. });
+        process.told(STARTED, told).await;
+        tokio::time::sleep(Duration::from_millis(7 * n as u64)).await;
+        process.kill().expect("it can be killed");
+    }
+    let client = case.client().await;
+    let request = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death()));
+    let held = recorder
+        .acquire(&client, &request)
+        .await
+        .expect("the lock of the dead is free");
+    held.release().await.expect("a held lock is released");
+    check(&recorder, &processes);
+}
+
+fn check(recorder: &Recorder, processes: &[TakerProcess]) -> crate::history::Summary {
+    let told = processes.iter().flat_map(TakerProcess::events);
+    let events: Vec<Event> = recorder.events().into_iter().chain(told).collect();
+    Checker::new().check(&events).assert_clean()
+}
+
+/// A file for a counter, removed at the end.
+struct CounterFile(PathBuf);
+
+impl CounterFile {
+    fn new(case: &Case) -> Self {
+        Self(std::env::temp_dir().join(format!("lock-testkit-{}.count", case.prefix())))
+    }
+
+    fn count(&self) -> u64 {
+        let text = std::fs::read_to_string(&self.0).expect("the counter is there");
+        let count = text
+            .split_whitespace()
+            .next()
+            .and_then(|count| count.parse().ok());
+        count.expect("the counter is a number")
+    }
+}
+
+impl Drop for CounterFile {
+    fn drop(&mut self) {
+        // It is not there if nobody counted.
+        drop(std::fs::remove_file(&self.0));
+    }
+}

@@ -1,0 +1,85 @@
+//! An exclusive lock becomes a shared one without a gap.
+
+use lock_core::{DistributedLock, ErrorKind, Wait};
+
+use super::Case;
+use super::case::SOON;
+use super::shared::reader;
+use super::waiting::queued;
+
+/// Readers enter beside a holder that was a writer, and writers do not.
+pub async fn a_downgraded_lock_admits_readers_and_no_writer(case: Case) {
+    let (client, other, key) = (case.client().await, case.client().await, case.key());
+    let mut guard = case.lock(&client, &key).await;
+    let before = guard.fencing_token();
+    guard.downgrade().await.expect("a held lock is downgraded");
+    assert!(guard.is_held());
+    assert_eq!(
+        guard.fencing_token(),
+        before,
+        "one acquisition has one token"
+    );
+    let request = reader(&case, &key).with_wait(Wait::Never);
+    let beside = other
+        .acquire(&request)
+        .await
+        .expect("readers hold together");
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_taken(&key).await;
+    beside.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// A writer that waits does not slip in as the lock is downgraded, and is served after it.
+pub async fn a_downgrade_leaves_no_gap_for_a_writer(case: Case) {
+    let (client, writer, key) = (case.client().await, case.client().await, case.key());
+    let mut guard = case.lock(&client, &key).await;
+    let request = case.request(&key);
+    let waiting = tokio::spawn(async move { writer.acquire(&request).await });
+    queued(&case, &key, 1).await;
+    guard.downgrade().await.expect("a held lock is downgraded");
+    tokio::time::sleep(case.ttl().mul_f64(0.2)).await;
+    assert!(
+        guard.is_held() && !waiting.is_finished(),
+        "a writer entered beside a reader"
+    );
+    guard.release().await.expect("a held lock is released");
+    let next = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("the writer is served");
+    next.expect("no panic")
+        .expect("it is granted")
+        .release()
+        .await
+        .expect("it is released");
+}
+
+/// A downgraded lock is renewed like any other.
+pub async fn a_downgraded_lock_is_kept_beyond_its_ttl(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let mut guard = case.lock(&client, &key).await;
+    guard.downgrade().await.expect("a held lock is downgraded");
+    tokio::time::sleep(case.ttl().mul_f64(1.3)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// What is shared already cannot be downgraded, and stays held.
+pub async fn a_shared_lock_cannot_be_downgraded(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = reader(&case, &key);
+    let mut guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let error = guard
+        .downgrade()
+        .await
+        .expect_err("a shared lock was downgraded");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(guard.is_held());
+    guard.release().await.expect("a held lock is released");
+}

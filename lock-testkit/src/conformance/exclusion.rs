@@ -1,0 +1,151 @@
+//! Never two holders at once, judged by the history checker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockKey, Wait};
+
+use super::Case;
+use super::case::SOON;
+use super::support::crowd;
+use crate::history::{Checker, Counter, FencedRegister, Recorded, Recorder};
+
+/// Sixteen tasks of four clients take turns, and never are there two holders.
+pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
+    let (key, recorder) = (case.key(), Recorder::new());
+    let register = Arc::new(FencedRegister::new(recorder.clone(), key.clone()));
+    crowd(&case, 4, 4, |client, _| {
+        let (case, key) = (case.clone(), key.clone());
+        let (recorder, register) = (recorder.clone(), Arc::clone(&register));
+        async move {
+            for _ in 0..5 {
+                let request = case.request(&key).with_wait(Wait::Forever);
+                let held = recorder
+                    .acquire(&client, &request)
+                    .await
+                    .expect("it is granted");
+                write(&held, &register);
+                tokio::task::yield_now().await;
+                assert!(held.look(), "a lock that is renewed is held");
+                held.release().await.expect("a held lock is released");
+            }
+        }
+    })
+    .await;
+    let summary = Checker::new().check(&recorder.events()).assert_clean();
+    assert_eq!(summary.grants, 80);
+    case.assert_free(&key).await;
+}
+
+/// The same while half of the requests are dropped at some moment, and all of the guards.
+pub async fn one_holder_at_a_time_although_futures_and_guards_are_dropped(case: Case) {
+    let (key, recorder) = (case.key(), Recorder::new());
+    let register = Arc::new(FencedRegister::new(recorder.clone(), key.clone()));
+    crowd(&case, 3, 4, |client, task| {
+        let (case, key) = (case.clone(), key.clone());
+        let (recorder, register) = (recorder.clone(), Arc::clone(&register));
+        async move {
+            for round in 0..8 {
+                let hurried = (task + round) % 2 == 0;
+                let micros = u64::try_from(task * 709 + round * 311).unwrap_or(0) % 5_000;
+                let limit = if hurried {
+                    Duration::from_micros(micros)
+                } else {
+                    SOON
+                };
+                let request = case.request(&key);
+                let acquired = tokio::time::timeout(limit, recorder.acquire(&client, &request));
+                if let Ok(held) = acquired.await {
+                    write(&held.expect("it is granted"), &register);
+                    tokio::task::yield_now().await;
+                } else {
+                    assert!(hurried, "not granted within {SOON:?}");
+                }
+            }
+            assert!(client.shutdown(SOON).await, "background work does not end");
+        }
+    })
+    .await;
+    let summary = Checker::new().check(&recorder.events()).assert_clean();
+    assert!(summary.grants >= 48, "{summary:?}");
+    case.assert_free(&key).await;
+}
+
+fn write(held: &Recorded, register: &FencedRegister) {
+    if let Some(token) = held.fencing_token() {
+        register
+            .write(token)
+            .expect("the token of a holder is fresh");
+    }
+}
+
+/// A counter that is read and written in two steps loses nothing.
+pub async fn no_increment_is_lost(case: Case) {
+    let (key, counter) = (case.key(), Arc::new(Counter::default()));
+    crowd(&case, 4, 3, |client, _| {
+        let (case, key, counter) = (case.clone(), key.clone(), Arc::clone(&counter));
+        async move {
+            for _ in 0..5 {
+                let request = case.request(&key).with_wait(Wait::Forever);
+                let guard = client.acquire(&request).await.expect("it is granted");
+                counter.increment(Duration::ZERO).await;
+                guard.release().await.expect("a held lock is released");
+            }
+        }
+    })
+    .await;
+    assert_eq!(counter.value(), 60);
+}
+
+/// Two requests of one client exclude each other like those of two.
+pub async fn two_guards_of_one_client_exclude_each_other(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    exclude(&case, &*client, &*client, &key).await;
+}
+
+/// Two clients exclude each other.
+pub async fn two_clients_exclude_each_other(case: Case) {
+    let (here, there, key) = (case.client().await, case.client().await, case.key());
+    exclude(&case, &*here, &*there, &key).await;
+}
+
+async fn exclude(
+    case: &Case,
+    here: &dyn DistributedLock,
+    there: &dyn DistributedLock,
+    key: &LockKey,
+) {
+    let first = case.lock(here, key).await;
+    let request = case.request(key).with_wait(Wait::Never);
+    let error = there
+        .acquire(&request)
+        .await
+        .expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(first.is_held());
+    first.release().await.expect("a held lock is released");
+    let second = there
+        .acquire(&request)
+        .await
+        .expect("a released lock is free");
+    assert!(here.acquire(&request).await.is_err(), "two hold the lock");
+    second.release().await.expect("a held lock is released");
+}
+
+/// Locks on different keys know nothing of each other.
+pub async fn different_keys_do_not_exclude_each_other(case: Case) {
+    let client = case.client().await;
+    let mut guards = Vec::new();
+    for _ in 0..20 {
+        let guard = client
+            .request(case.key())
+            .ttl(case.ttl())
+            .try_acquire()
+            .await;
+        guards.push(guard.expect("no error").expect("another key is in the way"));
+    }
+    assert!(guards.iter().all(lock_core::LockGuard::is_held));
+    for guard in guards {
+        guard.release().await.expect("a held lock is released");
+    }
+}

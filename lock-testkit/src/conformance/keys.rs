@@ -1,0 +1,230 @@
+//! Every name is carried exactly, and different names are different locks.
+
+use std::collections::BTreeSet;
+
+use lock_core::engine::{Entropy, SeededEntropy};
+use lock_core::{DistributedLock, DistributedLockExt, LockKey};
+
+use super::Case;
+use super::need::admin;
+
+/// What follows the prefix of the case in names that break careless stores.
+fn hostile() -> Vec<String> {
+    let names = [
+        "a/b/c",
+        "a//b",
+        "/",
+        "//",
+        ".",
+        "..",
+        "../../etc/passwd",
+        "a/../b",
+        "~",
+        "%2F",
+        "%00",
+        "a b",
+        "a ",
+        " a",
+        "'",
+        "\"",
+        "';--",
+        "'; DROP TABLE locks; --",
+        "`id`",
+        "$(id)",
+        "${HOME}",
+        "{tag}",
+        "{",
+        "}",
+        "{}",
+        "*",
+        "?",
+        "[a-z]",
+        "_",
+        "%",
+        "\\",
+        "\\0",
+        "a\\'b",
+        "#",
+        "&a=b",
+        "a:b",
+        "|",
+        "<script>",
+        "null",
+        "0",
+        "-1",
+        "zookeeper",
+        "_c_x-lock-0000000001",
+        "\u{e9}",
+        "e\u{301}",
+        "\u{212b}",
+        "\u{c5}",
+        "\u{fb01}",
+        "\u{1f512}\u{1f600}",
+        "\u{5e9}\u{5dc}\u{5d5}\u{5dd}",
+        "\u{202e}abc",
+        "\u{200d}",
+        "\u{feff}",
+        "\u{ffff}",
+        "\u{10ffff}",
+        "\u{130}",
+        "\u{131}",
+        "I",
+        "i",
+        "stra\u{df}e",
+        "strasse",
+        "STRASSE",
+    ];
+    names.map(str::to_owned).into()
+}
+
+/// Hostile names are locked and shown as they are.
+pub async fn hostile_names_are_carried_exactly(case: Case) {
+    let client = case.client().await;
+    for name in hostile() {
+        let key = case.named(&name);
+        let guard = case.lock(&client, &key).await;
+        assert_eq!(guard.key().as_bytes(), key.as_bytes());
+        case.assert_taken(&key).await;
+        guard.release().await.expect("a held lock is released");
+        case.assert_free(&key).await;
+    }
+}
+
+/// All of the hostile names can be held at once.
+pub async fn hostile_names_do_not_share_a_lock(case: Case) {
+    let client = case.client().await;
+    hold_all(&case, &client, hostile()).await;
+}
+
+/// Names that are taken for the same by a store that folds, trims, decodes or normalises.
+pub async fn names_that_look_alike_do_not_share_a_lock(case: Case) {
+    let client = case.client().await;
+    let alike = [
+        "Job",
+        "job",
+        "JOB",
+        "job ",
+        " job",
+        "job  ",
+        "jo b",
+        "job/",
+        "/job",
+        "job//",
+        "./job",
+        "job%20",
+        "job+",
+        "j\u{f6}b",
+        "jo\u{308}b",
+        "job\u{200b}",
+        "\u{ff4a}ob",
+        "job0",
+        "job00",
+        "1",
+        "01",
+        "1.0",
+        "a:b",
+        "a/b",
+        "a%2Fb",
+        "a%2fb",
+        "a\\b",
+        "a_b",
+        "a-b",
+        "a.b",
+    ];
+    hold_all(&case, &client, alike.map(str::to_owned).into()).await;
+}
+
+async fn hold_all(case: &Case, client: &dyn DistributedLock, names: Vec<String>) {
+    let mut guards = Vec::new();
+    for name in names {
+        let key = case.named(&name);
+        let attempt = client.request(&key).ttl(case.ttl()).try_acquire().await;
+        let shared = format!("{key:?} shares a lock with one before it");
+        guards.push(attempt.expect("the name is carried").expect(&shared));
+    }
+    for guard in guards {
+        guard.release().await.expect("a held lock is released");
+    }
+}
+
+/// Random names can be held at once, each by itself.
+pub async fn random_names_do_not_share_a_lock(case: Case) {
+    let seed = seed();
+    let client = case.client().await;
+    let entropy = SeededEntropy::new(seed);
+    let alphabet: Vec<char> = "abAB01/.:%'\"\\ {}*_-\u{e9}e\u{301}\u{1f512}"
+        .chars()
+        .collect();
+    let mut names = BTreeSet::new();
+    while names.len() < 100 {
+        let mut bytes = [0; 8];
+        entropy.fill(&mut bytes);
+        let length = usize::from(bytes[0] % 6) + 1;
+        let letter = |byte: &u8| alphabet[usize::from(*byte) % alphabet.len()];
+        names.insert(bytes[1..=length].iter().map(letter).collect::<String>());
+    }
+    hold_all(&case, &client, names.into_iter().collect()).await;
+}
+
+/// The seed that `LOCK_TEST_SEED` names, or a random one; it is printed either way.
+fn seed() -> u64 {
+    let given = std::env::var("LOCK_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| {
+        let mut bytes = [0; 8];
+        lock_core::engine::OsEntropy::default().fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    });
+    // Shown by the test runner if the case fails.
+    #[expect(clippy::print_stdout, reason = "for whoever repeats a failure")]
+    {
+        println!("LOCK_TEST_SEED={seed}");
+    }
+    seed
+}
+
+/// The longest names are locks of their own, to their last byte.
+pub async fn the_longest_names_differ_in_their_last_byte(case: Case) {
+    let client = case.client().await;
+    let longest = client.capabilities().max_key_len.min(LockKey::MAX_LEN);
+    let stem = format!("{}/{}", case.prefix(), "x".repeat(longest));
+    let ends = ["a", "b", "A"].map(|end| format!("{}{end}", &stem[..longest - 1]));
+    let mut guards = Vec::new();
+    for name in ends {
+        assert_eq!(name.len(), longest);
+        let attempt = client.request(name).ttl(case.ttl()).try_acquire().await;
+        guards.push(
+            attempt
+                .expect("the name is carried")
+                .expect("two long names share a lock"),
+        );
+    }
+    for guard in guards {
+        guard.release().await.expect("a held lock is released");
+    }
+}
+
+/// The administration shows hostile names as they are.
+pub async fn hostile_names_are_listed_exactly(case: Case) {
+    let client = case.client().await;
+    let mut guards = Vec::new();
+    for name in hostile() {
+        guards.push(case.lock(&client, &case.named(&name)).await);
+    }
+    let listed = admin(&*client)
+        .list(case.prefix())
+        .await
+        .expect("locks can be listed");
+    let listed: Vec<_> = listed.into_iter().map(|info| info.key).collect();
+    let held: BTreeSet<_> = guards.iter().map(|guard| guard.key().clone()).collect();
+    assert!(listed.iter().eq(&held), "{listed:?}");
+    for guard in guards {
+        let shown = admin(&*client)
+            .inspect(guard.key())
+            .await
+            .expect("a lock can be inspected");
+        assert_eq!(shown.expect("it is held").key, *guard.key());
+        guard.release().await.expect("a held lock is released");
+    }
+}

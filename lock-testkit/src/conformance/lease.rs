@@ -1,0 +1,156 @@
+//! Leases last as long as they are renewed, and no longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, LostReason};
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+use super::support::on_a_thread;
+
+/// A lock that nobody gives back stays taken for longer than its ttl.
+pub async fn renewal_keeps_a_lock_beyond_its_ttl(case: Case) {
+    let (client, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let until = Instant::now() + case.ttl().mul_f64(2.2);
+    while Instant::now() < until {
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        let attempt = other.try_lock(&key).await.expect("contention is no error");
+        assert!(attempt.is_none(), "two hold the lock");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    guard.release().await.expect("a held lock is released");
+}
+
+/// Renewal looks after many locks of one client at a time.
+pub async fn renewal_keeps_many_locks(case: Case) {
+    let client = case.client().await;
+    let mut guards = Vec::new();
+    for _ in 0..50 {
+        guards.push(case.lock(&client, &case.key()).await);
+    }
+    tokio::time::sleep(case.ttl().mul_f64(1.5)).await;
+    for guard in guards {
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        case.assert_taken(guard.key()).await;
+        guard.release().await.expect("a held lock is released");
+    }
+}
+
+/// A lease that nobody renews is lost at its end, and the lock is free.
+pub async fn a_lease_without_renewal_runs_out(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    case.assert_taken(&key).await;
+    let lost = tokio::time::timeout(case.after_death(), guard.lost().into_future()).await;
+    assert_eq!(lost.expect("the loss is signalled"), LostReason::Expired);
+    assert!(!guard.is_held());
+    case.assert_free_within(&key, SOON).await;
+}
+
+/// The holder may extend its lease itself.
+pub async fn manual_renewal_extends_the_lease(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    for _ in 0..3 {
+        tokio::time::sleep(case.ttl().mul_f64(0.5)).await;
+        let before = guard.valid_until().expect("a lease has an end");
+        guard.renew().await.expect("a held lock is renewed");
+        assert!(guard.valid_until().expect("a lease has an end") > before);
+    }
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A guard is never valid for longer than the ttl counted from before the request, and less than
+/// that by a margin.
+pub async fn a_guard_is_valid_for_less_than_the_ttl_from_before_the_request(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let before = Instant::now();
+    let guard = case.lease(&client, &key).await;
+    let until = guard.valid_until().expect("a lease has an end");
+    assert!(until > Instant::now(), "granted without any validity");
+    assert!(
+        until <= before + case.ttl().mul_f64(0.96),
+        "valid for {:?}",
+        until - before
+    );
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A holder that blocks its whole runtime for longer than the ttl keeps its lock.
+pub async fn a_blocked_runtime_keeps_its_locks(case: Case) {
+    let (key, done) = (case.key(), Arc::new(AtomicBool::new(false)));
+    let (taken, locked) = tokio::sync::oneshot::channel();
+    let blocked = on_a_thread({
+        let (case, key, done) = (case.clone(), key.clone(), Arc::clone(&done));
+        move || async move {
+            let client = case.client().await;
+            let guard = case.lock(&client, &key).await;
+            taken.send(()).expect("the test listens");
+            std::thread::sleep(case.ttl().mul_f64(1.8));
+            let held = guard.is_held();
+            done.store(true, Ordering::SeqCst);
+            guard.release().await.expect("a held lock is released");
+            held
+        }
+    });
+    locked.await.expect("the holder panicked");
+    let observer = case.client().await;
+    while !done.load(Ordering::SeqCst) {
+        let attempt = observer
+            .try_lock(&key)
+            .await
+            .expect("contention is no error");
+        assert!(
+            attempt.is_none() || done.load(Ordering::SeqCst),
+            "two hold the lock"
+        );
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    assert!(
+        blocked.await.expect("the holder panicked"),
+        "lost while the runtime was blocked"
+    );
+    case.assert_free_within(&key, SOON).await;
+}
+
+/// The warning comes before the loss, by as much as was asked for.
+pub async fn expiring_warns_before_the_loss(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    let ahead = case.ttl().mul_f64(0.4);
+    let until = guard.valid_until().expect("a lease has an end");
+    guard.expiring(ahead).await;
+    let left = until.saturating_duration_since(Instant::now());
+    assert!(guard.is_held(), "the warning came after the loss");
+    assert!(
+        left <= ahead + Duration::from_millis(5),
+        "warned too early, with {left:?} left"
+    );
+    guard.release().await.expect("a held lock is released");
+}
+
+/// There is no warning as long as renewal works.
+pub async fn expiring_does_not_warn_of_a_lock_that_is_renewed(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let warning = guard.expiring(case.ttl() / 10);
+    let warned = tokio::time::timeout(case.ttl().mul_f64(1.5), warning).await;
+    assert!(warned.is_err(), "warned of {guard:?}");
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A signal that nobody awaits costs nothing and changes nothing.
+pub async fn a_held_lock_is_not_signalled(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let mut signal = guard.lost().into_future();
+    let pending = std::future::poll_fn(|cx| Poll::Ready(signal.as_mut().poll(cx).is_pending()));
+    assert!(pending.await && guard.lost().reason().is_none());
+    guard.release().await.expect("a held lock is released");
+}

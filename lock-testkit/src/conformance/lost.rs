@@ -1,0 +1,206 @@
+//! A loss is signalled in time, with its reason, once and for all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::memory::Reachable;
+use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, LostSignal, Released};
+
+use super::Case;
+use super::case::SOON;
+use crate::history::{Checker, Recorder};
+
+/// The loss of a lease is signalled when it runs out, and before another client gets the lock.
+pub async fn loss_is_signalled_before_another_client_gets_the_lock(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let recorder = Recorder::new();
+    let lease = case.request(&key).with_renewal(lock_core::Renewal::Manual);
+    let held = recorder
+        .acquire(&holder, &lease)
+        .await
+        .expect("a free lock is granted");
+    let request = case.request(&key);
+    let (reason, next) = tokio::join!(held.lost(), recorder.acquire(&other, &request));
+    assert_eq!(reason, LostReason::Expired);
+    let next = next.expect("a lock that ran out is granted");
+    assert!(!held.look(), "two hold the lock");
+    next.release().await.expect("a held lock is released");
+    drop(held);
+    let summary = Checker::new().check(&recorder.events()).assert_clean();
+    assert_eq!((summary.grants, summary.lost), (2, 1));
+}
+
+/// What is lost stays lost, whatever the holder tries.
+pub async fn lost_is_final(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    assert_eq!(
+        signalled(&guard, case.after_death()).await,
+        LostReason::Expired
+    );
+    let errors = [
+        guard.renew().await,
+        guard.ensure_held(),
+        guard.run(async {}).await,
+    ];
+    for error in errors.map(|result| result.expect_err("a lost lock came back")) {
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    }
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+    case.assert_free_within(&key, SOON).await;
+    assert_eq!(
+        guard.release().await.expect("a lost lock is no error"),
+        Released::AlreadyLost
+    );
+}
+
+/// Work under the lock is dropped when the lock is lost.
+pub async fn run_drops_the_work_on_loss(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = SetOnDrop(Arc::clone(&dropped));
+    let work = guard.run(async move {
+        let _flag = flag;
+        std::future::pending::<()>().await;
+    });
+    let result = tokio::time::timeout(case.after_death(), work)
+        .await
+        .expect("the work ends");
+    assert_eq!(
+        result.expect_err("the work never ends by itself").kind(),
+        ErrorKind::Lost
+    );
+    assert!(dropped.load(Ordering::SeqCst), "the work lives on");
+}
+
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Work that ends in time hands its output on, and the lock stays held.
+pub async fn run_returns_what_the_work_returns(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let output = guard.run(async {
+        tokio::task::yield_now().await;
+        42
+    });
+    assert_eq!(output.await.expect("the lock is held"), 42);
+    assert!(guard.is_held());
+    guard.release().await.expect("a held lock is released");
+}
+
+/// The longest hold ends a lock that is renewed, and leaves it free after the guard.
+pub async fn the_longest_hold_ends_a_lock(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = case.request(&key).with_max_hold(Duration::from_millis(300));
+    let guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    assert_eq!(signalled(&guard, SOON).await, LostReason::MaxHold);
+    assert!(!guard.is_held());
+    drop(guard);
+    case.assert_free_within(&key, SOON).await;
+}
+
+/// The signal outlives the guard, and tells of a loss that came before its end.
+pub async fn the_signal_outlives_the_guard(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = case.request(&key).with_max_hold(Duration::from_millis(200));
+    let guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let (awaited, asked) = (guard.lost(), guard.lost());
+    let reason = tokio::time::timeout(SOON, awaited.into_future()).await;
+    drop(guard);
+    assert_eq!(reason.expect("the loss is signalled"), LostReason::MaxHold);
+    assert_eq!(asked.reason(), Some(LostReason::MaxHold));
+}
+
+/// A lock that was given back in time is not lost, whatever happens to its key later.
+pub async fn a_released_lock_is_never_lost(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let signal = guard.lost();
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+    let lost = tokio::time::timeout(case.ttl().mul_f64(1.2), signal.clone().into_future()).await;
+    assert!(lost.is_err() && signal.reason().is_none(), "{signal:?}");
+}
+
+/// A holder whose lock the server took away learns it, and its release hurts nobody.
+pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    case.faults().end(&key).await;
+    let next = other
+        .acquire(&case.request(&key))
+        .await
+        .expect("a lock that is ended is free");
+    let reason = signalled(&guard, case.after_death()).await;
+    assert!(
+        matches!(
+            reason,
+            LostReason::SessionEnded | LostReason::Stolen | LostReason::Broken
+        ),
+        "{reason:?}"
+    );
+    assert_eq!(
+        guard.release().await.expect("a lost lock is no error"),
+        Released::AlreadyLost
+    );
+    assert!(next.is_held());
+    case.assert_taken(&key).await;
+    next.release().await.expect("a held lock is released");
+}
+
+/// A holder that is cut off loses its lock by the end of its lease, as unreachable.
+pub async fn a_holder_that_is_cut_off_loses_its_lock_in_time(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let began = tokio::time::Instant::now();
+    case.faults().set_reachable(Reachable::Cut);
+    assert_eq!(
+        signalled(&guard, case.after_death()).await,
+        LostReason::Unreachable
+    );
+    let after = began.elapsed();
+    assert!(
+        after < case.ttl() + Duration::from_millis(400),
+        "signalled after {after:?}"
+    );
+    case.faults().set_reachable(Reachable::Connected);
+    drop(guard);
+    case.assert_free_within(&key, case.after_death()).await;
+}
+
+/// A holder that is reachable again before its lease is over keeps its lock.
+pub async fn a_short_outage_costs_no_lock(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    for _ in 0..3 {
+        case.faults().set_reachable(Reachable::Cut);
+        tokio::time::sleep(case.ttl().mul_f64(0.15)).await;
+        case.faults().set_reachable(Reachable::Connected);
+        tokio::time::sleep(case.ttl().mul_f64(0.5)).await;
+    }
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+}
+
+pub(super) async fn signalled(guard: &LockGuard, within: Duration) -> LostReason {
+    let signal: LostSignal = guard.lost();
+    let lost = tokio::time::timeout(within, signal.into_future()).await;
+    lost.expect("the loss is signalled")
+}

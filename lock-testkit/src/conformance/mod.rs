@@ -1,0 +1,90 @@
+//! What every backend must do, case by case.
+//!
+//! [`conformance!`](crate::conformance) makes a test of each. A case is a function from a [`Case`];
+//! it fails by panicking.
+
+#![expect(clippy::missing_panics_doc, reason = "to panic is how a case fails")]
+
+mod case;
+mod need;
+mod support;
+
+pub mod admin;
+pub mod cancellation;
+pub mod crash;
+pub mod downgrade;
+pub mod exclusion;
+pub mod fencing;
+pub mod keys;
+pub mod lease;
+pub mod lost;
+pub mod multi;
+pub mod network;
+pub mod permits;
+pub mod queue;
+pub mod reentry;
+pub mod release;
+pub mod requests;
+pub mod shared;
+pub mod waiting;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::harness::Harness;
+
+use self::case::two;
+
+pub use self::case::Case;
+pub use self::need::Need;
+
+/// A harness under construction, as [`conformance!`](crate::conformance) passes it.
+pub type NewHarness = Pin<Box<dyn Future<Output = Arc<dyn Harness>> + Send>>;
+
+/// Runs one case on a runtime of its own. For [`conformance!`](crate::conformance).
+///
+/// # Panics
+///
+/// If the case does, if it takes longer than a minute, or if the backend lacks what it needs.
+pub fn run<C, F>(needs: &[Need], harness: NewHarness, case: C)
+where
+    C: FnOnce(Case) -> F,
+    F: Future<Output = ()>,
+{
+    on_a_runtime(async {
+        let ready = Case::new(harness.await);
+        for need in needs {
+            let lacking = format!("the backend lacks {need:?}, name it in the skip list");
+            assert!(need.is_met(&ready).await, "{lacking}");
+        }
+        case(ready).await;
+    });
+}
+
+/// Asserts that what the skip list names is lacking. For [`conformance!`](crate::conformance).
+///
+/// # Panics
+///
+/// If it is not.
+pub fn run_lacking(need: Need, harness: NewHarness) {
+    on_a_runtime(async {
+        need.assert_lacking(&Case::new(harness.await)).await;
+    });
+}
+
+fn on_a_runtime(work: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
+    let done = runtime.block_on(async { tokio::time::timeout(LIMIT, work).await });
+    runtime.shutdown_background();
+    assert!(done.is_ok(), "not done after {LIMIT:?}");
+}
+
+/// Longest time that a case may take.
+const LIMIT: Duration = Duration::from_secs(60);

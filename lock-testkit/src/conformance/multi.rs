@@ -1,0 +1,124 @@
+//! Several keys at once, all or none.
+
+use std::time::Duration;
+
+use lock_core::{DistributedLockExt, ErrorKind};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+use super::support::{POLLS, Polled, When, finish, polled};
+
+/// All of the keys are held, in order, each once.
+pub async fn lock_all_holds_every_key_in_order(case: Case) {
+    let client = case.client().await;
+    let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));
+    let all = client
+        .lock_all([&c, &a, &b, &a])
+        .await
+        .expect("free locks are granted");
+    let keys: Vec<_> = all
+        .guards()
+        .iter()
+        .map(|guard| guard.key().clone())
+        .collect();
+    assert_eq!(keys, [a.clone(), b.clone(), c.clone()]);
+    assert!(all.is_held());
+    for key in [&a, &b, &c] {
+        case.assert_taken(key).await;
+    }
+    all.release().await.expect("held locks are released");
+    for key in [&a, &b, &c] {
+        case.assert_free(key).await;
+    }
+}
+
+/// If one of the keys is held, none of the others is when the wait is over.
+pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
+    let (client, other) = (case.client().await, case.client().await);
+    let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));
+    let guard = case.lock(&other, &b).await;
+    let limit = Duration::from_millis(300);
+    let began = Instant::now();
+    let request = client.request_all([&a, &b, &c]);
+    let request = request.with(|r| r.with_wait(lock_core::Wait::AtMost(limit)));
+    let error = request.acquire().await.expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert_eq!(error.key(), Some(&b));
+    let waited = began.elapsed();
+    assert!(
+        waited >= limit && waited < limit + Duration::from_millis(1_500),
+        "{waited:?}"
+    );
+    for key in [&a, &c] {
+        case.assert_nothing_left(&client, key).await;
+    }
+    let attempt = client.request_all([&a, &b, &c]).try_acquire().await;
+    assert!(attempt.expect("contention is no error").is_none());
+    case.assert_nothing_left(&client, &a).await;
+    guard.release().await.expect("a held lock is released");
+}
+
+/// Callers that name the same keys in different orders all get them.
+pub async fn crossing_orders_do_not_deadlock(case: Case) {
+    let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));
+    let mut tasks = JoinSet::new();
+    for keys in [[&a, &b, &c], [&c, &b, &a], [&b, &a, &c], [&c, &a, &b]] {
+        let (client, case) = (case.client().await, case.clone());
+        let keys = keys.map(Clone::clone);
+        tasks.spawn(async move {
+            for _ in 0..5 {
+                let request = client.request_all(keys.clone());
+                let request = request.with(|request| request.with_ttl(case.ttl()));
+                let all = request.acquire().await.expect("the locks are granted");
+                tokio::task::yield_now().await;
+                assert!(all.is_held());
+                all.release().await.expect("held locks are released");
+            }
+        });
+    }
+    finish(tasks).await;
+    case.assert_free(&b).await;
+}
+
+/// A request for several keys that is dropped after its k-th poll leaves nothing behind.
+pub async fn lock_all_dropped_after_each_poll_leaves_nothing(case: Case) {
+    let (client, keys) = (
+        case.client().await,
+        ["a", "b", "c"].map(|name| case.named(name)),
+    );
+    for polls in POLLS {
+        let outcome = polled(polls, When::AtOnce, SOON, client.lock_all(&keys)).await;
+        let done = match outcome {
+            Polled::Dropped => false,
+            Polled::Ready(all) => {
+                drop(all.expect("free locks are granted"));
+                true
+            }
+            Polled::Stuck => panic!("free locks are not granted"),
+        };
+        for key in &keys {
+            case.assert_nothing_left(&client, key).await;
+        }
+        if done {
+            return;
+        }
+    }
+    panic!("free locks are not granted after {POLLS:?} polls");
+}
+
+/// All of the locks are renewed.
+pub async fn lock_all_keeps_every_key_beyond_the_ttl(case: Case) {
+    let (client, keys) = (case.client().await, ["a", "b"].map(|name| case.named(name)));
+    let request = client
+        .request_all(&keys)
+        .with(|request| request.with_ttl(case.ttl()));
+    let all = request.acquire().await.expect("free locks are granted");
+    tokio::time::sleep(case.ttl().mul_f64(1.3)).await;
+    assert!(all.is_held());
+    for key in &keys {
+        case.assert_taken(key).await;
+    }
+    all.release().await.expect("held locks are released");
+}

@@ -1,0 +1,101 @@
+use lock_core::admin::LockAdmin;
+use lock_core::{Bound, DistributedLock, ErrorKind, Fencing, Mode};
+
+use super::Case;
+
+/// Something that a case needs and that a backend or its harness may lack.
+///
+/// A skip list names what is lacking; see [`conformance!`](crate::conformance).
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Need {
+    /// Holders can be listed, inspected and broken.
+    Admin,
+    /// An exclusive lock can become a shared one.
+    Downgrade,
+    /// The harness can make a request arrive twice.
+    Duplicates,
+    /// Waiters are served in the order of their arrival.
+    Fair,
+    /// The harness can disturb requests.
+    Faults,
+    /// Holders have fencing tokens.
+    Fencing,
+    /// A lock ends with its ttl unless it is renewed.
+    Lease,
+    /// The harness can look into the store.
+    Look,
+    /// At most so many may hold a key.
+    Permits,
+    /// Several may hold a key, and no exclusive holder.
+    Shared,
+    /// The harness has a lock-taker.
+    Taker,
+}
+
+impl Need {
+    /// Whether the harness and the capabilities of its clients have it.
+    pub(super) async fn is_met(self, case: &Case) -> bool {
+        let capabilities = case.client().await.capabilities();
+        let harness = case.harness();
+        match self {
+            Self::Admin => capabilities.admin,
+            Self::Downgrade => capabilities.downgrade,
+            Self::Duplicates => harness.faults().is_some_and(|faults| faults.duplicates()),
+            Self::Fair => capabilities.fair,
+            Self::Faults => harness.faults().is_some(),
+            Self::Fencing => capabilities.fencing > Fencing::Unavailable,
+            Self::Lease => capabilities.bound == Bound::Lease,
+            Self::Look => harness.look(&case.key()).await.is_some(),
+            Self::Permits => capabilities.permits,
+            Self::Shared => capabilities.shared,
+            Self::Taker => harness.taker().is_some(),
+        }
+    }
+
+    /// Asserts that what is said to be lacking is not offered, and that who asks for it is told.
+    pub(super) async fn assert_lacking(self, case: &Case) {
+        assert!(
+            !self.is_met(case).await,
+            "{self:?} is in the skip list, and is there"
+        );
+        let (client, key) = (case.client().await, case.key());
+        match self {
+            Self::Admin => assert!(client.admin().is_none(), "it has an administration"),
+            Self::Downgrade => {
+                let mut guard = case.lock(&client, &key).await;
+                let error = guard.downgrade().await.expect_err("it was downgraded");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(guard.is_held(), "the refusal cost the lock");
+                guard.release().await.expect("a held lock is released");
+            }
+            Self::Fencing => {
+                let guard = case.lock(&client, &key).await;
+                assert_eq!(guard.fencing_token(), None);
+                guard.release().await.expect("a held lock is released");
+            }
+            Self::Lease => {
+                let guard = case.lock(&client, &key).await;
+                assert_eq!(guard.valid_until(), None, "it has a time limit");
+                assert_eq!(guard.lease_id(), None, "it can be renewed by its id");
+                guard.release().await.expect("a held lock is released");
+            }
+            Self::Permits => {
+                let mode = Mode::Permit {
+                    limit: super::two(),
+                };
+                case.assert_refused(&*client, mode).await;
+            }
+            Self::Shared => case.assert_refused(&*client, Mode::Shared).await,
+            // What a harness lacks, or an order that is not promised, shows nowhere else.
+            Self::Duplicates | Self::Fair | Self::Faults | Self::Look | Self::Taker => {}
+        }
+    }
+}
+
+/// The administration of a backend that has one.
+pub(super) fn admin(locks: &dyn DistributedLock) -> &dyn LockAdmin {
+    locks
+        .admin()
+        .expect("the capabilities promise an administration")
+}

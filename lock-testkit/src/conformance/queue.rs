@@ -1,0 +1,352 @@
+//! The queue inside a process, on top of the backend.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::layers::LocalQueue;
+use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Renewal, Wait};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+use super::fencing::token;
+use super::support::{POLLS, Polled, Spy, When, finish, polled, started};
+use super::waiting::queued;
+
+/// A thousand tasks are one contender on the server.
+pub async fn a_thousand_tasks_are_one_contender(case: Case) {
+    let (holder, spy, key) = (
+        case.client().await,
+        Spy::new(case.client().await),
+        case.key(),
+    );
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let queue = Arc::new(LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>));
+    let mut tasks = Vec::new();
+    for _ in 0..1_000 {
+        let (queue, request) = (Arc::clone(&queue), case.request(&key));
+        let task = async move {
+            let guard = queue.acquire(&request).await.expect("the task is served");
+            guard.release().await.expect("a held lock is released");
+        };
+        tasks.push(started(task).await);
+    }
+    queued(&case, &key, 1).await;
+    if let Some(look) = case.harness().look(&key).await {
+        assert!(look.waiters <= 1, "{look:?}");
+    }
+    assert_eq!((spy.under_way(), spy.calls()), (1, 1));
+    guard.release().await.expect("a held lock is released");
+    for task in tasks {
+        task.await.expect("no task panics");
+    }
+    assert_eq!(spy.most(), 1);
+    assert_eq!(queue.live_keys(), 0, "lines are left");
+    case.assert_nothing_left(&*queue, &key).await;
+}
+
+/// The tasks of a process are served in the order of their arrival.
+pub async fn tasks_are_served_in_the_order_of_their_arrival(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let guard = case.lock(&*queue, &key).await;
+    let (served, mut order) = mpsc::unbounded_channel();
+    for n in 0..40 {
+        let (queue, request, served) = (Arc::clone(&queue), case.request(&key), served.clone());
+        let task = async move {
+            let guard = queue.acquire(&request).await.expect("the task is served");
+            served.send(n).expect("the test listens");
+            guard.release().await.expect("a held lock is released");
+        };
+        drop(started(task).await);
+    }
+    drop(served);
+    guard.release().await.expect("a held lock is released");
+    for n in 0..40 {
+        let next = tokio::time::timeout(SOON * 2, order.recv())
+            .await
+            .expect("a task is served");
+        assert_eq!(next, Some(n));
+    }
+    assert_eq!(order.recv().await, None);
+    assert_eq!(queue.live_keys(), 0, "lines are left");
+}
+
+/// A lock that passes from task to task has a larger token each time.
+pub async fn tokens_grow_over_hand_overs(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let mut guard = case.lock(&*queue, &key).await;
+    for n in 0..40 {
+        let (next, request) = (Arc::clone(&queue), case.request(&key));
+        let waiting = started(async move { next.acquire(&request).await }).await;
+        let last = token(&guard);
+        if n % 2 == 0 {
+            guard.release().await.expect("a held lock is released");
+        } else {
+            drop(guard);
+        }
+        let handed = tokio::time::timeout(SOON, waiting)
+            .await
+            .expect("the task is served");
+        guard = handed.expect("no panic").expect("it is granted");
+        assert!(token(&guard) > last, "token {} after {last}", token(&guard));
+    }
+    let last = token(&guard);
+    guard.release().await.expect("a held lock is released");
+    let after = case.lock(&*case.client().await, &key).await;
+    assert!(token(&after) > last, "token {} after {last}", token(&after));
+}
+
+/// A lease that was handed over is renewed for its next holder.
+pub async fn a_lock_that_was_handed_over_is_kept_beyond_its_ttl(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let guard = case.lock(&*queue, &key).await;
+    let (next, request) = (Arc::clone(&queue), case.request(&key));
+    let waiting = started(async move { next.acquire(&request).await }).await;
+    drop(guard);
+    let guard = waiting.await.expect("no panic").expect("it is granted");
+    tokio::time::sleep(case.ttl().mul_f64(1.3)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_nothing_left(&*queue, &key).await;
+}
+
+/// A process that is always busy with a lock lets another one in.
+pub async fn handing_over_lets_another_client_in(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let done = Arc::new(AtomicBool::new(false));
+    let mut busy = JoinSet::new();
+    for _ in 0..8 {
+        let (queue, done, request) = (Arc::clone(&queue), Arc::clone(&done), case.request(&key));
+        busy.spawn(async move {
+            while !done.load(Ordering::SeqCst) {
+                let guard = queue.acquire(&request).await.expect("the task is served");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await.expect("a held lock is released");
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let other = case.client().await;
+    let served = other
+        .acquire(&case.request(&key).with_wait(Wait::AtMost(SOON * 2)))
+        .await;
+    done.store(true, Ordering::SeqCst);
+    served
+        .expect("the other client is starved")
+        .release()
+        .await
+        .expect("it is released");
+    finish(busy).await;
+}
+
+/// Where the server is fair, the other client's turn comes after the hand-overs that are allowed.
+pub async fn handing_over_is_bounded(case: Case) {
+    let (other, key) = (case.client().await, case.key());
+    let queue = LocalQueue::new(case.client().await).with_max_handovers(4);
+    let guard = case.lock(&queue, &key).await;
+    let (served, mut order) = mpsc::unbounded_channel();
+    for _ in 0..12 {
+        let (queue, request, served) = (queue.clone(), case.request(&key), served.clone());
+        let task = async move {
+            let guard = queue.acquire(&request).await.expect("the task is served");
+            served.send("here").expect("the test listens");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            guard.release().await.expect("a held lock is released");
+        };
+        drop(started(task).await);
+    }
+    let request = case.request(&key);
+    tokio::spawn(async move {
+        let guard = other
+            .acquire(&request)
+            .await
+            .expect("the other client is served");
+        served.send("there").expect("the test listens");
+        guard.release().await.expect("a held lock is released");
+    });
+    queued(&case, &key, 1).await;
+    guard.release().await.expect("a held lock is released");
+    let mut before = 0;
+    while tokio::time::timeout(SOON, order.recv())
+        .await
+        .expect("somebody is served")
+        == Some("here")
+    {
+        before += 1;
+    }
+    assert_eq!(before, 4, "hand-overs before the other client's turn");
+}
+
+/// Tasks that give up, wherever they are in line, take nothing with them.
+pub async fn a_task_that_gives_up_swallows_no_wake_up(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    for round in 0..8 {
+        let guard = case.lock(&*queue, &key).await;
+        let mut tasks = Vec::new();
+        for _ in 0..6 {
+            let (queue, request) = (Arc::clone(&queue), case.request(&key));
+            let task = async move { drop(queue.acquire(&request).await.expect("it is granted")) };
+            tasks.push(started(task).await);
+        }
+        let release = tokio::spawn(guard.release());
+        for (n, task) in tasks
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| (round >> (n % 3)) & 1 == 1)
+        {
+            if n % 2 == 0 {
+                tokio::task::yield_now().await;
+            }
+            task.abort();
+        }
+        release
+            .await
+            .expect("no panic")
+            .expect("a held lock is released");
+        for task in tasks {
+            match tokio::time::timeout(SOON, task)
+                .await
+                .expect("the tasks are served")
+            {
+                Ok(()) => {}
+                Err(error) => assert!(error.is_cancelled(), "{error}"),
+            }
+        }
+        case.assert_nothing_left(&*queue, &key).await;
+        assert_eq!(queue.live_keys(), 0, "lines are left");
+    }
+}
+
+/// The task after a contender that gave up takes over its place on the server.
+pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
+    let (holder, spy, key) = (
+        case.client().await,
+        Spy::new(case.client().await),
+        case.key(),
+    );
+    let queue = LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>);
+    let guard = case.lock(&*holder, &key).await;
+    let [first, second] = [queue.clone(), queue.clone()].map(|queue| {
+        let request = case.request(&key);
+        async move { queue.acquire(&request).await }
+    });
+    let (first, second) = (started(first).await, started(second).await);
+    queued(&case, &key, 1).await;
+    first.abort();
+    assert!(first.await.is_err_and(|error| error.is_cancelled()));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(
+        (spy.under_way(), spy.calls()),
+        (1, 1),
+        "the place was given up"
+    );
+    guard.release().await.expect("a held lock is released");
+    let next = tokio::time::timeout(SOON, second)
+        .await
+        .expect("the task is served");
+    next.expect("no panic")
+        .expect("it is granted")
+        .release()
+        .await
+        .expect("it is released");
+    assert_eq!(queue.live_keys(), 0, "lines are left");
+    case.assert_nothing_left(&queue, &key).await;
+}
+
+/// A wait in the line of the process ends at its limit, like one on the server.
+pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let guard = case.lock(&*queue, &key).await;
+    let (limit, began) = (Duration::from_millis(300), Instant::now());
+    let error = queue
+        .lock_within(&key, limit)
+        .await
+        .expect_err("two hold the lock");
+    let waited = began.elapsed();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(
+        waited >= limit && waited < limit + Duration::from_millis(1_500),
+        "{waited:?}"
+    );
+    let began = Instant::now();
+    assert!(
+        queue
+            .try_lock(&key)
+            .await
+            .expect("contention is no error")
+            .is_none()
+    );
+    assert!(began.elapsed() < limit, "try_lock waited");
+    guard.release().await.expect("a held lock is released");
+    case.assert_nothing_left(&*queue, &key).await;
+}
+
+/// A line has a greatest length.
+pub async fn a_full_line_refuses(case: Case) {
+    let queue = LocalQueue::new(case.client().await).with_max_waiters(2);
+    let key = case.key();
+    let guard = case.lock(&queue, &key).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let (queue, request) = (queue.clone(), case.request(&key));
+        waiting.push(started(async move { queue.acquire(&request).await }).await);
+    }
+    let error = queue
+        .acquire(&case.request(&key))
+        .await
+        .expect_err("the line is full");
+    assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+    guard.release().await.expect("a held lock is released");
+    for task in waiting {
+        drop(task.await.expect("no panic").expect("it is granted"));
+    }
+    case.assert_nothing_left(&queue, &key).await;
+}
+
+/// Tasks do not wait for a holder of their process that has lost the lock.
+pub async fn tasks_do_not_wait_for_a_holder_that_lost_the_lock(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    let lease = case.request(&key).with_renewal(Renewal::Manual);
+    let lost = queue.acquire(&lease).await.expect("a free lock is granted");
+    let patient = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death()));
+    let next = queue
+        .acquire(&patient)
+        .await
+        .expect("a lock that ran out is granted");
+    assert!(!lost.is_held() && next.is_held());
+    drop(lost);
+    assert!(queue.shutdown(SOON).await, "background work does not end");
+    case.assert_taken(&key).await;
+    next.release().await.expect("a held lock is released");
+    assert_eq!(queue.live_keys(), 0, "lines are left");
+}
+
+/// A request that is dropped after its k-th poll leaves neither a line nor a lock.
+pub async fn acquire_dropped_after_each_poll_leaves_no_line(case: Case) {
+    let (queue, key) = (case.queue().await, case.key());
+    for (polls, when) in POLLS.flat_map(|polls| [(polls, When::AtOnce), (polls, When::Woken)]) {
+        let request = case.request(&key);
+        match polled(polls, when, SOON, queue.acquire(&request)).await {
+            Polled::Dropped => {}
+            Polled::Ready(granted) => {
+                granted
+                    .expect("it is granted")
+                    .release()
+                    .await
+                    .expect("it is released");
+                assert_eq!(queue.live_keys(), 0, "lines are left");
+                return;
+            }
+            Polled::Stuck => panic!("a free lock is not granted"),
+        }
+        assert_eq!(queue.live_keys(), 0, "lines are left after {polls} polls");
+        case.assert_nothing_left(&*queue, &key).await;
+    }
+    panic!("a free lock is not granted after {POLLS:?} polls");
+}

@@ -1,0 +1,129 @@
+//! The same owner enters again, on the queue that keeps the count.
+
+use std::time::Duration;
+
+use lock_core::{DistributedLock, LostReason, Owner, Released, Renewal, Wait};
+
+use super::Case;
+use super::case::SOON;
+use super::lost::signalled;
+
+/// An owner gets the lock again with the same token, and gives it back with its last guard.
+pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
+    let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
+    let request = case
+        .request(&key)
+        .with_owner(owner.clone())
+        .with_wait(Wait::Never);
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(
+            queue
+                .acquire(&request)
+                .await
+                .expect("the owner enters again"),
+        );
+    }
+    assert!(
+        guards
+            .iter()
+            .all(|guard| guard.fencing_token() == guards[0].fencing_token())
+    );
+    while let Some(guard) = guards.pop() {
+        case.assert_taken(&key).await;
+        assert!(guard.is_held());
+        assert_eq!(
+            guard.release().await.expect("it is released"),
+            Released::Clean
+        );
+    }
+    case.assert_nothing_left(&*queue, &key).await;
+}
+
+/// Neither another owner nor a request without one enters.
+pub async fn nobody_but_the_owner_enters_again(case: Case) {
+    let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
+    let plain = case.request(&key).with_wait(Wait::Never);
+    let guard = queue
+        .acquire(&plain.clone().with_owner(owner))
+        .await
+        .expect("it is granted");
+    for request in [plain.clone(), plain.with_owner(Owner::new())] {
+        queue
+            .acquire(&request)
+            .await
+            .expect_err("two hold the lock");
+    }
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// A guard that is dropped counts like one that is released.
+pub async fn dropped_guards_of_an_owner_are_counted(case: Case) {
+    let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
+    let request = case.request(&key).with_owner(owner);
+    let outer = queue
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    for _ in 0..5 {
+        drop(
+            queue
+                .acquire(&request)
+                .await
+                .expect("the owner enters again"),
+        );
+        assert!(outer.is_held());
+    }
+    case.assert_taken(&key).await;
+    drop(outer);
+    case.assert_nothing_left(&*queue, &key).await;
+}
+
+/// All guards of an owner lose the lock at once.
+pub async fn guards_of_an_owner_are_lost_together(case: Case) {
+    let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
+    let request = case
+        .request(&key)
+        .with_owner(owner)
+        .with_max_hold(Duration::from_millis(300));
+    let outer = queue
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let inner = queue
+        .acquire(&request)
+        .await
+        .expect("the owner enters again");
+    assert_eq!(signalled(&inner, SOON).await, LostReason::MaxHold);
+    assert_eq!(outer.lost().reason(), Some(LostReason::MaxHold));
+    drop((inner, outer));
+    case.assert_free_within(&key, SOON).await;
+}
+
+/// An owner does not enter a lock that it has lost, but gets it anew.
+pub async fn an_owner_does_not_enter_a_lock_that_it_lost(case: Case) {
+    let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
+    let request = case
+        .request(&key)
+        .with_owner(owner)
+        .with_renewal(Renewal::Manual);
+    let old = queue
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    signalled(&old, case.after_death()).await;
+    let patient = request.with_wait(Wait::AtMost(case.after_death()));
+    let new = queue
+        .acquire(&patient)
+        .await
+        .expect("a lock that ran out is granted");
+    assert!(!old.is_held() && new.is_held());
+    if let (Some(before), Some(after)) = (old.fencing_token(), new.fencing_token()) {
+        assert!(before < after, "token {after} after {before}");
+    }
+    drop(old);
+    assert!(new.is_held());
+    new.release().await.expect("a held lock is released");
+    case.assert_nothing_left(&*queue, &key).await;
+}

@@ -1,0 +1,219 @@
+//! A lock is given back once, by its holder, and stays given back.
+
+use std::time::Duration;
+
+use lock_core::memory::{Fault, Request};
+use lock_core::{DistributedLock, DistributedLockExt, LeaseState, Released};
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+use super::need::admin;
+
+/// A release says that the lock was held, and frees it at once.
+pub async fn release_frees_the_lock_at_once(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    for _ in 0..5 {
+        let guard = case.lock(&client, &key).await;
+        assert_eq!(
+            guard.release().await.expect("a held lock is released"),
+            Released::Clean
+        );
+        case.assert_free(&key).await;
+    }
+}
+
+/// Once a shutdown has drained the background, what was dropped before is free.
+pub async fn shutdown_waits_for_dropped_guards(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    for _ in 0..5 {
+        drop(case.lock(&client, &key).await);
+        case.assert_nothing_left(&client, &key).await;
+    }
+}
+
+/// A shutdown leaves guards that live alone.
+pub async fn shutdown_does_not_touch_live_guards(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    assert!(client.shutdown(SOON).await, "background work does not end");
+    assert!(guard.is_held());
+    case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// The release of a former holder says so, and leaves its successor alone.
+pub async fn old_guard_released_after_its_lease_hurts_nobody(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let old = case.lease(&holder, &key).await;
+    let next = other
+        .acquire(&case.request(&key))
+        .await
+        .expect("a lock that ran out is granted");
+    assert_eq!(
+        old.release().await.expect("a lost lock is no error"),
+        Released::AlreadyLost
+    );
+    assert!(holder.shutdown(SOON).await, "background work does not end");
+    case.assert_taken(&key).await;
+    assert_eq!(
+        next.release().await.expect("a held lock is released"),
+        Released::Clean
+    );
+}
+
+/// The guard of a former holder that is dropped leaves its successor alone, of the same client too.
+pub async fn old_guard_dropped_after_its_lease_hurts_nobody(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let old = case.lease(&client, &key).await;
+    let next = client
+        .acquire(&case.request(&key))
+        .await
+        .expect("a lock that ran out is granted");
+    drop(old);
+    assert!(client.shutdown(SOON).await, "background work does not end");
+    case.assert_taken(&key).await;
+    assert!(next.is_held());
+    assert_eq!(
+        next.release().await.expect("a held lock is released"),
+        Released::Clean
+    );
+}
+
+/// A lock that is abandoned stays taken until its lease is over, and no longer.
+pub async fn abandoned_lock_stays_taken_until_its_lease_is_over(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    let since = Instant::now();
+    guard.abandon();
+    assert!(client.shutdown(SOON).await, "background work does not end");
+    case.assert_taken(&key).await;
+    case.assert_free_within(&key, case.after_death()).await;
+    assert!(
+        since.elapsed() >= case.ttl().mul_f64(0.5),
+        "free after {:?}",
+        since.elapsed()
+    );
+}
+
+/// A release within the least hold leaves the lock taken until that is over.
+pub async fn the_least_hold_outlasts_the_release(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let least = case.ttl().mul_f64(1.4);
+    let began = Instant::now();
+    let request = case.request(&key).with_min_hold(least);
+    let guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    assert!(began.elapsed() < least, "the release waited");
+    case.assert_taken(&key).await;
+    case.assert_free_within(&key, least + SOON).await;
+    assert!(
+        began.elapsed() >= least.mul_f64(0.95),
+        "free after {:?}",
+        began.elapsed()
+    );
+}
+
+/// A release after the least hold frees the lock at once.
+pub async fn a_release_after_the_least_hold_is_a_release(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let request = case.request(&key).with_min_hold(Duration::from_millis(50));
+    let guard = client
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+}
+
+/// A release that overtakes a renewal ends the lock for good.
+pub async fn a_released_lock_is_not_renewed(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lock(&client, &key).await;
+    case.faults()
+        .plan(Request::Renew, Fault::LateReply(Duration::from_millis(150)));
+    // The renewal is due at a third of the ttl, and under way by now.
+    tokio::time::sleep(case.ttl().mul_f64(0.38)).await;
+    guard.release().await.expect("a held lock is released");
+    case.assert_free(&key).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    case.assert_free(&key).await;
+}
+
+/// A release whose answer is lost is repeated until the lock is free.
+pub async fn a_release_without_an_answer_frees_the_lock(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    for fault in [Fault::LostReply, Fault::LostRequest] {
+        let guard = client.lock(&key).await.expect("a free lock is granted");
+        case.faults().plan(Request::Release, fault);
+        if let Err(error) = guard.release().await {
+            assert!(
+                error.is_retryable() || error.is_outcome_unknown(),
+                "{error:?}"
+            );
+        }
+        case.assert_nothing_left(&client, &key).await;
+    }
+}
+
+/// A release that arrives twice does to the next holder nothing.
+pub async fn a_release_that_arrives_twice_is_one(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    let request = case.request(&key);
+    let waiting = tokio::spawn(async move { other.acquire(&request).await });
+    super::waiting::queued(&case, &key, 1).await;
+    case.faults().plan(Request::Release, Fault::Duplicated);
+    guard.release().await.expect("a held lock is released");
+    let next = waiting
+        .await
+        .expect("no panic")
+        .expect("the waiter is granted the lock");
+    case.assert_taken(&key).await;
+    assert_eq!(
+        next.release().await.expect("a held lock is released"),
+        Released::Clean
+    );
+}
+
+/// A lease that was left can be extended and given back by its id, once.
+pub async fn a_lease_is_kept_and_released_by_its_id(case: Case) {
+    let (client, other, key) = (case.client().await, case.client().await, case.key());
+    let admin = admin(&*other);
+    let guard = case.lock(&client, &key).await;
+    let id = guard.lease_id().expect("a lease has an id");
+    guard.abandon();
+    let longer = case.ttl() * 3;
+    let state = admin
+        .renew_lease(&key, id, longer)
+        .await
+        .expect("the server answers");
+    assert_eq!(state, LeaseState::Held);
+    tokio::time::sleep(case.ttl().mul_f64(1.2)).await;
+    case.assert_taken(&key).await;
+    for expected in [Released::Clean, Released::AlreadyLost] {
+        let released = admin
+            .release_lease(&key, id)
+            .await
+            .expect("the server answers");
+        assert_eq!(released, expected);
+        case.assert_free(&key).await;
+    }
+    let state = admin
+        .renew_lease(&key, id, longer)
+        .await
+        .expect("the server answers");
+    assert!(
+        matches!(state, LeaseState::Lost(_)),
+        "a released lease came back"
+    );
+    case.assert_free(&key).await;
+}

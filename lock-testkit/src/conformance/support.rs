@@ -1,0 +1,222 @@
+//! Tools of the cases.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::layers::in_order;
+use lock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, Result};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+
+/// What became of a future that was polled a number of times.
+#[derive(Debug)]
+pub(super) enum Polled<T> {
+    /// It was dropped after that many polls.
+    Dropped,
+    /// It was ready.
+    Ready(T),
+    /// It was dropped earlier, because nothing woke it.
+    Stuck,
+}
+
+/// When a future is dropped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum When {
+    /// Right after the last poll: what it sent is under way.
+    AtOnce,
+    /// Once something woke it after that: the answer is there, and nobody has read it.
+    Woken,
+}
+
+/// Polls `future` at most `times`, each time when it wakes, and drops it then; also if nothing wakes
+/// it for as long as `idle`.
+pub(super) async fn polled<F: Future>(
+    times: usize,
+    when: When,
+    idle: Duration,
+    future: F,
+) -> Polled<F::Output> {
+    let bell = Arc::new(Bell(Notify::new()));
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut future = Box::pin(future);
+    for n in 1..=times {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Polled::Ready(output);
+        }
+        let last = n == times && when == When::AtOnce;
+        if !last && tokio::time::timeout(idle, bell.0.notified()).await.is_err() {
+            return Polled::Stuck;
+        }
+    }
+    Polled::Dropped
+}
+
+/// A waker that can be waited for.
+struct Bell(Notify);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// Numbers of polls after which a future is dropped; more than any backend needs for one request.
+pub(super) const POLLS: std::ops::RangeInclusive<usize> = 1..=60;
+
+/// Waits for a condition, and fails if it does not come true in time.
+pub(super) async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    let deadline = Instant::now() + SOON;
+    while !condition().await {
+        assert!(
+            Instant::now() < deadline,
+            "it does not come true that {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Runs `work` on a thread and a runtime of its own, as another process would.
+pub(super) fn on_a_thread<F>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> oneshot::Receiver<F::Output>
+where
+    F: Future<Output: Send + 'static>,
+{
+    let (done, output) = oneshot::channel();
+    std::thread::spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder
+            .enable_all()
+            .build()
+            .expect("a runtime can be built");
+        let result = runtime.block_on(work());
+        drop(runtime);
+        // Whoever waited may have failed by now.
+        drop(done.send(result));
+    });
+    output
+}
+
+/// Counts what passes through it.
+#[derive(Debug)]
+pub(super) struct Spy {
+    inner: Arc<dyn DistributedLock>,
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+    calls: AtomicUsize,
+}
+
+impl Spy {
+    pub(super) fn new(inner: Arc<dyn DistributedLock>) -> Arc<Self> {
+        let zero = AtomicUsize::default;
+        Arc::new(Self {
+            inner,
+            under_way: zero(),
+            most: zero(),
+            calls: zero(),
+        })
+    }
+
+    /// How many acquisitions are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
+    /// The most that were under way at a time.
+    pub(super) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    /// How many acquisitions there were.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Spy {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        let _under_way = UnderWay(&self.under_way);
+        self.inner.acquire(request).await
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
+
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs tasks on each of several clients, all at once, to their ends.
+pub(super) async fn crowd<F>(
+    case: &Case,
+    clients: usize,
+    tasks_each: usize,
+    work: impl Fn(Arc<dyn DistributedLock>, usize) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    for n in 0..clients {
+        let client = case.client().await;
+        for m in 0..tasks_each {
+            tasks.spawn(work(Arc::clone(&client), n * tasks_each + m));
+        }
+    }
+    finish(tasks).await;
+}
+
+/// Waits for tasks and passes on their panics.
+pub(super) async fn finish(mut tasks: JoinSet<()>) {
+    while let Some(done) = tasks.join_next().await {
+        if let Err(error) = done {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+/// Polls `future` once, so that it stands in line when this returns, and lets a task go on with it.
+pub(super) async fn started<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let mut future = Box::pin(future);
+    match std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(output) => tokio::spawn(std::future::ready(output)),
+        Poll::Pending => tokio::spawn(future),
+    }
+}

@@ -1,0 +1,203 @@
+//! How long a request waits, and what ends it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockGuard, Wait};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Case;
+use super::case::SOON;
+use super::support::{eventually, finish};
+
+/// One attempt ends long before the holder does.
+pub async fn try_lock_never_waits(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let began = Instant::now();
+    let attempt = other.try_lock(&key).await.expect("contention is no error");
+    assert!(attempt.is_none());
+    assert!(began.elapsed() < SOON, "waited {:?}", began.elapsed());
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A wait of no time at all is one attempt, which a free lock is granted to.
+pub async fn a_wait_of_zero_is_one_attempt(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let request = case.request(&key).with_wait(Wait::AtMost(Duration::ZERO));
+    let guard = holder
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted");
+    let error = other
+        .acquire(&request)
+        .await
+        .expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A wait that is over reports contention: not before its time, and soon after.
+pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let (limit, began) = (Duration::from_millis(400), Instant::now());
+    let error = other
+        .lock_within(&key, limit)
+        .await
+        .expect_err("two hold the lock");
+    let waited = began.elapsed();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(
+        error.is_retryable() && !error.is_outcome_unknown(),
+        "{error:?}"
+    );
+    assert_eq!(error.key(), Some(&key));
+    assert!(error.backend().is_some(), "{error:?}");
+    assert!(waited >= limit, "gave up after {waited:?}");
+    assert!(
+        waited < limit + Duration::from_millis(1_500),
+        "waited {waited:?}"
+    );
+    guard.release().await.expect("a held lock is released");
+}
+
+/// Who waits gets the lock when its holder releases it.
+pub async fn waiter_gets_lock_after_release(case: Case) {
+    pass_on(case, |guard| async {
+        guard.release().await.expect("a held lock is released");
+    })
+    .await;
+}
+
+/// Who waits gets the lock when its holder drops the guard.
+pub async fn waiter_gets_lock_after_holder_is_dropped(case: Case) {
+    pass_on(case, |guard| async { drop(guard) }).await;
+}
+
+async fn pass_on<F>(case: Case, end: impl FnOnce(LockGuard) -> F)
+where
+    F: Future<Output = ()>,
+{
+    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
+    // A holder whose lease does not run out while the test looks on.
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let request = case.request(&key).with_wait(Wait::AtMost(SOON));
+    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
+    queued(&case, &key, 1).await;
+    assert!(!waiting.is_finished());
+    end(guard).await;
+    let next = waiting
+        .await
+        .expect("no panic")
+        .expect("the waiter is granted the lock");
+    assert!(next.is_held());
+    next.release().await.expect("a held lock is released");
+}
+
+/// Waits until so many wait in the store, or where that cannot be seen, until they should.
+pub(super) async fn queued(case: &Case, key: &lock_core::LockKey, waiters: usize) {
+    let seen = case.harness().look(key).await.is_some() && case.client().await.capabilities().fair;
+    if seen {
+        let what = format!("{waiters} wait");
+        eventually(&what, || async { case.look(key).await.waiters >= waiters }).await;
+    } else {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Who waits gets the lock when the lease of its holder runs out.
+pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
+    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
+    let began = Instant::now();
+    let guard = case.lease(&holder, &key).await;
+    let request = case
+        .request(&key)
+        .with_wait(Wait::AtMost(case.after_death()));
+    let next = waiter
+        .acquire(&request)
+        .await
+        .expect("a lock that ran out is granted");
+    assert!(!guard.is_held(), "two hold the lock");
+    assert!(
+        began.elapsed() >= case.ttl().mul_f64(0.9),
+        "after {:?}",
+        began.elapsed()
+    );
+    next.release().await.expect("a held lock is released");
+}
+
+/// A request that waits without limit outlives several leases of the holder.
+pub async fn a_wait_without_limit_lasts(case: Case) {
+    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    let request = case.request(&key).with_wait(Wait::Forever);
+    let mut waiting = tokio::spawn(async move { waiter.acquire(&request).await });
+    let early = tokio::time::timeout(case.ttl().mul_f64(1.5), &mut waiting).await;
+    assert!(early.is_err(), "ended while the lock was held: {early:?}");
+    guard.release().await.expect("a held lock is released");
+    let next = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("the waiter is served");
+    drop(
+        next.expect("no panic")
+            .expect("the waiter is granted the lock"),
+    );
+}
+
+/// First come, first served.
+pub async fn waiters_are_served_in_the_order_of_their_arrival(case: Case) {
+    let (holder, key) = (case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    let (served, mut order) = mpsc::unbounded_channel();
+    let mut tasks = JoinSet::new();
+    for n in 1..=6 {
+        let (client, served) = (case.client().await, served.clone());
+        let request = case.request(&key);
+        tasks.spawn(async move {
+            let guard = client
+                .acquire(&request)
+                .await
+                .expect("the waiter is served");
+            served.send(n).expect("the test listens");
+            guard.release().await.expect("a held lock is released");
+        });
+        queued(&case, &key, n).await;
+    }
+    guard.release().await.expect("a held lock is released");
+    finish(tasks).await;
+    drop(served);
+    let mut seen = Vec::new();
+    while let Some(n) = order.recv().await {
+        seen.push(n);
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
+}
+
+/// A waiter whose time is over is passed over by what comes next.
+pub async fn a_waiter_that_gave_up_is_passed_over(case: Case) {
+    let (holder, key) = (case.client().await, case.key());
+    let (hurried, patient) = (case.client().await, case.client().await);
+    let guard = case.lock(&holder, &key).await;
+    let request = case.request(&key);
+    let short = request
+        .clone()
+        .with_wait(Wait::AtMost(Duration::from_millis(200)));
+    let gone = tokio::spawn(async move { hurried.acquire(&short).await });
+    queued(&case, &key, 1).await;
+    let waiting = tokio::spawn(async move { patient.acquire(&request).await });
+    gone.await
+        .expect("no panic")
+        .expect_err("two hold the lock");
+    guard.release().await.expect("a held lock is released");
+    let next = tokio::time::timeout(SOON, waiting)
+        .await
+        .expect("the waiter is served");
+    next.expect("no panic")
+        .expect("it is granted")
+        .release()
+        .await
+        .expect("it is released");
+}

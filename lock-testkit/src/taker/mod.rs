@@ -1,0 +1,25 @@
+//! A process that takes a lock, to be killed and stopped from a test.
+//!
+//! A backend wraps [`main`] in an example of its own, `examples/lock-taker.rs`:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use lock_core::Registry;
+//! use lock_core::memory::MemoryBackend;
+//!
+//! fn main() -> ExitCode {
+//!     lock_testkit::taker::main(Registry::new().with(MemoryBackend::default()))
+//! }
+//! ```
+//!
+//! and its harness returns [`Taker::example`] with that name.
+
+mod command;
+mod options;
+mod process;
+mod work;
+
+pub use self::command::{Take, Taker};
+pub use self::process::TakerProcess;
+pub use self::work::main;

@@ -1,0 +1,151 @@
+use std::fmt;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::history::{Event, What};
+
+/// A lock-taker that runs; killed and reaped when the value is dropped.
+pub struct TakerProcess {
+    child: Child,
+    pid: Pid,
+    events: Arc<Mutex<Vec<Event>>>,
+    reader: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl TakerProcess {
+    pub(super) fn new(mut child: Child) -> io::Result<Self> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("the process has no id"))?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| io::Error::other("no output"))?;
+        let events = Arc::<Mutex<Vec<Event>>>::default();
+        let sink = Arc::clone(&events);
+        let reader = std::thread::spawn(move || read(BufReader::new(output), &sink));
+        Ok(Self {
+            child,
+            pid,
+            events,
+            reader: Some(reader),
+        })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has told so far.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        lock(&self.events).clone()
+    }
+
+    /// Waits for the first event that `wanted` accepts.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come `within` the time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn told(&self, within: Duration, wanted: impl Fn(&What) -> bool + Send) -> Event {
+        let deadline = Instant::now() + within;
+        loop {
+            let found = lock(&self.events)
+                .iter()
+                .find(|event| wanted(&event.what))
+                .cloned();
+            if let Some(event) = found {
+                return event;
+            }
+            assert!(Instant::now() < deadline, "it has told {:?}", self.events());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Stops it, as a machine does that freezes: SIGSTOP.
+    ///
+    /// # Errors
+    ///
+    /// Those of kill(2).
+    pub fn stop(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// Lets it go on: SIGCONT.
+    ///
+    /// # Errors
+    ///
+    /// Those of kill(2).
+    pub fn resume(&self) -> io::Result<()> {
+        Ok(kill_process(self.pid, Signal::CONT)?)
+    }
+
+    /// Kills and reaps it: SIGKILL. What it has told until then can still be read.
+    ///
+    /// # Errors
+    ///
+    /// Those of kill(2) and wait(2).
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.wait().map(drop)
+    }
+
+    /// Waits until it ends by itself, and reaps it.
+    ///
+    /// Blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of wait(2), and of reading what it told.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        match self.reader.take().map(std::thread::JoinHandle::join) {
+            Some(Ok(read)) => read?,
+            Some(Err(_)) => return Err(io::Error::other("the reader panicked")),
+            None => {}
+        }
+        Ok(status)
+    }
+}
+
+impl Drop for TakerProcess {
+    fn drop(&mut self) {
+        // A process that has been reaped already refuses, and then nothing is left to do.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl fmt::Debug for TakerProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TakerProcess")
+            .field("pid", &self.pid())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(mut lines: impl BufRead, events: &Mutex<Vec<Event>>) -> io::Result<()> {
+    let mut line = String::new();
+    while lines.read_line(&mut line)? > 0 {
+        // A line without its end comes from a process that was killed.
+        if let Some(complete) = line.strip_suffix('\n') {
+            let event = serde_json::from_str(complete)?;
+            lock(events).push(event);
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+fn lock(events: &Mutex<Vec<Event>>) -> MutexGuard<'_, Vec<Event>> {
+    events.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,119 @@
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, LockKey, Registry};
+use tokio::time::Instant;
+
+use super::options::Options;
+use crate::history::{Recorded, Recorder, What};
+
+/// Takes a lock as the arguments of the process say, and tells its history as JSON lines on the
+/// standard output.
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `--url URL` | the store, with `namespace=` for the bare keys of a test | required |
+/// | `--key KEY` | the lock | required |
+/// | `--ttl D` | the lease, such as `1s` | 30 s |
+/// | `--wait D` | how long to wait | 30 s |
+/// | `--hold D` | how long each hold lasts | a day |
+/// | `--rounds N` | how often the lock is taken | 1 |
+/// | `--increment FILE` | adds one to the counter in a file during each hold | off |
+///
+/// While it holds the lock it looks every 10 ms whether it still does. It ends with 0 after its
+/// rounds, with 1 if it loses the lock, and with 2 on any error.
+pub fn main(registry: lock_core::Result<Registry>) -> ExitCode {
+    let options = Options::parse(std::env::args_os().skip(1));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let outcome = match (registry, options, runtime) {
+        (Ok(registry), Ok(options), Ok(runtime)) => runtime
+            .block_on(take(&registry, &options))
+            .map_err(|e| format!("{e:?}")),
+        (Err(error), ..) => Err(format!("{error:?}")),
+        (_, Err(usage), _) => Err(usage),
+        (.., Err(error)) => Err(error.to_string()),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            // Nobody is left to tell if this fails too.
+            drop(writeln!(io::stderr(), "lock-taker: {message}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// True unless the lock was lost.
+async fn take(registry: &Registry, options: &Options) -> lock_core::Result<bool> {
+    let locks = registry.connect(&options.url).await?;
+    let recorder = Recorder::new().with_output(io::stdout());
+    for _ in 0..options.rounds {
+        let held = recorder.acquire(&locks, &options.request).await?;
+        if let Some(file) = &options.increment {
+            increment(&held, file, &recorder, options.request.key()).await?;
+        }
+        if !hold(&held, options.hold).await {
+            held.lost().await;
+            held.release().await?;
+            return Ok(false);
+        }
+        held.release().await?;
+    }
+    locks.shutdown(Duration::from_secs(5)).await;
+    Ok(true)
+}
+
+/// Looks at the lock until the time is over; false once it is lost.
+async fn hold(held: &Recorded, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        if !held.look() {
+            return false;
+        }
+        tokio::time::sleep((until - Instant::now()).min(Duration::from_millis(10))).await;
+    }
+    true
+}
+
+/// Reads the counter and the largest token, sleeps, and writes them, as a careless program does that
+/// relies on its lock; a token that is too small is refused.
+async fn increment(
+    held: &Recorded,
+    file: &Path,
+    recorder: &Recorder,
+    key: &LockKey,
+) -> lock_core::Result<()> {
+    let failed = |error: io::Error| {
+        lock_core::Error::new(
+            lock_core::ErrorKind::InvalidConfig,
+            "the counter cannot be used",
+        )
+        .with_source(error)
+    };
+    let text = match std::fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text.map_err(failed)?,
+    };
+    let mut numbers = text
+        .split_whitespace()
+        .map(|number| number.parse().unwrap_or(0));
+    let (count, largest): (u64, u64) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let token = held.fencing_token().map_or(largest, u64::from);
+    let accepted = token >= largest;
+    if held.fencing_token().is_some() {
+        recorder.record(key, 0, What::Wrote { token, accepted });
+    }
+    if accepted {
+        // Written beside and renamed: a process that is killed meanwhile leaves a whole counter.
+        let beside = file.with_extension(std::process::id().to_string());
+        std::fs::write(&beside, format!("{} {token}\n", count + 1)).map_err(failed)?;
+        std::fs::rename(&beside, file).map_err(failed)?;
+    }
+    Ok(())
+}
