@@ -22,22 +22,20 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::Cli;
+use crate::child::Successor;
 use crate::exit::Exit;
 use crate::messages::Console;
 
 fn main() -> ExitCode {
+    // Before any thread is started: the process is about to become another program.
+    if let Some(successor) = Successor::of_arguments(std::env::args_os().skip(1)) {
+        let failure = successor.become_it();
+        Console::new(0).fail(&failure);
+        return failure.exit().into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(answer) => {
-            // Help and version are answers and not errors; a command may well end with clap's 2.
-            drop(answer.print());
-            return if answer.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Success
-            }
-            .into();
-        }
+        Err(answer) => return refuse(answer).into(),
     };
     logging::start(&cli.global);
     let console = Console::new(cli.global.quiet);
@@ -47,5 +45,17 @@ fn main() -> ExitCode {
             console.fail(&failure);
             failure.exit().into()
         }
+    }
+}
+
+/// Prints what is wrong with the command line; help and version are answers and not errors.
+fn refuse(answer: clap::Error) -> Exit {
+    let answer = args::with_tip(answer, std::env::args_os());
+    drop(answer.print());
+    // Not the 2 of clap, which a command may well end with.
+    if answer.use_stderr() {
+        Exit::Usage
+    } else {
+        Exit::Success
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -127,6 +127,11 @@ impl Failure {
         }
     }
 
+    /// Makes a failure of the system that has no code of its own from its cause.
+    pub(crate) fn internal(message: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::new(Exit::Internal, message).with_cause(&cause)
+    }
+
     /// Adds a way out.
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         self.with_detail("hint", hint)
@@ -185,7 +190,7 @@ mod tests {
     fn an_error_is_told_with_its_causes() {
         let error = Error::new(ErrorKind::Unavailable, "cannot open the database")
             .with_backend("sqlite")
-            .with_source(std::io::Error::other("disk\u{1b} gone"));
+            .with_source(io::Error::other("disk\u{1b} gone"));
         let failure = Failure::from(error);
         assert_eq!(failure.exit().code(), 69);
         assert_eq!(failure.message, "sqlite: cannot open the database");

@@ -129,7 +129,7 @@ pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    format!("{}\n", table.trim_fmt())
+    flush_left(&mut table)
 }
 
 /// One lock in full.
@@ -166,7 +166,7 @@ pub(crate) fn lock_page(info: &LockInfo) -> String {
         }
         None => drop(table.add_row(["waiters", "unknown to this backend"])),
     }
-    format!("{}\n", table.trim_fmt())
+    flush_left(&mut table)
 }
 
 fn lease(holder: &HolderInfo) -> String {
@@ -188,6 +188,14 @@ fn plain_table() -> Table {
         false => ContentArrangement::Disabled,
     });
     table
+}
+
+/// The lines of a table without space before the first column.
+fn flush_left(table: &mut Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    format!("{}\n", table.trim_fmt())
 }
 
 fn or_dash(text: Option<String>) -> String {

@@ -6,6 +6,7 @@ mod value;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
@@ -30,6 +31,7 @@ Exit codes: that of the command; 128+n if signal n killed it; 75 not acquired; 7
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct GlobalArgs {
     /// Lock service, for example sqlite:/var/lib/locks.db [default: a SQLite file of this user]
     #[arg(
@@ -97,8 +99,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,
-    #[command(name = "__exec", hide = true)]
-    Exec(ExecArgs),
 }
 
 /// Argument of `try` and `inspect`.
@@ -180,13 +180,17 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Become the command, and die with the parent.
-#[derive(Args, Debug)]
-pub(crate) struct ExecArgs {
-    #[arg(long)]
-    pub(crate) parent: u32,
-    #[arg(last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
+/// Says how a command is told from keys to those who are used to flock(1).
+pub(crate) fn with_tip(
+    mut error: clap::Error,
+    mut line: impl Iterator<Item = OsString>,
+) -> clap::Error {
+    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
+    if is_missing && error.get(ContextKind::Suggested).is_none() && line.any(|word| word == "run") {
+        let tip = "the command stands behind --, as in `lockctl run KEY -- CMD ARGS`".into();
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
 }
 
 #[cfg(test)]

@@ -73,7 +73,6 @@ impl<'a> Facts<'a> {
             (held::VARIABLE, Some(held.to_json())),
             ("LOCK_KEY", Some(first.to_owned())),
             ("LOCK_KEYS", Some(self.keys())),
-            ("LOCK_LEASE", None),
             ("LOCK_NAMESPACE", Some(self.backend.namespace().to_owned())),
             (
                 "LOCK_OWNER",

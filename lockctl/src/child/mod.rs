@@ -4,6 +4,7 @@ mod environment;
 mod family;
 mod signals;
 mod spawn;
+mod stop;
 mod supervise;
 
 use std::time::Duration;
@@ -13,9 +14,10 @@ use tokio::time::Instant;
 
 pub(crate) use self::environment::Facts;
 pub(crate) use self::family::adopt_orphans;
-pub(crate) use self::signals::{Signals, name};
-pub(crate) use self::spawn::{exec, spawn, wants_own_group};
-pub(crate) use self::supervise::{Ending, Rules, Stop, Watch};
+pub(crate) use self::signals::{Signals, Suspensions, name};
+pub(crate) use self::spawn::{Successor, spawn, wants_own_group};
+pub(crate) use self::stop::Stop;
+pub(crate) use self::supervise::{Ending, Rules, Watch};
 
 /// Time until the first of the locks ends unless it is renewed; `None` without limit.
 pub(crate) fn valid_for(guard: &MultiGuard) -> Option<Duration> {

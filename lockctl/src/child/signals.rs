@@ -72,6 +72,31 @@ impl Signals {
     }
 }
 
+/// Ctrl-Z, for a command that has a process group of its own and would go on alone.
+#[derive(Debug)]
+pub(crate) struct Suspensions(Option<Stream>);
+
+impl Suspensions {
+    /// Catches the signal from here on, if `wanted` and not ignored.
+    pub(crate) fn catch(wanted: bool) -> io::Result<Self> {
+        let wanted = wanted && !is_in(ignored_signals(), Signal::TSTP);
+        let stream = wanted.then(|| signal(SignalKind::from_raw(Signal::TSTP.as_raw())));
+        Ok(Self(stream.transpose()?))
+    }
+
+    /// Ready when the process is asked to stop for a while.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Signals::next`].
+    pub(super) async fn next(&mut self) {
+        match &mut self.0 {
+            Some(stream) => drop(stream.recv().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// The mask of ignored signals; none where the system does not tell.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

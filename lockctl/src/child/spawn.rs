@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::environment::Variable;
-use crate::args::{ExecArgs, Pgid};
+use crate::args::Pgid;
 use crate::exit::Exit;
 use crate::messages::Failure;
 
@@ -104,32 +104,60 @@ fn direct(command: &[OsString]) -> Command {
     starter
 }
 
-/// Becomes the command, and is killed when the thread that started it ends.
-#[cfg(target_os = "linux")]
-pub(crate) fn exec(args: &ExecArgs) -> Failure {
-    use rustix::process::{getppid, set_parent_process_death_signal};
-
-    if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Failure::new(Exit::Internal, "cannot tie the command to lockctl").with_cause(&e);
-    }
-    // The parent may have died before the kernel knew that this matters.
-    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
-    if parent != i32::try_from(args.parent).ok() {
-        return Failure::new(Exit::Internal, "lockctl ended before the command began");
-    }
-    let error = std::process::Command::new(&args.command[0])
-        .args(&args.command[1..])
-        .exec();
-    cannot_execute(&args.command[0], &error)
+/// What the process becomes that was started as `lockctl __exec --parent PID -- COMMAND...`.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Successor {
+    parent: i32,
+    command: Vec<OsString>,
 }
 
-/// Becomes the command.
+impl Successor {
+    /// Reads the arguments without the program's name; `None` if they are those of a user.
+    pub(crate) fn of_arguments(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
+        args.next().filter(|first| first == EXEC)?;
+        args.next()?;
+        let parent = args.next()?.to_str()?.parse().ok()?;
+        args.next()?;
+        let command: Vec<_> = args.collect();
+        (!command.is_empty()).then_some(Self { parent, command })
+    }
+
+    /// Becomes the command, which is killed when the thread ends that started it. Returns only
+    /// why that is impossible.
+    pub(crate) fn become_it(self) -> Failure {
+        if let Err(failure) = die_with(self.parent) {
+            return failure;
+        }
+        let name = &self.command[0];
+        let error = std::process::Command::new(name)
+            .args(&self.command[1..])
+            .exec();
+        cannot_execute(name, &error)
+    }
+}
+
+const EXEC: &str = "__exec";
+
+#[cfg(target_os = "linux")]
+fn die_with(parent: i32) -> Result<(), Failure> {
+    use rustix::process::{getppid, set_parent_process_death_signal};
+
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| {
+        Failure::new(Exit::Internal, "cannot tie the command to lockctl").with_cause(&e)
+    })?;
+    // The parent may have died before the kernel knew that this matters.
+    match getppid().map(|pid| pid.as_raw_nonzero().get()) {
+        Some(pid) if pid == parent => Ok(()),
+        _ => Err(Failure::new(
+            Exit::Internal,
+            "lockctl ended before the command began",
+        )),
+    }
+}
+
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn exec(args: &ExecArgs) -> Failure {
-    let error = std::process::Command::new(&args.command[0])
-        .args(&args.command[1..])
-        .exec();
-    cannot_execute(&args.command[0], &error)
+fn die_with(_: i32) -> Result<(), Failure> {
+    Ok(())
 }
 
 fn cannot_execute(command: &OsStr, error: &io::Error) -> Failure {
@@ -146,6 +174,20 @@ fn cannot_execute(command: &OsStr, error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_lockctl_itself_asks_for_a_successor() {
+        let read = |args: &[&str]| Successor::of_arguments(args.iter().map(OsString::from));
+        let command = vec!["ls".into(), "--".into()];
+        let successor = Successor { parent: 7, command };
+        assert_eq!(
+            read(&["__exec", "--parent", "7", "--", "ls", "--"]),
+            Some(successor)
+        );
+        assert_eq!(read(&["run", "--parent", "7", "--", "ls"]), None);
+        assert_eq!(read(&["__exec", "--parent", "7", "--"]), None);
+        assert_eq!(read(&[]), None);
+    }
 
     #[test]
     fn a_terminal_keeps_the_command_in_its_group() {

@@ -11,15 +11,13 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::family::{kill_descendants, signal_descendants};
-use super::signals::{Signals, name};
+use super::signals::{Signals, Suspensions};
 use super::spawn::Running;
-use super::valid_for;
+use super::stop::{Stop, Stopping};
 use crate::args::OnLost;
 use crate::events::Events;
 use crate::exit::Exit;
 use crate::messages::Console;
-use crate::text::{Escaped, human};
 
 /// What the command may do, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +34,8 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     pub(crate) running: Running,
+    /// Caught since before the command began, so that it is never the only one to go on.
+    pub(crate) suspensions: Suspensions,
     pub(crate) guard: &'a MultiGuard,
     pub(crate) rules: Rules,
     pub(crate) console: &'a Console,
@@ -48,25 +48,6 @@ pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
     /// Why it was stopped, if it was, or that the lock was not held to its end.
     pub(crate) stop: Option<Stop>,
-}
-
-/// Why a command is stopped.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Stop {
-    /// The lease was not renewed and is about to end.
-    Expiring,
-    /// The lock is lost.
-    Lost(LostReason),
-    /// `--max-run` is over.
-    MaxRun,
-}
-
-/// A stop under way.
-#[derive(Clone, Copy, Debug)]
-struct Stopping {
-    why: Stop,
-    /// When patience ends, `None` once it has.
-    kill_at: Option<Instant>,
 }
 
 impl Watch<'_> {
@@ -101,6 +82,7 @@ impl Watch<'_> {
                     self.send(Signal::KILL);
                     stopping = stopping.map(|stopping| Stopping { kill_at: None, ..stopping });
                 }
+                () = self.suspensions.next() => self.sleep_together(),
                 signal = signals.next() => {
                     interrupts += usize::from(signal == Signal::INT);
                     self.pass_on(signal, interrupts);
@@ -128,107 +110,6 @@ impl Watch<'_> {
             self.kill_the_rest();
         }
         Ending { status, stop }
-    }
-
-    fn stop_expiring(&self) -> Stopping {
-        let left = valid_for(self.guard).unwrap_or(self.rules.kill_after);
-        self.console.warn(format_args!(
-            "the lease of {} was not renewed and ends in {}",
-            self.keys(),
-            human(left)
-        ));
-        self.events.tell(
-            "lost",
-            json!({ "keys": self.keys_of_guard(), "reason": "expiring" }),
-        );
-        self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
-    }
-
-    fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
-        let patience = match reason {
-            // The time is over by our own clock: there is none left for the command.
-            LostReason::Expired | LostReason::Unreachable => Duration::ZERO,
-            _ => self.rules.kill_after,
-        };
-        match before {
-            Some(Stopping { kill_at, .. }) => {
-                let kill_at = kill_at.map(|at| at.min(Instant::now() + patience));
-                Stopping {
-                    why: Stop::Lost(reason),
-                    kill_at,
-                }
-            }
-            None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
-        }
-    }
-
-    fn stop(&self, why: Stop, signal: Signal, patience: Duration) -> Stopping {
-        self.console.note(format_args!(
-            "stopping the command: {} now, KILL in {}",
-            name(signal),
-            human(patience)
-        ));
-        self.send(signal);
-        // A command that is stopped by job control would not see the signal.
-        self.send(Signal::CONT);
-        Stopping {
-            why,
-            kill_at: Some(Instant::now() + patience),
-        }
-    }
-
-    fn tell_loss(&self, reason: LostReason) {
-        let lost = self
-            .guard
-            .guards()
-            .iter()
-            .find(|guard| guard.lost().reason().is_some());
-        let key = lost.map_or("", |guard| guard.key().as_str());
-        self.console
-            .warn(format_args!("{} is lost: {reason}", Escaped(key)));
-        self.events
-            .tell("lost", json!({ "keys": [key], "reason": reason.as_str() }));
-    }
-
-    /// Sends to everything that the command is made of.
-    fn send(&self, signal: Signal) {
-        self.running.signal(signal);
-        if !self.running.leads_group {
-            signal_descendants(signal);
-        }
-    }
-
-    /// Passes on what `lockctl` got.
-    fn pass_on(&self, signal: Signal, interrupts: usize) {
-        let from_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal);
-        match signal {
-            _ if self.rules.terminal_signals && from_terminal => {}
-            Signal::INT if interrupts > 1 => self.send(Signal::KILL),
-            _ => self.running.signal(signal),
-        }
-    }
-
-    fn kill_the_rest(&self) {
-        match self.running.leads_group {
-            true => self.running.signal(Signal::KILL),
-            false => kill_descendants(),
-        }
-    }
-
-    fn keys_of_guard(&self) -> Vec<&str> {
-        self.guard
-            .guards()
-            .iter()
-            .map(|guard| guard.key().as_str())
-            .collect()
-    }
-
-    fn keys(&self) -> String {
-        let keys = self.keys_of_guard();
-        keys.into_iter()
-            .map(|key| Escaped(key).to_string())
-            .collect::<Vec<_>>()
-            .join(", ")
     }
 }
 

@@ -23,8 +23,7 @@ use crate::waiting::{Outcome, Waiting};
 pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
     let key = key(&args.key)?;
     let request = request(&key, &args)?;
-    let mut signals = Signals::catch()
-        .map_err(|e| Failure::new(Exit::Internal, "cannot catch signals").with_cause(&e))?;
+    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let backend = app.backend()?;
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, [key.as_str()])?;

@@ -17,7 +17,6 @@ use polylock::{DistributedLock, LockKey};
 
 use crate::args::{Command, Format, GlobalArgs};
 use crate::backend::BackendUrl;
-use crate::child;
 use crate::exit::Exit;
 use crate::messages::{Console, Failure};
 
@@ -28,8 +27,6 @@ pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Fail
         global,
     };
     match command {
-        // Before any thread and any runtime: the process is about to become another program.
-        Command::Exec(args) => Err(child::exec(&args)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man => completions::man(),
         command => runtime()?.block_on(app.serve(command)),
@@ -41,7 +38,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::new(Exit::Internal, "cannot start the runtime").with_cause(&e))
+        .map_err(Failure::internal("cannot start the runtime"))
 }
 
 /// What all commands share.
@@ -63,7 +60,7 @@ impl App {
             Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,
             Command::Renew(args) => lease::renew(self, &args).await,
             Command::Release(args) => lease::release(self, &args).await,
-            Command::Completions(_) | Command::Exec(_) | Command::Man => Ok(Exit::Success),
+            Command::Completions(_) | Command::Man => Ok(Exit::Success),
         }
     }
 

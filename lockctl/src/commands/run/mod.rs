@@ -1,21 +1,18 @@
 //! `run`: a command under one or several locks.
 
+mod plan;
+
 use std::env;
-use std::ffi::OsString;
-use std::io::{IsTerminal, stdin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock::{
-    AcquireRequest, Bound, DistributedLock, DistributedLockExt, Label, LockKey, MultiGuard,
-    Released, Wait,
-};
+use polylock::{Bound, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released};
 use serde_json::json;
 
 use super::{App, SHUTDOWN};
 use crate::args::RunArgs;
 use crate::backend::BackendUrl;
-use crate::child::{self, Ending, Facts, Rules, Signals, Stop, Watch, wants_own_group};
+use crate::child::{self, Ending, Facts, Signals, Stop, Suspensions, Watch};
 use crate::events::{Events, Renewals};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
@@ -23,12 +20,13 @@ use crate::messages::{Console, Failure};
 use crate::text::{escaped, human, millis, unix_ms};
 use crate::waiting::{Outcome, Waiting};
 
+use self::plan::Plan;
+
 /// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     let plan = Plan::new(args)?;
     // Before anything can be held: a signal from here on leaves nothing behind.
-    let mut signals = Signals::catch()
-        .map_err(|e| Failure::new(Exit::Internal, "cannot catch signals").with_cause(&e))?;
+    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let backend = app.backend()?;
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, plan.keys.iter().map(LockKey::as_str))?;
@@ -42,92 +40,6 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     run.events.flush();
     run.console.flush();
     exit
-}
-
-/// What the options amount to.
-#[derive(Debug)]
-struct Plan {
-    keys: Vec<LockKey>,
-    request: AcquireRequest,
-    rules: Rules,
-    command: Vec<OsString>,
-    own_group: bool,
-    args: RunArgs,
-}
-
-impl Plan {
-    fn new(args: RunArgs) -> Result<Self, Failure> {
-        let keys = args
-            .keys
-            .iter()
-            .map(|key| super::key(key))
-            .collect::<Result<Vec<_>, _>>()?;
-        let wait = match args.wait.wanted() {
-            Some(wait) => wait,
-            None if args.skip_if_held => Wait::Never,
-            None => Wait::Forever,
-        };
-        let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
-        let request = AcquireRequest::new(keys[0].clone())
-            .with_mode(args.mode.mode())
-            .with_wait(wait)
-            .with_ttl(args.ttl)
-            .with_min_hold(args.at_least_for.unwrap_or_default())
-            // The life of the command is the limit.
-            .with_max_hold(None)
-            .with_label(label);
-        request.validate()?;
-        let own_group = wants_own_group(args.pgid, stdin().is_terminal());
-        let rules = Rules {
-            kill_after: kill_after(args.ttl, args.kill_after)?,
-            max_run: args.max_run,
-            on_lost: args.on_lost,
-            signal_on_lost: args.signal_on_lost,
-            terminal_signals: !own_group && stdin().is_terminal(),
-        };
-        let command = match &args.shell {
-            Some(line) => shell(line.clone()),
-            None => args.command.clone(),
-        };
-        Ok(Self {
-            keys,
-            request,
-            rules,
-            command,
-            own_group,
-            args,
-        })
-    }
-}
-
-/// Time that the command gets to stop, which the lease has to have room for.
-fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Failure> {
-    let period = ttl / 3;
-    let Some(wanted) = wanted else {
-        return Ok((ttl / 6).min(Duration::from_secs(5)));
-    };
-    if ttl
-        .checked_sub(2 * period)
-        .is_some_and(|room| wanted <= room)
-    {
-        return Ok(wanted);
-    }
-    let message = format!(
-        "--kill-after {} does not fit into --ttl {}: a lease lasts for two renewals, each after a \
-         third of it, and --kill-after on top",
-        human(wanted),
-        human(ttl)
-    );
-    Err(Failure::new(Exit::Usage, message).with_hint(format!(
-        "use --kill-after {} or less, or --ttl {} or more",
-        human(period),
-        human(wanted.saturating_mul(3))
-    )))
-}
-
-fn shell(line: OsString) -> Vec<OsString> {
-    let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
-    vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
 }
 
 /// One run.
@@ -230,18 +142,19 @@ impl Run {
         if !self.plan.own_group {
             child::adopt_orphans();
         }
+        let cannot_catch = Failure::internal("cannot catch signals");
+        let suspensions = Suspensions::catch(self.plan.own_group).map_err(cannot_catch)?;
         let running = child::spawn(&self.plan.command, variables, self.plan.own_group)?;
         let watch = Watch {
             running,
+            suspensions,
             guard,
             rules: self.plan.rules,
             console: &self.console,
             events: &self.events,
         };
-        watch
-            .until_the_end(signals)
-            .await
-            .map_err(|e| Failure::new(Exit::Internal, "cannot wait for the command").with_cause(&e))
+        let cannot_wait = Failure::internal("cannot wait for the command");
+        watch.until_the_end(signals).await.map_err(cannot_wait)
     }
 
     async fn release(&self, guard: MultiGuard) {
@@ -309,21 +222,3 @@ impl Run {
 
 /// Longest wait for the answer to a release, which goes on in the background after that.
 const RELEASE: Duration = Duration::from_secs(5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lease_has_room_for_the_end_of_the_command() {
-        let secs = Duration::from_secs;
-        assert_eq!(kill_after(secs(30), None).unwrap(), secs(5));
-        assert_eq!(kill_after(secs(6), None).unwrap(), secs(1));
-        assert_eq!(kill_after(secs(30), Some(secs(10))).unwrap(), secs(10));
-        assert_eq!(
-            kill_after(secs(30), Some(secs(11))).unwrap_err().exit(),
-            Exit::Usage
-        );
-        assert!(kill_after(Duration::MAX, Some(Duration::MAX)).is_err());
-    }
-}

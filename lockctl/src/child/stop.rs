@@ -1,0 +1,151 @@
+//! Stopping the command, gently first, and passing signals on to it.
+
+use std::time::Duration;
+
+use polylock::LostReason;
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::family::{kill_descendants, signal_descendants};
+use super::signals::name;
+use super::supervise::Watch;
+use super::valid_for;
+use crate::text::{Escaped, human};
+
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stop {
+    /// The lease was not renewed and is about to end.
+    Expiring,
+    /// The lock is lost.
+    Lost(LostReason),
+    /// `--max-run` is over.
+    MaxRun,
+}
+
+/// A stop under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stopping {
+    pub(super) why: Stop,
+    /// When patience ends, `None` once it has.
+    pub(super) kill_at: Option<Instant>,
+}
+
+impl Watch<'_> {
+    pub(super) fn stop_expiring(&self) -> Stopping {
+        let left = valid_for(self.guard).unwrap_or(self.rules.kill_after);
+        self.console.warn(format_args!(
+            "the lease of {} was not renewed and ends in {}",
+            self.keys(),
+            human(left)
+        ));
+        self.events.tell(
+            "lost",
+            json!({ "keys": self.keys_of_guard(), "reason": "expiring" }),
+        );
+        self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
+    }
+
+    pub(super) fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
+        let patience = match reason {
+            // The time is over by our own clock: there is none left for the command.
+            LostReason::Expired | LostReason::Unreachable => Duration::ZERO,
+            _ => self.rules.kill_after,
+        };
+        match before {
+            Some(Stopping { kill_at, .. }) => {
+                let kill_at = kill_at.map(|at| at.min(Instant::now() + patience));
+                Stopping {
+                    why: Stop::Lost(reason),
+                    kill_at,
+                }
+            }
+            None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
+        }
+    }
+
+    pub(super) fn stop(&self, why: Stop, signal: Signal, patience: Duration) -> Stopping {
+        if patience.is_zero() {
+            self.console.note("killing the command");
+            self.send(Signal::KILL);
+            return Stopping { why, kill_at: None };
+        }
+        self.console.note(format_args!(
+            "stopping the command: {} now, KILL in {}",
+            name(signal),
+            human(patience)
+        ));
+        self.send(signal);
+        // A command that is stopped by job control would not see the signal.
+        self.send(Signal::CONT);
+        Stopping {
+            why,
+            kill_at: Some(Instant::now() + patience),
+        }
+    }
+
+    pub(super) fn tell_loss(&self, reason: LostReason) {
+        let lost = self
+            .guard
+            .guards()
+            .iter()
+            .find(|guard| guard.lost().reason().is_some());
+        let key = lost.map_or("", |guard| guard.key().as_str());
+        self.console
+            .warn(format_args!("{} is lost: {reason}", Escaped(key)));
+        self.events
+            .tell("lost", json!({ "keys": [key], "reason": reason.as_str() }));
+    }
+
+    /// Sends to everything that the command is made of.
+    pub(super) fn send(&self, signal: Signal) {
+        self.running.signal(signal);
+        if !self.running.leads_group {
+            signal_descendants(signal);
+        }
+    }
+
+    /// Passes on what `lockctl` got.
+    pub(super) fn pass_on(&self, signal: Signal, interrupts: usize) {
+        let from_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal);
+        match signal {
+            _ if self.rules.terminal_signals && from_terminal => {}
+            Signal::INT if interrupts > 1 => self.send(Signal::KILL),
+            _ => self.running.signal(signal),
+        }
+    }
+
+    /// Stops the command and then this process, until somebody lets this process go on.
+    pub(super) fn sleep_together(&self) {
+        self.send(Signal::STOP);
+        kill_process(getpid(), Signal::STOP).ok();
+        // Without the lock it does not go on: the loss is about to be noticed.
+        if self.guard.is_held() {
+            self.send(Signal::CONT);
+        }
+    }
+
+    pub(super) fn kill_the_rest(&self) {
+        match self.running.leads_group {
+            true => self.running.signal(Signal::KILL),
+            false => kill_descendants(),
+        }
+    }
+
+    fn keys_of_guard(&self) -> Vec<&str> {
+        self.guard
+            .guards()
+            .iter()
+            .map(|guard| guard.key().as_str())
+            .collect()
+    }
+
+    fn keys(&self) -> String {
+        let keys = self.keys_of_guard();
+        keys.into_iter()
+            .map(|key| Escaped(key).to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
