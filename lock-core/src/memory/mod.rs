@@ -150,8 +150,27 @@ impl Memory {
 /// Name of the backend.
 const NAME: &str = "memory";
 
+/// Time for an answer where the wait gives none.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 /// Longest time between two looks of a waiter at the leases before it, which renewals move on.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Bounds the time that the store may take to answer by the wait, of which it is a part.
+async fn within<T>(
+    request: &AcquireRequest,
+    answer: impl Future<Output = Result<T>> + Send,
+) -> Result<T> {
+    let limit = match request.wait() {
+        Wait::AtMost(limit) => limit,
+        _ => ANSWER_WITHIN,
+    };
+    let answer = tokio::time::timeout(limit, answer).await;
+    answer.unwrap_or_else(|_| {
+        let message = "the store does not answer";
+        Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+    })
+}
 
 fn contended(request: &AcquireRequest) -> Error {
     Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key())
@@ -193,7 +212,7 @@ impl DistributedLock for Memory {
         // Armed before the request leaves: dropped from here on, it takes the claim back.
         let pending = self.engine.pending(key, lease, request.ttl());
         let sent = self.engine.now();
-        let answer = self.store.acquire(key, &claim, waits).await;
+        let answer = within(request, self.store.acquire(key, &claim, waits)).await;
         let (answer, push) = answer.map_err(|e| e.with_backend(NAME).with_key(key))?;
         match answer {
             Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
