@@ -7,6 +7,7 @@
 //! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
 
 pub mod conformance;
+pub mod doubles;
 pub mod harness;
 pub mod history;
 mod macros;

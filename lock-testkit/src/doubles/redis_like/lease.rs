@@ -1,0 +1,77 @@
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use lock_core::engine::{LeaseId, Moment};
+use lock_core::{
+    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, LockKey, Released, Renewer, Result,
+    Upkeep,
+};
+
+use super::server::{BLOCK, Server};
+use crate::doubles::wire::lock;
+
+/// One acquisition on the server.
+pub(super) struct RedisLease {
+    server: Arc<Server>,
+    key: LockKey,
+    id: LeaseId,
+    /// The tokens that are left of the block, known once the lock is granted.
+    tokens: Mutex<std::ops::Range<u64>>,
+}
+
+impl RedisLease {
+    pub(super) fn new(server: &Arc<Server>, key: &LockKey, id: LeaseId) -> Self {
+        let (server, key) = (Arc::clone(server), key.clone());
+        Self {
+            server,
+            key,
+            id,
+            tokens: Mutex::new(0..0),
+        }
+    }
+
+    /// Takes the block of a grant whose request left at `sent`.
+    pub(super) fn granted(&self, sent: Moment, block: u64) -> Grant {
+        *lock(&self.tokens) = block + 1..block + BLOCK;
+        Grant::new(sent, Some(FencingToken::new(block)))
+    }
+}
+
+#[async_trait]
+impl Lease for RedisLease {
+    fn upkeep(&self) -> Upkeep {
+        let renewer = Arc::clone(&self.server) as Arc<dyn Renewer>;
+        Upkeep::Renewed {
+            id: self.id,
+            renewer,
+        }
+    }
+
+    fn attach(&self, _control: LeaseControl) {
+        // The server tells a holder nothing that it is not asked.
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        Ok(lock(&self.tokens).next().map(FencingToken::new))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "there are no shared locks",
+        ))
+    }
+
+    async fn release(&self) -> Result<Released> {
+        self.server.release(&self.key, self.id).await
+    }
+}
+
+impl fmt::Debug for RedisLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLease")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
