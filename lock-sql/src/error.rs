@@ -50,11 +50,11 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} cannot be opened")]
     Open { path: PathBuf, source: Source },
 
-    #[error("the database refused a statement")]
-    Other { source: Source },
-
     #[error("the database file {path:?} is read-only")]
     ReadOnly { path: PathBuf, source: Source },
+
+    #[error("the database refused a statement, its table may be somebody else's")]
+    Refused { source: Source },
 
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
@@ -72,7 +72,9 @@ impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
-            Self::Layout { .. } | Self::Malformed { .. } => ErrorKind::Protocol,
+            Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
+                ErrorKind::Protocol
+            }
             Self::Unportable { .. } => ErrorKind::Unsupported,
             Self::Busy
             | Self::Damaged { .. }
@@ -80,7 +82,6 @@ impl Cause {
             | Self::Io { .. }
             | Self::NoDirectory { .. }
             | Self::Open { .. }
-            | Self::Other { .. }
             | Self::ReadOnly { .. }
             | Self::Replaced { .. }
             | Self::Silent(_) => ErrorKind::Unavailable,
@@ -94,8 +95,8 @@ impl Cause {
             | Self::Io { source, .. }
             | Self::NoDirectory { source, .. }
             | Self::Open { source, .. }
-            | Self::Other { source }
             | Self::ReadOnly { source, .. }
+            | Self::Refused { source }
             | Self::Unportable { source } => Some(source),
             _ => None,
         }

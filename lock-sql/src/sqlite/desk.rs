@@ -100,24 +100,42 @@ impl Desk {
             if batch.is_empty() {
                 return;
             }
-            let run = self.transactor.run(connection, &mut batch);
-            // A thread that hangs in the kernel is left behind with its connection.
-            let outcome = tokio::time::timeout(self.patience, run).await;
-            match outcome.unwrap_or_else(|_| Err(self.silent())) {
+            match self.run(connection, &mut batch).await {
                 Ok(()) => return batch.into_iter().for_each(|work| work.answer()),
-                Err(Failure {
-                    cause: Cause::Busy, ..
-                }) => {
+                Err(Failure { cause: Cause::Busy, .. }) => {
+                    self.serve_readers(connection, &mut batch).await;
                     tokio::time::sleep(self.engine.jitter(pause / 2, pause)).await;
                     pause = (pause * 2).min(LAST_PAUSE);
                 }
                 Err(failure) => {
-                    return batch
-                        .into_iter()
-                        .for_each(|work| work.fail(failure.clone()));
+                    return batch.into_iter().for_each(|work| work.fail(failure.clone()));
                 }
             }
         }
+    }
+
+    /// Serves those who need not wait until others let the database be written.
+    async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
+        let mut readers = take_readers(batch);
+        readers.extend(take_readers(&mut self.lock().queue));
+        for reader in readers {
+            let mut alone = vec![reader];
+            match self.run(connection, &mut alone).await {
+                Ok(()) => alone.into_iter().for_each(|work| work.answer()),
+                Err(Failure { cause: Cause::Busy, .. }) => batch.append(&mut alone),
+                Err(failure) => alone.into_iter().for_each(|work| work.fail(failure.clone())),
+            }
+        }
+    }
+
+    /// One attempt; a thread that hangs in the kernel is left behind with its connection.
+    async fn run(
+        &self,
+        connection: &mut Option<Connection>,
+        batch: &mut Batch,
+    ) -> Result<(), Failure> {
+        let run = self.transactor.run(connection, batch);
+        tokio::time::timeout(self.patience, run).await.unwrap_or_else(|_| Err(self.silent()))
     }
 
     fn silent(&self) -> Failure {
@@ -146,6 +164,16 @@ impl fmt::Debug for Desk {
             .field("transactor", &self.transactor)
             .finish_non_exhaustive()
     }
+}
+
+fn take_readers<Q>(queue: &mut Q) -> Batch
+where
+    Q: Default + Extend<Box<dyn Work>> + IntoIterator<Item = Box<dyn Work>>,
+{
+    let (readers, others): (Batch, Batch) =
+        std::mem::take(queue).into_iter().partition(|work| !work.writes());
+    queue.extend(others);
+    readers
 }
 
 /// The task that serves a desk; there is at most one.

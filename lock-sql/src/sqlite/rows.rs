@@ -36,7 +36,7 @@ pub(super) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), C
 where
     T: sqlx::Encode<'q, Sqlite> + sqlx::Type<Sqlite> + 'q,
 {
-    values.add(value).map_err(|e| Cause::Other {
+    values.add(value).map_err(|e| Cause::Refused {
         source: Source::from(e),
     })
 }

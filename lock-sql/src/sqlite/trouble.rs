@@ -17,14 +17,14 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
     let source: Source = Arc::new(error);
     let path = path.to_owned();
     match (code, code.unwrap_or(0) & 0xFF) {
-        (_, BUSY | LOCKED) => Cause::Busy,
+        (_, BUSY | LOCKED | PROTOCOL) => Cause::Busy,
         (Some(READONLY_DBMOVED), _) => Cause::Replaced { path },
         (_, READONLY) => Cause::ReadOnly { path, source },
         (_, CORRUPT | NOTADB) => Cause::Damaged { path, source },
         (_, FULL) => Cause::Full { path, source },
-        (_, IOERR) => Cause::Io { path, source },
+        (None, _) | (_, IOERR | NOMEM) => Cause::Io { path, source },
         (_, CANTOPEN | PERM) => refused(&path).unwrap_or(Cause::Open { path, source }),
-        _ => Cause::Other { source },
+        _ => Cause::Refused { source },
     }
 }
 
@@ -44,10 +44,13 @@ fn refused(path: &Path) -> Option<Cause> {
 const PERM: u32 = 3;
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
+const NOMEM: u32 = 7;
 const READONLY: u32 = 8;
 const READONLY_DBMOVED: u32 = READONLY | (4 << 8);
 const IOERR: u32 = 10;
 const CORRUPT: u32 = 11;
 const FULL: u32 = 13;
 const CANTOPEN: u32 = 14;
+/// Many processes open the write-ahead log at once.
+const PROTOCOL: u32 = 15;
 const NOTADB: u32 = 26;
