@@ -116,6 +116,7 @@ macro_rules! __conformance_table {
             renewal_keeps_many_locks [];
         } }
         $crate::__conformance_group! { $skip lost {
+            a_holder_does_not_take_back_what_the_server_ended [Faults];
             a_holder_learns_that_the_server_ended_its_lock [Faults];
             a_holder_that_is_cut_off_loses_its_lock_in_time [Faults];
             a_released_lock_is_never_lost [];
@@ -137,6 +138,7 @@ macro_rules! __conformance_table {
         $crate::__conformance_group! { $skip network {
             a_grant_that_comes_too_late_is_no_guard [Lease Faults];
             a_grant_without_an_answer_leaves_nothing [Faults];
+            a_late_grant_counts_from_its_request [Lease Faults];
             a_place_in_the_queue_without_an_answer_leaves_nothing [Faults];
             a_renewal_that_fails_once_costs_no_lock [Lease Faults];
             a_request_that_arrives_twice_is_one [Duplicates];

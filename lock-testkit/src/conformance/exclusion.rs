@@ -33,7 +33,7 @@ pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
     })
     .await;
     let summary = Checker::new().check(&recorder.events()).assert_clean();
-    assert_eq!(summary.grants, 80);
+    assert_eq!((summary.grants, summary.stale_writes), (80, 0));
     case.assert_free(&key).await;
 }
 
@@ -67,15 +67,17 @@ pub async fn one_holder_at_a_time_although_futures_and_guards_are_dropped(case: 
     })
     .await;
     let summary = Checker::new().check(&recorder.events()).assert_clean();
-    assert!(summary.grants >= 48, "{summary:?}");
+    assert!(
+        summary.grants >= 48 && summary.stale_writes == 0,
+        "{summary:?}"
+    );
     case.assert_free(&key).await;
 }
 
 fn write(held: &Recorded, register: &FencedRegister) {
     if let Some(token) = held.fencing_token() {
-        register
-            .write(token)
-            .expect("the token of a holder is fresh");
+        // A refusal is in the history, and counted at the end.
+        let _noted = register.write(token);
     }
 }
 

@@ -164,6 +164,18 @@ pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
     next.release().await.expect("a held lock is released");
 }
 
+/// A holder whose lock is gone loses it, although nobody else has taken it.
+pub async fn a_holder_does_not_take_back_what_the_server_ended(case: Case) {
+    let (holder, key) = (case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    case.faults().end(&key).await;
+    let reason = signalled(&guard, case.after_death()).await;
+    assert_ne!(reason, LostReason::MaxHold);
+    case.assert_free(&key).await;
+    drop(guard);
+    case.assert_nothing_left(&holder, &key).await;
+}
+
 /// A holder that is cut off loses its lock by the end of its lease, as unreachable.
 pub async fn a_holder_that_is_cut_off_loses_its_lock_in_time(case: Case) {
     let (client, key) = (case.client().await, case.key());

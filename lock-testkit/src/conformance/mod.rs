@@ -1,6 +1,6 @@
 //! What every backend must do, case by case.
 //!
-//! [`conformance!`](crate::conformance) makes a test of each. A case is a function from a [`Case`];
+//! [`conformance!`](crate::conformance!) makes a test of each. A case is a function from a [`Case`];
 //! it fails by panicking.
 
 #![expect(clippy::missing_panics_doc, reason = "to panic is how a case fails")]
@@ -29,6 +29,7 @@ pub mod shared;
 pub mod waiting;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,10 +41,10 @@ use self::case::two;
 pub use self::case::Case;
 pub use self::need::Need;
 
-/// A harness under construction, as [`conformance!`](crate::conformance) passes it.
+/// A harness under construction, as [`conformance!`](crate::conformance!) passes it.
 pub type NewHarness = Pin<Box<dyn Future<Output = Arc<dyn Harness>> + Send>>;
 
-/// Runs one case on a runtime of its own. For [`conformance!`](crate::conformance).
+/// Runs one case on a runtime of its own. For [`conformance!`](crate::conformance!).
 ///
 /// # Panics
 ///
@@ -63,7 +64,7 @@ where
     });
 }
 
-/// Asserts that what the skip list names is lacking. For [`conformance!`](crate::conformance).
+/// Asserts that what the skip list names is lacking. For [`conformance!`](crate::conformance!).
 ///
 /// # Panics
 ///
@@ -72,6 +73,21 @@ pub fn run_lacking(need: Need, harness: NewHarness) {
     on_a_runtime(async {
         need.assert_lacking(&Case::new(harness.await)).await;
     });
+}
+
+/// Runs one case and returns what it fails with, if it does. For tests of the suite.
+pub fn caught<C, F>(harness: NewHarness, case: C) -> Option<String>
+where
+    C: FnOnce(Case) -> F,
+    F: Future<Output = ()>,
+{
+    let failed = catch_unwind(AssertUnwindSafe(|| run(&[], harness, case))).err()?;
+    let message = failed.downcast::<String>().map(|message| *message);
+    Some(message.unwrap_or_else(|other| {
+        other
+            .downcast::<&str>()
+            .map_or_else(|_| String::new(), |message| (*message).to_owned())
+    }))
 }
 
 fn on_a_runtime(work: impl Future<Output = ()>) {

@@ -5,7 +5,7 @@ use super::Case;
 
 /// Something that a case needs and that a backend or its harness may lack.
 ///
-/// A skip list names what is lacking; see [`conformance!`](crate::conformance).
+/// A skip list names what is lacking; see [`conformance!`](crate::conformance!).
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Need {

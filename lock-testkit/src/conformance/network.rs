@@ -69,10 +69,29 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
     let request = case.request(&key).with_renewal(lock_core::Renewal::Manual);
     match client.acquire(&request).await {
         // A backend that asks again after a time-out of its own may have got a fresh lease.
-        Ok(guard) => assert!(guard.is_held(), "a guard without validity"),
+        Ok(guard) => {
+            assert!(guard.is_held(), "a guard without validity");
+            case.assert_taken(&key).await;
+        }
         Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
     }
     case.assert_nothing_left(&client, &key).await;
+}
+
+/// A lease counts from before the request, however late the answer is.
+pub async fn a_late_grant_counts_from_its_request(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    case.faults()
+        .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(0.3)));
+    let before = Instant::now();
+    let guard = case.lease(&client, &key).await;
+    let until = guard.valid_until().expect("a lease has an end");
+    assert!(
+        until <= before + case.ttl().mul_f64(0.96),
+        "valid for {:?}",
+        until - before
+    );
+    guard.release().await.expect("a held lock is released");
 }
 
 /// The wait of a request bounds a server that does not answer.

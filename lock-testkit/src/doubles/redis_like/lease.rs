@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::engine::{LeaseId, Moment};
@@ -8,6 +9,7 @@ use lock_core::{
     Upkeep,
 };
 
+use super::Flaw;
 use super::server::{BLOCK, Server};
 use crate::doubles::wire::lock;
 
@@ -53,7 +55,11 @@ impl Lease for RedisLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        Ok(lock(&self.tokens).next().map(FencingToken::new))
+        let mut tokens = lock(&self.tokens);
+        if self.server.flaw == Some(Flaw::HandOverKeepsToken) {
+            return Ok(Some(FencingToken::new(tokens.start - 1)));
+        }
+        Ok(tokens.next().map(FencingToken::new))
     }
 
     async fn downgrade(&self) -> Result<()> {
@@ -64,7 +70,18 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        self.server.release(&self.key, self.id).await
+        match self.server.flaw {
+            Some(Flaw::NothingUndone) if lock(&self.tokens).end == 0 => Ok(Released::AlreadyLost),
+            Some(Flaw::ReleasesLate) => {
+                let (server, key, id) = (Arc::clone(&self.server), self.key.clone(), self.id);
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    server.release(&key, id).await
+                });
+                Ok(Released::Clean)
+            }
+            _ => self.server.release(&self.key, self.id).await,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A lease with a queue on the server: a release grants the lock to the next waiter and tells it.
 
+mod flaw;
 mod lease;
 mod server;
 
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use super::wire::{Budget, contended, lock};
 use crate::harness::{Faults, Harness, Look};
 
+pub use self::flaw::Flaw;
 use self::lease::RedisLease;
 use self::server::{Answer, Claim, Server};
 
@@ -45,6 +47,16 @@ impl RedisLike {
         Self::on(Arc::default())
     }
 
+    /// Starts a server that breaks a promise.
+    #[must_use]
+    pub fn flawed(flaw: Flaw) -> Self {
+        Self::on(Arc::new(Server::with_flaw(flaw)))
+    }
+
+    fn is(&self, flaw: Flaw) -> bool {
+        self.server.flaw == Some(flaw)
+    }
+
     fn on(server: Arc<Server>) -> Self {
         Self {
             server,
@@ -66,6 +78,9 @@ impl RedisLike {
             let sent = self.engine.now();
             let call = self.server.acquire(request.key(), claim, &self.inbox);
             match budget.bound(call).await? {
+                Answer::Granted(block) if self.is(Flaw::CountsFromReply) => {
+                    return Ok(lease.granted(self.engine.now(), block));
+                }
                 Answer::Granted(block) => return Ok(lease.granted(sent, block)),
                 Answer::Busy => return Err(contended(request)),
                 Answer::Queued(free_at) => {
@@ -113,7 +128,10 @@ impl DistributedLock for RedisLike {
         let pending = self.engine.pending(request.key(), undo, request.ttl());
         // Listen before asking, or a grant could be pushed to nobody.
         let mut pushed = self.inbox.expect(claim.id);
-        let named = |e: Error| e.with_backend(NAME).with_key(request.key());
+        let named = |e: Error| match self.is(Flaw::ErrorsAreContention) {
+            true => contended(request),
+            false => e.with_backend(NAME).with_key(request.key()),
+        };
         match self
             .wait(request, &lease, &claim, &mut pushed)
             .await

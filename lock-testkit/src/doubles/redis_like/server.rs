@@ -8,7 +8,7 @@ use lock_core::engine::{BootClock, Clock, LeaseId, Moment};
 use lock_core::memory::Request;
 use lock_core::{LeaseState, LockKey, LostReason, Released, RenewalRequest, Renewer, Result};
 
-use super::Inbox;
+use super::{Flaw, Inbox};
 use crate::doubles::wire::{Wire, lock};
 use crate::harness::Look;
 
@@ -16,6 +16,7 @@ use crate::harness::Look;
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) wire: Wire,
+    pub(super) flaw: Option<Flaw>,
     clock: BootClock,
     locks: Mutex<HashMap<LockKey, Lock>>,
 }
@@ -26,6 +27,7 @@ struct Lock {
     holder: Option<Holder>,
     queue: VecDeque<Waiter>,
     last_token: u64,
+    flaw: Option<Flaw>,
 }
 
 #[derive(Clone, Copy)]
@@ -63,6 +65,13 @@ pub(super) enum Answer {
 pub(super) const BLOCK: u64 = 32;
 
 impl Server {
+    pub(super) fn with_flaw(flaw: Flaw) -> Self {
+        Self {
+            flaw: Some(flaw),
+            ..Self::default()
+        }
+    }
+
     /// Takes the lock or a place in the queue, and is the heartbeat of both. Idempotent by id.
     pub(super) async fn acquire(
         &self,
@@ -91,11 +100,22 @@ impl Server {
         })
     }
 
+    fn stored(&self, key: &LockKey) -> LockKey {
+        let folded = || LockKey::new(key.as_str().to_ascii_lowercase()).ok();
+        let folded = if self.flaw == Some(Flaw::FoldsNames) {
+            folded()
+        } else {
+            None
+        };
+        folded.unwrap_or_else(|| key.clone())
+    }
+
     /// Runs a script, and grants the lock if it is free afterwards.
     fn script<T>(&self, key: &LockKey, script: impl FnOnce(Moment, &mut Lock) -> T) -> T {
         let now = self.clock.now();
         let mut locks = lock(&self.locks);
-        let locked = locks.entry(key.clone()).or_default();
+        let locked = locks.entry(self.stored(key)).or_default();
+        locked.flaw = self.flaw;
         locked.expire(now);
         // A lease that ran out goes to who waited for it, not to who comes now.
         let before = locked.serve(now);
@@ -120,7 +140,8 @@ impl Lock {
         }
         match &self.holder {
             None => self.grant(now, claim),
-            Some(_) if !claim.waits => Answer::Busy,
+            Some(_) if self.flaw == Some(Flaw::ExcludesNobody) => self.grant(now, claim),
+            Some(_) if !claim.waits && self.flaw != Some(Flaw::TriesWait) => Answer::Busy,
             Some(holder) => {
                 let free_at = holder.expires;
                 self.enqueue(now, claim, inbox);
@@ -149,7 +170,9 @@ impl Lock {
 
     fn grant(&mut self, now: Moment, claim: &Claim) -> Answer {
         let block = self.last_token + 1;
-        self.last_token += BLOCK;
+        if self.flaw != Some(Flaw::TokensRepeat) {
+            self.last_token += BLOCK;
+        }
         self.queue.retain(|waiter| waiter.claim.id != claim.id);
         self.holder = Some(Holder {
             id: claim.id,
@@ -160,14 +183,25 @@ impl Lock {
     }
 
     fn release(&mut self, id: LeaseId) -> Released {
-        self.queue.retain(|waiter| waiter.claim.id != id);
-        match self.holder.take_if(|holder| holder.id == id) {
+        if self.flaw != Some(Flaw::PlacesStay) {
+            self.queue.retain(|waiter| waiter.claim.id != id);
+        }
+        let anyone = self.flaw == Some(Flaw::AnyoneReleases);
+        match self.holder.take_if(|holder| anyone || holder.id == id) {
             Some(_) => Released::Clean,
             None => Released::AlreadyLost,
         }
     }
 
     fn renew(&mut self, now: Moment, id: LeaseId, ttl: Duration) -> LeaseState {
+        if self.holder.is_none() && self.flaw == Some(Flaw::RenewalsTake) {
+            let block = self.last_token;
+            self.holder = Some(Holder {
+                id,
+                block,
+                expires: now,
+            });
+        }
         match self.holder.as_mut().filter(|holder| holder.id == id) {
             Some(holder) => {
                 holder.expires = now + ttl;
@@ -179,7 +213,9 @@ impl Lock {
 
     /// Ends a lease that ran out, and forgets waiters whose heartbeats stopped.
     fn expire(&mut self, now: Moment) {
-        self.holder.take_if(|holder| holder.expires <= now);
+        let never = self.flaw == Some(Flaw::NeverExpires);
+        self.holder
+            .take_if(|holder| holder.expires <= now && !never);
         self.queue
             .retain(|waiter| waiter.heartbeat + waiter.claim.ttl > now);
     }
@@ -189,7 +225,13 @@ impl Lock {
         if self.holder.is_some() {
             return None;
         }
-        let Waiter { claim, inbox, .. } = self.queue.pop_front()?;
+        let last = self.flaw == Some(Flaw::LastComeFirstServed);
+        let next = if last {
+            self.queue.pop_back()
+        } else {
+            self.queue.pop_front()
+        };
+        let Waiter { claim, inbox, .. } = next?;
         match self.grant(now, &claim) {
             Answer::Granted(block) => Some((inbox, claim.id, block)),
             Answer::Busy | Answer::Queued(_) => None,
