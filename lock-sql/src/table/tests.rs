@@ -5,7 +5,7 @@ use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
-use super::{Record, Refusal, Tokens};
+use super::{Record, Refusal, Scene, Tokens};
 
 const HELD: Refusal = Refusal::Held {
     until: Moment::from_nanos(TTL * 1_000_000_000),
@@ -169,4 +169,28 @@ proptest! {
             prop_assert!(limit == 0 || live.len() <= limit, "{live:?}");
         }
     }
+}
+
+#[test]
+fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
+    let stepped = |seconds: u64, unix: u64| Scene {
+        unix,
+        ..now(seconds)
+    };
+    let mut lock = Record::default();
+    let first = granted(lock.take(&claim(1, EXCLUSIVE), &stepped(0, 5_000_000_000)));
+    let (far_ahead, long_ago) = (900_000_000_000, 1);
+    for unix in [far_ahead, long_ago] {
+        assert_eq!(
+            lock.look(EXCLUSIVE, &stepped(TTL - 1, unix)),
+            Err(HELD),
+            "{unix}"
+        );
+        let renewed = lock
+            .clone()
+            .renew(id(1), Duration::from_secs(30), &stepped(1, unix));
+        assert_eq!(renewed, LeaseState::Held, "{unix}");
+    }
+    let second = granted(lock.take(&claim(2, EXCLUSIVE), &stepped(TTL, long_ago)));
+    assert!(second.next > first.last);
 }
