@@ -100,8 +100,9 @@ fn different_seeds_are_different_histories() {
 #[test]
 fn store_that_loses_its_data_breaks_exclusion_and_not_the_order_of_tokens() {
     let outcomes = (0..100).map(|seed| Simulation::new(seed).with_forgetful_store().run());
-    let mut overlaps = 0;
+    let (mut overlaps, mut tally) = (0, Tally::default());
     for outcome in outcomes {
+        tally.add(outcome.tally());
         for violation in outcome.violations() {
             match violation.kind() {
                 ViolationKind::Overlap => overlaps += 1,

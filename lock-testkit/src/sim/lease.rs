@@ -63,16 +63,38 @@ impl Remote {
     }
 
     pub(crate) async fn release(&self) -> Result<Released> {
+        let asked = self.world.now();
+        let noted = self.note_release(asked);
         let request = Request::Release(self.key.clone(), self.id);
-        match self.world.call(&self.process, request).await {
+        let answer = self.world.call(&self.process, request).await;
+        if answer.is_ok() {
+            self.answer_release(noted);
+        }
+        match answer {
             Ok(Reply::Released(true)) => Ok(Released::Clean),
             Ok(Reply::Released(false)) => Ok(Released::AlreadyLost),
-            Ok(_) => Err(Error::new(
-                ErrorKind::Protocol,
-                "not the answer to a release",
-            )),
+            Ok(_) => {
+                let message = "not the answer to a release";
+                Err(Error::new(ErrorKind::Protocol, message))
+            }
             Err(cause) => Err(unavailable(cause)),
         }
+    }
+}
+
+impl Remote {
+    /// Notes a release about to be sent; its place.
+    fn note_release(&self, at: Duration) -> usize {
+        let mut book = self.world.log.book();
+        let releases = book.releases.entry(self.id).or_default();
+        releases.push((at, false));
+        releases.len() - 1
+    }
+
+    fn answer_release(&self, noted: usize) {
+        let mut book = self.world.log.book();
+        let releases = book.releases.entry(self.id).or_default();
+        releases[noted].1 = true;
     }
 }
 
@@ -140,6 +162,16 @@ impl SimRenewer {
 #[async_trait]
 impl Renewer for SimRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let now = self.world.now();
+        for due in due {
+            self.world
+                .log
+                .book()
+                .tries
+                .entry(due.id)
+                .or_default()
+                .push(now);
+        }
         let optimistic = self.world.is(Mutation::SilenceIsConsent);
         let requests = due
             .iter()

@@ -20,9 +20,13 @@ pub(crate) struct Book {
     pub(crate) operations: Vec<Operation>,
     pub(crate) writes: Vec<Write>,
     pub(crate) faults: BTreeMap<Fault, u64>,
-    /// Times in which a process was paused.
+    /// Times in which a process was paused or dead.
     pub(crate) pauses: Vec<(usize, Duration, Duration)>,
     pub(crate) renewals: u64,
+    /// When the process of an acquisition on the store tried to renew it.
+    pub(crate) tries: BTreeMap<LeaseId, Vec<Duration>>,
+    /// When it was tried to release one, and whether there was an answer.
+    pub(crate) releases: BTreeMap<LeaseId, Vec<(Duration, bool)>>,
     /// Which operation an acquisition on the store was made for.
     pub(crate) ids: BTreeMap<LeaseId, usize>,
     /// The same for the checker, at times that grow from one event to the next.
@@ -38,12 +42,15 @@ pub(crate) struct Operation {
     pub(crate) key: LockKey,
     pub(crate) mode: Mode,
     pub(crate) wait: Wait,
+    pub(crate) ttl: Duration,
+    /// Whether the engine has to renew it.
+    pub(crate) automatic: bool,
     pub(crate) asked: Duration,
     pub(crate) answered: Option<(Duration, Answer)>,
     pub(crate) token: Option<u64>,
     /// The deadlines that the guard had, each with the expiry on the store at that time.
     pub(crate) validity: Vec<Validity>,
-    /// Looks of the holder at `is_held`.
+    /// Looks of the holder at `is_held`, the first one when the guard was returned.
     pub(crate) looks: Vec<(Duration, bool)>,
     pub(crate) lost: Option<(Duration, LostReason)>,
     /// When the holder released, dropped or abandoned the guard, or was killed.
@@ -192,6 +199,17 @@ impl Operation {
         Some(ended.into_iter().chain(lost).fold(deadline, Duration::min))
     }
 
+    /// When its process knew that it neither waits for the lock nor holds it.
+    pub(crate) fn over(&self) -> Duration {
+        let over = match self.answered {
+            Some((_, Answer::Acquired)) => self.lost.map(|(at, _)| at),
+            Some((at, _)) => Some(at),
+            None => None,
+        };
+        let ended = self.ended.map(|(at, _)| at);
+        over.into_iter().chain(ended).min().unwrap_or(Duration::MAX)
+    }
+
     /// Whether it waits, holds or releases.
     pub(crate) fn is_open(&self) -> bool {
         let unanswered = self.answered.is_none();
@@ -211,6 +229,7 @@ impl Log {
     pub(crate) fn kill(&self, process: usize, at: Duration) {
         let mut book = self.book();
         book.note(at, format_args!("process {process} dies"));
+        book.pauses.push((process, at, Duration::MAX));
         for operation in &mut book.operations {
             if operation.process == process && operation.ended.is_none() {
                 operation.ended = Some((at, Ending::Killed));

@@ -12,6 +12,8 @@ pub(crate) struct Plan {
     pub(crate) workers: usize,
     pub(crate) keys: Vec<LockKey>,
     pub(crate) waiting: Waiting,
+    /// Leases that operations ask for; the same one over and over lets them be handed over.
+    pub(crate) ttls: Vec<Duration>,
     /// How many operations in a thousand ask for a shared lock or a permit.
     pub(crate) not_exclusive: u32,
     pub(crate) max_handovers: u32,
@@ -74,6 +76,11 @@ impl Plan {
             keys: keys
                 .collect::<Result<_, _>>()
                 .expect("BUG: a plain name is a key"),
+            ttls: if rng.chance(600) {
+                vec![*rng.pick(&TTLS)]
+            } else {
+                TTLS.to_vec()
+            },
             waiting: *rng.pick(&[Waiting::Poll, Waiting::Push]),
             not_exclusive: *rng.pick(&[0, 0, 100, 400, 900]),
             max_handovers: *rng.pick(&[0, 2, 16]),

@@ -16,6 +16,7 @@ pub struct Tally {
     hand_overs: u64,
     faults: BTreeMap<Fault, u64>,
     leases_lost: u64,
+    stolen: u64,
     stale_writes: u64,
     lost_increments: u64,
     violations: u64,
@@ -31,6 +32,8 @@ impl Tally {
             self.operations += 1;
             self.acquisitions += u64::from(operation.acquired_at().is_some());
             self.leases_lost += u64::from(operation.lost.as_ref().is_some_and(lost));
+            let reason = operation.lost.map(|(_, reason)| reason);
+            self.stolen += u64::from(reason == Some(LostReason::Stolen));
         }
         book.faults
             .iter()
@@ -61,6 +64,7 @@ impl Tally {
             .iter()
             .for_each(|(fault, n)| *self.faults.entry(*fault).or_default() += n);
         self.leases_lost += other.leases_lost;
+        self.stolen += other.stolen;
         self.stale_writes += other.stale_writes;
         self.lost_increments += other.lost_increments;
         self.violations += other.violations;
@@ -82,6 +86,12 @@ impl Tally {
     #[must_use]
     pub fn leases_lost(&self) -> u64 {
         self.leases_lost
+    }
+
+    /// Locks that the store did not know any more when they were renewed.
+    #[must_use]
+    pub fn stolen(&self) -> u64 {
+        self.stolen
     }
 
     /// Writes of former holders that the fenced register refused.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::engine::LeaseId;
-use lock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Released};
+use lock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Released, Renewal};
 use tokio::time::Instant;
 
 use super::log::{Answer, Ending, Operation, Validity, nanos};
@@ -29,6 +29,8 @@ impl World {
             key: key.clone(),
             mode,
             wait,
+            ttl,
+            automatic: request.renewal() == Renewal::Automatic,
             asked: at,
             answered: None,
             token: None,
@@ -78,6 +80,7 @@ impl World {
         let token = guard.fencing_token().map(|token| token.value());
         let validity = self.validity(process, guard);
         let what = format_args!("acquired with {token:?}, {validity:?}");
+        let held = guard.is_held();
         let event = What::Granted {
             token,
             until: Some(nanos(validity.until)),
@@ -85,6 +88,7 @@ impl World {
         self.log.change(number, at, what, Some(event), |operation| {
             operation.answered = Some((at, Answer::Acquired));
             operation.token = token;
+            operation.looks.push((at, held));
             operation.validity.push(validity);
         });
     }

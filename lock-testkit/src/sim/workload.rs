@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::log::{Answer, Ending};
-use super::plan::TTLS;
 use super::process::Process;
 use super::rng::Rng;
 use super::world::{Machine, World};
@@ -89,7 +88,7 @@ impl Worker {
         let mut request = AcquireRequest::new(rng.pick(&self.world.plan.keys).clone())
             .with_mode(mode)
             .with_wait(wait)
-            .with_ttl(*rng.pick(&TTLS));
+            .with_ttl(*rng.pick(&self.world.plan.ttls));
         if rng.chance(150) {
             request = request.with_renewal(Renewal::Manual);
         }
@@ -109,19 +108,29 @@ impl Worker {
             number,
             key: request.key().clone(),
             exclusive: request.mode() == Mode::Exclusive,
-            careless: self.rng.chance(300),
+            careless: self.rng.chance(400),
             ends: world.now() + self.work_time(request),
         };
         self.work(&work, &guard).await;
         drop(watched);
+        self.give_up(number, guard).await;
+    }
+
+    async fn give_up(&mut self, number: usize, guard: LockGuard) {
+        let world = Arc::clone(&self.world);
         match self.rng.below(20) {
             0 => {
                 world.ended(number, &guard, Ending::Abandoned);
                 guard.abandon();
             }
-            1..6 => {
+            1..5 => {
                 world.ended(number, &guard, Ending::Dropped);
                 drop(guard);
+            }
+            5..7 => {
+                // The release goes on although its future is dropped.
+                world.ended(number, &guard, Ending::Released);
+                drop(timeout(self.rng.millis(0, 5), guard.release()).await);
             }
             _ => {
                 world.ended(number, &guard, Ending::Released);
@@ -147,8 +156,8 @@ impl Worker {
 
     fn work_time(&mut self, request: &AcquireRequest) -> Duration {
         match self.rng.below(10) {
-            0..7 => self.rng.millis(0, 300),
-            7..9 => self.rng.millis(300, 1500),
+            0..6 => self.rng.millis(0, 300),
+            6..8 => self.rng.millis(300, 1500),
             // Longer than the lease, to be renewed several times.
             _ => request.ttl() + self.rng.millis(0, 2000),
         }
@@ -181,7 +190,7 @@ impl Worker {
     }
 
     async fn step(&mut self, work: &Work, guard: &LockGuard) {
-        if work.exclusive && self.rng.chance(400) {
+        if work.exclusive && self.rng.chance(600) {
             let token = guard.fencing_token().map_or(0, |token| token.value());
             let transit = self.transit();
             self.world

@@ -40,13 +40,13 @@ impl Case<'_> {
         }
     }
 
-    /// Whether another task of the process stood before this one in the local queue.
-    fn has_rival(&self, operation: &Operation, at: Duration) -> bool {
+    /// Whether another task of the process stood before this one in the local queue: it waited, or
+    /// had a lock whose loss was not noticed yet.
+    pub(super) fn has_rival(&self, operation: &Operation, at: Duration) -> bool {
         self.book.operations.iter().any(|other| {
             let local = other.process == operation.process && other.key == operation.key;
-            let answered = other.answered.map_or(Duration::MAX, |(at, _)| at);
-            let meets = other.asked <= at && answered >= operation.asked;
-            local && meets && other.mode == Mode::Exclusive && other.number != operation.number
+            let exclusive = other.mode == Mode::Exclusive && other.number != operation.number;
+            local && exclusive && other.asked <= at && other.over() >= operation.asked
         })
     }
 

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use lock_core::LostReason;
+
 use super::{Case, ViolationKind};
 use crate::sim::log::Operation;
 use crate::sim::plan::MOST_DRIFT;
@@ -12,6 +14,7 @@ impl Case<'_> {
         for operation in &book.operations {
             if !self.world.forgetful {
                 self.judge_validity(operation);
+                self.judge_tries(operation);
             }
             self.judge_signal(operation);
             self.judge_looks(operation);
@@ -66,6 +69,42 @@ impl Case<'_> {
         }
     }
 
+    /// A lease that ran out was tried to be renewed more than once: one lost message costs no lock.
+    fn judge_tries(&mut self, operation: &Operation) {
+        let ran_out = |(_, reason): &(_, LostReason)| {
+            matches!(reason, LostReason::Expired | LostReason::Unreachable)
+        };
+        let lost = operation.lost.as_ref().filter(|lost| ran_out(lost));
+        let (Some((lost, _)), Some(acquired)) = (lost, operation.acquired_at()) else {
+            return;
+        };
+        let until = operation
+            .validity
+            .iter()
+            .map(|validity| validity.until)
+            .max();
+        let since = until
+            .unwrap_or_default()
+            .saturating_sub(operation.ttl * 8 / 10);
+        let paused = self.was_paused(operation.process, since, *lost);
+        let Some((tenure, ..)) = self.tenure_of(operation) else {
+            return;
+        };
+        // A lease that was granted late has no time for two tries.
+        if !operation.automatic || acquired > since || paused {
+            return;
+        }
+        let tries = self.book.tries.get(&tenure.id).into_iter().flatten();
+        let tries = tries.filter(|at| (since..*lost).contains(*at)).count();
+        if tries < 2 {
+            let what = format!(
+                "#{} was tried to be renewed {tries} times",
+                operation.number
+            );
+            self.found(ViolationKind::NotRenewed, *lost, what);
+        }
+    }
+
     fn judge_looks(&mut self, operation: &Operation) {
         let Some((lost, reason)) = operation.lost else {
             return;
@@ -78,14 +117,6 @@ impl Case<'_> {
             let what = format!("#{} was lost at {lost:?}: {reason}", operation.number);
             self.found(ViolationKind::Unlost, *at, what);
         }
-    }
-
-    /// Whether a process did not run for a part of a time.
-    fn was_paused(&self, process: usize, from: Duration, until: Duration) -> bool {
-        let overlaps = |&(of, begin, end): &(usize, Duration, Duration)| {
-            of == process && begin <= until && end >= from
-        };
-        self.book.pauses.iter().any(overlaps)
     }
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 mod exclusion;
 mod losses;
+mod orphans;
 mod witnesses;
 
 use std::fmt;
@@ -43,10 +44,14 @@ pub enum ViolationKind {
     LostIncrement,
     /// A lock was gone before its time.
     LostWithoutCause,
+    /// A lease ran out although there was time to renew it.
+    NotRenewed,
     /// A lease or a place in the queue was not given back when everybody was done.
     Orphan,
     /// Two guards that exclude each other were valid at once.
     Overlap,
+    /// A guard was returned that was not held.
+    OverWhenAcquired,
     /// A waiter waited although the lock was free.
     PassedOver,
     /// The fenced register took a smaller token after a larger one.
@@ -104,6 +109,7 @@ pub(super) fn judge(
     case.judge_exclusion();
     case.judge_losses();
     case.judge_answers();
+    case.judge_orphans();
     let mut tally = case.judge_writes();
     tally.count_hand_overs(case.hand_overs());
     case.violations.sort_by_key(|violation| violation.at);
@@ -125,6 +131,14 @@ impl Case<'_> {
             lease.is_some() && operation.token != lease
         };
         self.book.operations.iter().filter(handed_over).count()
+    }
+
+    /// Whether a process did not run for a part of a time.
+    fn was_paused(&self, process: usize, from: Duration, until: Duration) -> bool {
+        let overlaps = |&(of, begin, end): &(usize, Duration, Duration)| {
+            of == process && begin <= until && end >= from
+        };
+        self.book.pauses.iter().any(overlaps)
     }
 
     /// The lease on the store that an operation held, with its true begin and end.
