@@ -2,11 +2,12 @@
 
 /// Makes a test of every conformance case, `conformance::GROUP::CASE`.
 ///
-/// `harness` is an expression for a [`Harness`](crate::harness::Harness), evaluated for each case; it
-/// may `.await`. `skip` names each [`Need`](crate::conformance::Need) that the backend or the harness
-/// does not meet. Both directions are tested: a need that is missing and not named fails the cases
-/// that have it; a case whose need is named becomes `conformance::GROUP::CASE::is_not_offered`,
-/// which asserts that it is really missing, and that whoever asks is told so.
+/// `harness` is an expression for a [`Harness`](crate::harness::Harness), evaluated for each case;
+/// it may `.await`. `skip` names each [`Need`](crate::conformance::Need) that the backend or the
+/// harness does not meet. Both directions are tested: a need that is missing and not named fails
+/// the cases that have it; a case whose need is named becomes
+/// `conformance::GROUP::CASE::is_not_offered`, which asserts that it is really missing, and that
+/// whoever asks for it is told so.
 ///
 /// Several backends in one file go into modules of their own.
 ///
@@ -96,6 +97,12 @@ macro_rules! __conformance_table {
             tokens_grow_over_expiry [Fencing Lease];
             tokens_grow_over_releases [Fencing];
         } }
+        $crate::__conformance_group! { $skip handover {
+            a_lock_that_was_handed_over_is_kept_beyond_its_ttl [];
+            handing_over_is_bounded [Fair Look];
+            handing_over_lets_another_client_in [];
+            tokens_grow_over_hand_overs [Fencing];
+        } }
         $crate::__conformance_group! { $skip keys {
             hostile_names_are_carried_exactly [];
             hostile_names_are_listed_exactly [Admin];
@@ -157,17 +164,13 @@ macro_rules! __conformance_table {
         } }
         $crate::__conformance_group! { $skip queue {
             a_full_line_refuses [];
-            a_lock_that_was_handed_over_is_kept_beyond_its_ttl [];
             a_task_that_gives_up_swallows_no_wake_up [];
             a_thousand_tasks_are_one_contender [];
             a_wait_in_line_ends_at_its_limit [];
             acquire_dropped_after_each_poll_leaves_no_line [];
-            handing_over_is_bounded [Fair Look];
-            handing_over_lets_another_client_in [];
             tasks_are_served_in_the_order_of_their_arrival [];
             tasks_do_not_wait_for_a_holder_that_lost_the_lock [Lease];
             the_place_of_a_contender_that_gave_up_is_taken_over [];
-            tokens_grow_over_hand_overs [Fencing];
         } }
         $crate::__conformance_group! { $skip reentry {
             an_owner_does_not_enter_a_lock_that_it_lost [Lease];

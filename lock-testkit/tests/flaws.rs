@@ -37,7 +37,7 @@ flaws! {
     folds_names: FoldsNames
         by keys::names_that_look_alike_do_not_share_a_lock with "shares a lock",
     hand_over_keeps_token: HandOverKeepsToken
-        by queue::tokens_grow_over_hand_overs with "token",
+        by handover::tokens_grow_over_hand_overs with "token",
     last_come_first_served: LastComeFirstServed
         by waiting::waiters_are_served_in_the_order_of_their_arrival with "[1, 2, 3, 4, 5, 6]",
     never_expires: NeverExpires

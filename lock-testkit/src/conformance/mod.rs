@@ -1,7 +1,7 @@
 //! What every backend must do, case by case.
 //!
-//! [`conformance!`](crate::conformance!) makes a test of each. A case is a function from a [`Case`];
-//! it fails by panicking.
+//! [`conformance!`](crate::conformance!) makes a test of each. A case is a function of a [`Case`]
+//! and fails by panicking.
 
 #![expect(clippy::missing_panics_doc, reason = "to panic is how a case fails")]
 
@@ -15,6 +15,7 @@ pub mod crash;
 pub mod downgrade;
 pub mod exclusion;
 pub mod fencing;
+pub mod handover;
 pub mod keys;
 pub mod lease;
 pub mod lost;

@@ -37,8 +37,8 @@ pub(super) enum When {
     Woken,
 }
 
-/// Polls `future` at most `times`, each time when it wakes, and drops it then; also if nothing wakes
-/// it for as long as `idle`.
+/// Polls `future` at most `times`, each time when it wakes, and drops it then; earlier, if nothing
+/// wakes it for as long as `idle`.
 pub(super) async fn polled<F: Future>(
     times: usize,
     when: When,

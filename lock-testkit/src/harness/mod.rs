@@ -15,7 +15,8 @@ use crate::taker::Taker;
 /// What a backend gives the conformance suite.
 ///
 /// One value serves one case. Only [`client`](Harness::client) is required; an ability that is
-/// missing belongs into the skip list of [`conformance!`](crate::conformance!), where it is checked.
+/// missing belongs into the skip list of [`conformance!`](crate::conformance!), and is checked
+/// there.
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Another client of the same store without any layer, as another process would be: no queue,

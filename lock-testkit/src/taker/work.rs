@@ -80,8 +80,8 @@ async fn hold(held: &Recorded, time: Duration) -> bool {
     true
 }
 
-/// Reads the counter and the largest token, sleeps, and writes them, as a careless program does that
-/// relies on its lock; a token that is too small is refused.
+/// Reads the counter and the largest token, sleeps, and writes them, as a program does that relies
+/// on its lock; a token that is too small is refused.
 async fn increment(
     held: &Recorded,
     file: &Path,

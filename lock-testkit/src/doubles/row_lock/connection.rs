@@ -145,8 +145,7 @@ impl Task {
                         statement = None;
                         let close = || self.server.close(self.id, &self.key);
                         let held = self.server.wire.call(Request::Release, close).await;
-                        let clean = |held| if held { Released::Clean } else { Released::AlreadyLost };
-                        drop(reply.send(held.map(clean)));
+                        drop(reply.send(held.map(released)));
                     }
                     None => {
                         // Cut off, the server finds out by its keepalive.
@@ -228,6 +227,14 @@ async fn result(statement: &mut Option<Statement>) -> Result<Option<u64>> {
     match statement {
         Some((_, statement)) => statement.await,
         None => std::future::pending().await,
+    }
+}
+
+fn released(held: bool) -> Released {
+    if held {
+        Released::Clean
+    } else {
+        Released::AlreadyLost
     }
 }
 

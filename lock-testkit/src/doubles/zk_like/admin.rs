@@ -9,7 +9,8 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::ZkLike;
 use super::recipe::holders;
-use super::server::{Contender, Server};
+use super::server::Server;
+use super::tree::Contender;
 
 /// The lock as its nodes show it; `None` if there are none.
 fn info(server: &Server, key: &LockKey) -> Option<LockInfo> {

@@ -5,6 +5,7 @@ mod lease;
 mod recipe;
 mod server;
 mod session;
+mod tree;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,8 +27,9 @@ use crate::harness::{Faults, Harness, Look};
 
 use self::lease::ZkLease;
 use self::recipe::{Standing, holders, standing};
-use self::server::{Contender, Expired, Server};
+use self::server::Server;
 use self::session::Session;
+use self::tree::{Contender, Expired};
 
 /// An ensemble in this process and a client of it.
 ///
@@ -67,7 +69,7 @@ impl ZkLike {
         if let Some(live) = session.as_ref().filter(|session| !session.is_over()) {
             return Ok(Arc::clone(live));
         }
-        let opened = Session::open(&self.server, TIMEOUT, &self.engine).await?;
+        let opened = Session::open(&self.server, &self.engine).await?;
         Ok(Arc::clone(session.insert(opened)))
     }
 
@@ -216,11 +218,9 @@ impl Faults for ZkLike {
     }
 
     async fn end(&self, key: &LockKey) {
-        let holding: Vec<_> = holders(&self.server.children(key).nodes)
-            .map(|node| node.id)
-            .collect();
-        self.server
-            .expire_holders(key, |node| holding.contains(&node.id));
+        for holder in holders(&self.server.children(key).nodes) {
+            self.server.expire_session_of(key, holder.id);
+        }
     }
 
     fn duplicates(&self) -> bool {

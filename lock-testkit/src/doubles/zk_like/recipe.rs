@@ -3,7 +3,7 @@
 use lock_core::Mode;
 use lock_core::engine::LeaseId;
 
-use super::server::Contender;
+use super::tree::Contender;
 
 /// Where a contender stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,14 +8,15 @@ use lock_core::memory::Request;
 use lock_core::{LeaseControl, LockKey, LostReason, Result};
 use tokio::sync::{mpsc, watch};
 
-use super::server::{Expired, Server};
+use super::TIMEOUT;
+use super::server::Server;
+use super::tree::Expired;
 use crate::doubles::wire::{broken, lock};
 
 /// A session of one client: all of its locks live and die with it.
 pub(super) struct Session {
     pub(super) server: Arc<Server>,
     pub(super) id: u64,
-    timeout: Duration,
     engine: Engine,
     /// Held while locks are told something, so that they are told in the order of the events.
     state: Mutex<State>,
@@ -34,17 +35,12 @@ enum State {
 
 impl Session {
     /// Opens a session, and keeps it alive until the value is dropped.
-    pub(super) async fn open(
-        server: &Arc<Server>,
-        timeout: Duration,
-        engine: &Engine,
-    ) -> Result<Arc<Self>> {
+    pub(super) async fn open(server: &Arc<Server>, engine: &Engine) -> Result<Arc<Self>> {
         let sent = engine.now();
-        let (id, events) = server.wire.send(|| server.open(timeout)).await?;
+        let (id, events) = server.wire.send(|| server.open()).await?;
         let session = Arc::new(Self {
             server: Arc::clone(server),
             id,
-            timeout,
             engine: engine.clone(),
             state: Mutex::new(State::Connected),
             locks: Mutex::default(),
@@ -158,10 +154,7 @@ async fn keep_alive(
     opened: Moment,
 ) {
     let mut answered = opened;
-    let Some(timeout) = session.upgrade().map(|session| session.timeout) else {
-        return;
-    };
-    let pause = timeout / 6;
+    let pause = TIMEOUT / 6;
     loop {
         let event = tokio::time::timeout(pause, events.recv()).await;
         let Some(session) = session.upgrade() else {
@@ -175,7 +168,7 @@ async fn keep_alive(
         }
         // The server counts the time-out from the ping, which it gets after this.
         let sent = session.engine.now();
-        let ping = || session.server.ping(session.id, timeout);
+        let ping = || session.server.ping(session.id);
         let ping = session.server.wire.call(Request::Renew, ping);
         let reply = tokio::time::timeout(pause, ping).await;
         match reply.unwrap_or_else(|_| Err(broken("no reply to a ping"))) {
@@ -184,7 +177,7 @@ async fn keep_alive(
                 session.connected();
             }
             Ok(Err(Expired)) => return session.end(),
-            Err(_) => session.disconnected(answered + timeout / 2),
+            Err(_) => session.disconnected(answered + TIMEOUT / 2),
         }
     }
 }
