@@ -16,13 +16,13 @@ struct Page(Arc<Mutex<Vec<u8>>>);
 
 impl Page {
     fn text(&self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().expect("no writer panics").clone()
     }
 }
 
 impl Write for Page {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().expect("no writer panics").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -31,7 +31,7 @@ impl Write for Page {
 }
 
 fn key() -> LockKey {
-    LockKey::new("a \"key\"\u{1f512}").unwrap()
+    LockKey::new("a \"key\"\u{1f512}").expect("it is a key")
 }
 
 fn request() -> AcquireRequest {
@@ -39,13 +39,11 @@ fn request() -> AcquireRequest {
 }
 
 fn kinds(events: &[Event]) -> Vec<String> {
-    let kind = |event: &Event| {
-        serde_json::to_value(event).unwrap()["op"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
-    events.iter().map(kind).collect()
+    let json = events
+        .iter()
+        .map(|event| serde_json::to_value(event).expect("it is JSON"));
+    json.map(|event| event["op"].as_str().expect("it has a kind").to_owned())
+        .collect()
 }
 
 #[tokio::test]

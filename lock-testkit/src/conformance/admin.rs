@@ -2,12 +2,13 @@
 
 use lock_core::admin::LockEvent;
 use lock_core::{DistributedLock, Label, LostReason, Mode, Released, Wait};
+use tokio::task::JoinSet;
 
 use super::Case;
 use super::case::SOON;
 use super::lost::signalled;
 use super::need::admin;
-use super::support::eventually;
+use super::support::{eventually, finish};
 use super::waiting::queued;
 
 /// The list has what is held, sorted, and nothing else.
@@ -79,13 +80,20 @@ pub async fn inspect_shows_the_holder(case: Case) {
 pub async fn inspect_shows_who_waits(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
-    let mut waiting = Vec::new();
+    let mut waiting = JoinSet::new();
     for n in 1..=2 {
         let (waiter, label) = (case.client().await, Label::of_this_process());
         let request = case
             .request(&key)
             .with_label(label.with_note(format!("waiter {n}")));
-        waiting.push(tokio::spawn(async move { waiter.acquire(&request).await }));
+        waiting.spawn(async move {
+            drop(
+                waiter
+                    .acquire(&request)
+                    .await
+                    .expect("the waiter is served"),
+            );
+        });
         queued(&case, &key, n).await;
     }
     let shown = admin(&*client)
@@ -97,14 +105,7 @@ pub async fn inspect_shows_who_waits(case: Case) {
         assert_eq!(notes, ["waiter 1", "waiter 2"]);
     }
     guard.release().await.expect("a held lock is released");
-    for waiter in waiting {
-        drop(
-            waiter
-                .await
-                .expect("no panic")
-                .expect("the waiter is served"),
-        );
-    }
+    finish(waiting).await;
 }
 
 /// The holder of a lock that is broken learns it.
