@@ -36,6 +36,15 @@ pub(crate) fn escaped(text: &str) -> String {
     Escaped(text).to_string()
 }
 
+/// Text as a word that can be pasted into a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", escaped(text).replace('\'', r"'\''"))
+}
+
 /// A duration in its two largest units, such as `3m12s`, or in milliseconds below a second.
 pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -169,6 +178,12 @@ mod tests {
             escaped("a\u{1b}[31m\u{202e}b\nü\u{9b}"),
             "a\\u{1b}[31m\\u{202e}b\\nü\\u{9b}"
         );
+    }
+
+    #[test]
+    fn a_hint_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("orders/nightly"), "orders/nightly");
+        assert_eq!(quoted("it's $(rm)"), r"'it'\''s $(rm)'");
     }
 
     #[test]

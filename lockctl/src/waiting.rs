@@ -15,7 +15,7 @@ use crate::child::{Signals, name};
 use crate::events::Events;
 use crate::messages::{Console, Failure};
 use crate::output::holders_json;
-use crate::text::{Escaped, escaped, holder_refusing, holder_waited_for, human};
+use crate::text::{Escaped, escaped, holder_refusing, holder_waited_for, human, quoted};
 
 /// What is waited for, and who is told about it.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) request: &'a AcquireRequest,
     pub(crate) console: &'a Console,
     pub(crate) events: &'a Events,
+    /// How hints call `lockctl`, so that they ask the same backend.
+    pub(crate) program: &'a str,
 }
 
 /// How the waiting ended.
@@ -132,7 +134,7 @@ impl Waiting<'_> {
             .as_deref()
             .and_then(|w| ahead_of(w, self.request.label()))
         {
-            out += &format!("  [{ahead} ahead of you]");
+            out += &format!("   [{ahead} ahead of you]");
         }
         out
     }
@@ -154,9 +156,9 @@ impl Waiting<'_> {
         let failure = holders.iter().fold(failure, |failure, holder| {
             failure.with_detail("holder", holder_refusing(holder))
         });
-        let key = quoted(key.as_str());
+        let (program, key) = (self.program, quoted(key.as_str()));
         failure.with_hint(format!(
-            "see `lockctl inspect {key}`; to take it by force: `lockctl break {key}`"
+            "see `{program} inspect {key}`; to take it by force: `{program} break {key}`"
         ))
     }
 
@@ -203,24 +205,9 @@ fn ahead_of(waiters: &[Label], own: &Label) -> Option<usize> {
         .position(|label| (label.host(), label.pid()) == (own.host(), own.pid()))
 }
 
-/// The key as a word of a shell.
-pub(crate) fn quoted(key: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,".contains(c);
-    if !key.is_empty() && !key.starts_with('-') && key.chars().all(is_plain) {
-        return key.to_owned();
-    }
-    format!("'{}'", escaped(key).replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_hint_can_be_pasted_into_a_shell() {
-        assert_eq!(quoted("orders/nightly"), "orders/nightly");
-        assert_eq!(quoted("it's $(rm)"), r"'it'\''s $(rm)'");
-    }
 
     #[test]
     fn the_place_in_the_queue_counts_those_before() {

@@ -105,7 +105,7 @@ fn the_command_leads_a_group_of_its_own_without_a_terminal() {
         let line = [
             &["run", "k"],
             args,
-            &["--", "sh", "-c", "ps -o pgid= $$; echo $$"],
+            &["--", "sh", "-c", "cut -d' ' -f5 /proc/$$/stat; echo $$"],
         ]
         .concat();
         let output = place.run(&line);

@@ -116,6 +116,44 @@ fn the_loss_of_one_of_several_locks_counts() {
 }
 
 #[test]
+fn the_command_is_asked_to_stop_before_its_lease_ends() {
+    let place = Place::new();
+    let script =
+        "trap 'date +%s%3N > asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+    let options = [
+        "--ttl",
+        "3s",
+        "--kill-after",
+        "1s",
+        "--events",
+        "events",
+        "k",
+    ];
+    let process = place.hold(&options, script);
+    until("the trap is set", || place.file("ready").exists());
+    make_unusable(&place);
+    let output = process.output();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(code(output.status), 79, "{said}");
+    assert!(
+        said.contains("its lease could not be renewed in time"),
+        "{said}"
+    );
+    let relied_on = place
+        .events()
+        .iter()
+        .filter_map(validity)
+        .next_back()
+        .unwrap();
+    let asked: u64 = place.read("asked").trim().parse().unwrap();
+    assert!(asked < relied_on, "{asked} {relied_on}");
+    assert!(
+        asked + 1100 > relied_on,
+        "not sooner than needed: {asked} {relied_on}"
+    );
+}
+
+#[test]
 fn the_command_is_dead_before_the_lease_of_a_lost_database_ends() {
     let place = Place::new();
     let script = "trap '' TERM; while :; do date +%s%3N > beat.new; mv beat.new beat; done";

@@ -88,6 +88,18 @@ fn who_waits_is_told_who_holds() {
 }
 
 #[test]
+fn hints_ask_the_same_backend() {
+    let place = Place::new();
+    let holder = place.lockctl(&["--namespace", "shop", "acquire", "a b"]);
+    assert_eq!(Process::start(holder).code(), 0);
+    let (_, said) = place.code(&["--namespace", "shop", "run", "-n", "a b", "--", "true"]);
+    assert!(
+        said.contains("see `lockctl --namespace shop inspect 'a b'`"),
+        "{said}"
+    );
+}
+
+#[test]
 fn quiet_says_the_error_alone_and_very_quiet_nothing() {
     let place = Place::new();
     let _holder = place.hold(&["k"], "exec sleep 60");

@@ -37,6 +37,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
         request: &request,
         console: &app.console,
         events: &Events::open(None)?,
+        program: &backend.program(),
     };
     let exit = match waiting
         .wait_for(locks.acquire(&request), &mut signals)

@@ -68,6 +68,7 @@ impl Run {
             request: &self.plan.request,
             console: &self.console,
             events: &self.events,
+            program: &self.backend.program(),
         };
         let began = tokio::time::Instant::now();
         let request = &self.plan.request;
@@ -135,7 +136,9 @@ impl Run {
         kind: &'static str,
         signals: &mut Signals,
     ) -> Result<Ending, Failure> {
-        guard.ensure_held()?;
+        guard
+            .ensure_held()
+            .map_err(|error| Failure::from(error).with_exit(self.lost()))?;
         let label = self.plan.request.label().clone();
         let facts = Facts::of(guard, self.plan.args.ttl, &self.backend, kind, label);
         let variables = facts.variables(|name| env::var_os(name));
@@ -203,11 +206,13 @@ impl Run {
             .map(|key| escaped(key.as_str()))
             .collect();
         let message = format!("lost the lock on {}: {reason}", keys.join(", "));
-        Err(
-            Failure::new(Exit::Of(self.plan.args.lost_exit_code), message)
-                .with_detail("command", format!("ended with {}", ending.status))
-                .with_hint("what the command did last may have met the work of the next holder"),
-        )
+        Err(Failure::new(self.lost(), message)
+            .with_detail("command", format!("ended with {}", ending.status))
+            .with_hint("what the command did last may have met the work of the next holder"))
+    }
+
+    fn lost(&self) -> Exit {
+        Exit::Of(self.plan.args.lost_exit_code)
     }
 
     /// The lease lapses by itself where there is one; elsewhere `--at-least-for` lasts as long as

@@ -1,19 +1,21 @@
 //! Which lock service is used, and under which namespace.
 
-use std::ffi::OsString;
+mod default;
+
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use polylock::layers::Observer;
 use polylock::{DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
-use crate::exit::Exit;
 use crate::messages::Failure;
+use crate::text::quoted;
+
+use self::default::{default_url, state_dir};
 
 /// The chosen lock service.
 pub(crate) struct BackendUrl {
@@ -21,6 +23,8 @@ pub(crate) struct BackendUrl {
     text: String,
     url: LockUrl,
     namespace: String,
+    /// Whether the next call of `lockctl` takes it without being told.
+    is_default: bool,
 }
 
 impl BackendUrl {
@@ -29,10 +33,11 @@ impl BackendUrl {
         args: &GlobalArgs,
         env: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
+        let is_default = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
         let text = match named {
             Some(url) => url.to_owned(),
-            None => default_url(&state_dir(env)?)?,
+            None => default_url(&state_dir(&env)?)?,
         };
         let text = match &args.namespace {
             Some(namespace) => with_namespace(&text, namespace),
@@ -48,6 +53,7 @@ impl BackendUrl {
             text,
             url,
             namespace,
+            is_default,
         })
     }
 
@@ -62,6 +68,15 @@ impl BackendUrl {
             None => registry,
         };
         Ok(registry.connect(&self.text).await?)
+    }
+
+    /// How to call `lockctl` for the same service, without secrets.
+    pub(crate) fn program(&self) -> String {
+        match (self.is_default, self.namespace.as_str()) {
+            (true, "") => "lockctl".to_owned(),
+            (true, namespace) => format!("lockctl --namespace {}", quoted(namespace)),
+            (false, _) => format!("lockctl --backend {}", quoted(&self.url.to_string())),
+        }
     }
 
     /// The namespace that was asked for, empty if none was.
@@ -87,55 +102,6 @@ impl fmt::Debug for BackendUrl {
         write!(f, "BackendUrl({})", self.url)
     }
 }
-
-/// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.
-fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
-    // A relative path in these variables is to be ignored, says the XDG specification.
-    let absolute = |name| {
-        env(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let base = absolute("XDG_STATE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local").join("state")));
-    base.map(|base| base.join("polylock")).ok_or_else(|| {
-        Failure::new(
-            Exit::Config,
-            "there is no backend, and no home for the default one",
-        )
-        .with_hint("give --backend URL, or set LOCK_URL, XDG_STATE_HOME or HOME")
-    })
-}
-
-/// The file of this user, whose directory is made.
-fn default_url(dir: &Path) -> Result<String, Failure> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|e| {
-            Failure::new(
-                Exit::Unavailable,
-                format!("cannot make the directory {}", dir.display()),
-            )
-            .with_cause(&e)
-            .with_hint("give --backend URL, or set LOCK_URL")
-        })?;
-    let file = dir
-        .join("locks.db")
-        .into_os_string()
-        .into_string()
-        .map_err(|file| {
-            let message = format!(
-                "the path of the default backend is not UTF-8: {}",
-                file.display()
-            );
-            Failure::new(Exit::Config, message).with_hint("give --backend URL, or set LOCK_URL")
-        })?;
-    Ok(format!("sqlite:{}", utf8_percent_encode(&file, IN_PATH)))
-}
-
-const IN_PATH: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
 
 /// Puts a namespace into a URL, in place of one that is there.
 fn with_namespace(url: &str, namespace: &str) -> String {
@@ -178,6 +144,7 @@ mod tests {
 
     use super::*;
     use crate::args::Cli;
+    use crate::exit::Exit;
 
     fn choose(args: &[&str], vars: &[(&str, &str)]) -> Result<BackendUrl, Failure> {
         let line = ["lockctl"].iter().chain(args).chain(&["list"]);
@@ -242,8 +209,25 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_shown() {
-        let args = ["--backend", "redis://app:s3ntinel@cache"];
-        assert!(!format!("{:?}", choose(&args, &[]).unwrap()).contains("s3ntinel"));
+    fn hints_call_the_same_service_without_its_password() {
+        let program = |args: &[&str]| choose(args, &[("HOME", "/tmp/never")]).unwrap().program();
+        let args = [
+            "--backend",
+            "redis://app:s3ntinel@cache",
+            "--namespace",
+            "a b",
+        ];
+        assert_eq!(
+            program(&args),
+            "lockctl --backend 'redis://app:***@cache?namespace=a%20b'"
+        );
+        assert_eq!(
+            program(&["--backend", "sqlite:x.db"]),
+            "lockctl --backend sqlite:x.db"
+        );
+        let url = "redis://app:s3ntinel@cache";
+        let backend = choose(&["--backend", url], &[("LOCK_URL", url)]).unwrap();
+        assert_eq!(backend.program(), "lockctl");
+        assert!(!format!("{backend:?}").contains("s3ntinel"));
     }
 }
