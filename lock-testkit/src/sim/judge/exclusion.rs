@@ -16,7 +16,7 @@ impl Case<'_> {
             // A grant that was on its way when the store lost its data may come after its successor's.
             let overtaken =
                 self.world.forgetful && matches!(violation, Violation::TokenWentBack { .. });
-            if overtaken || self.had_run_out(&violation) {
+            if overtaken || self.is_explained(&violation) {
                 continue;
             }
             let what = format!("{key}: {violation}");
@@ -38,17 +38,21 @@ impl Case<'_> {
         }
     }
 
-    /// Whether a lock that was taken without a cause had run out before its holder was told so.
-    fn had_run_out(&self, violation: &Violation) -> bool {
+    /// Whether a lock that seems to be taken without a cause had run out before its holder was told
+    /// so, or had been released by an earlier copy of the release that was answered.
+    fn is_explained(&self, violation: &Violation) -> bool {
         let Violation::LostWithoutCause { holder } = violation else {
             return false;
         };
         let number = usize::try_from(holder - 1).unwrap_or(usize::MAX);
-        let holder = self.book.operations.get(number);
-        holder.is_some_and(|holder| {
-            let until = holder.validity.iter().map(|validity| validity.until).max();
-            holder.lost.is_some_and(|(lost, _)| Some(lost) >= until)
-        })
+        let Some(holder) = self.book.operations.get(number) else {
+            return false;
+        };
+        let until = holder.validity.iter().map(|validity| validity.until).max();
+        let ran_out = holder.lost.is_some_and(|(lost, _)| Some(lost) >= until);
+        let gone = self.tenure_of(holder).map(|(_, _, until)| *until);
+        let released = holder.ended.is_some_and(|(ended, _)| gone >= Some(ended));
+        ran_out || holder.lost.is_none() && released
     }
 }
 

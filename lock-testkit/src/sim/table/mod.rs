@@ -1,6 +1,8 @@
 //! The lease table of the simulated store. Pure: time comes from outside.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod lock;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lock_core::engine::{LeaseId, Moment};
@@ -10,6 +12,10 @@ use super::message::{Claim, Left, Push, Reply, Request};
 use super::tenure::Tenures;
 use crate::mutants::Mutation;
 
+use self::lock::{Holder, Lock, Waiter};
+
+pub(super) use self::lock::Rules;
+
 /// Every lock that was ever held; nothing is forgotten but by a store that loses its data.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -17,41 +23,6 @@ pub(super) struct Table {
     rules: Rules,
     /// The truth about who had what, for the judge.
     pub(super) tenures: Tenures,
-}
-
-/// How this store differs from others.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    pub(super) token_block: u64,
-    pub(super) remembers_released: bool,
-    pub(super) waiter_life: Duration,
-    pub(super) mutation: Option<Mutation>,
-}
-
-#[derive(Debug, Default)]
-struct Lock {
-    holders: Vec<Holder>,
-    queue: VecDeque<Waiter>,
-    last_token: u64,
-    /// Ids that were released and when to forget them.
-    released: BTreeMap<LeaseId, Moment>,
-    /// Waiters that a broken store has forgotten to wake.
-    lost: BTreeSet<LeaseId>,
-}
-
-#[derive(Debug)]
-struct Holder {
-    claim: Claim,
-    token: u64,
-    block_end: u64,
-    expires: Moment,
-    tenure: usize,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    claim: Claim,
-    seen: Moment,
 }
 
 /// How long a released id is remembered: longer than any message is under way.
@@ -285,41 +256,5 @@ impl Table {
             });
         }
         pushes
-    }
-}
-
-impl Lock {
-    /// Reserves a block of tokens above every earlier one, and never below the clock.
-    fn issue(&mut self, now: Moment, rules: Rules) -> (u64, u64) {
-        let clock = now.as_nanos() / 1000;
-        let token = match rules.mutation {
-            Some(Mutation::TokenReused) if self.last_token > 0 => self.last_token,
-            _ => (self.last_token + 1).max(clock),
-        };
-        self.last_token = token + rules.token_block - 1;
-        (token, self.last_token)
-    }
-
-    fn admits(&self, mode: Mode, rules: Rules) -> bool {
-        let Some(first) = self.holders.first() else {
-            return true;
-        };
-        match (first.claim.mode, mode) {
-            (Mode::Shared, Mode::Shared) => true,
-            (Mode::Shared, _) => rules.mutation == Some(Mutation::SharedAdmitsWriter),
-            (Mode::Permit { limit }, Mode::Permit { .. }) => {
-                let more = u32::from(rules.mutation == Some(Mutation::PermitBeyondLimit));
-                let limit = usize::try_from(limit.get() + more).unwrap_or(usize::MAX);
-                self.holders.len() < limit
-            }
-            _ => false,
-        }
-    }
-
-    fn free_in(&self, now: Moment) -> Option<Duration> {
-        self.holders
-            .iter()
-            .map(|holder| holder.expires.since(now))
-            .min()
     }
 }
