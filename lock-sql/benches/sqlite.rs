@@ -12,7 +12,9 @@ use tokio::runtime::Runtime;
 
 fn uncontended(c: &mut Criterion) {
     let (runtime, directory) = set_up();
-    let locks = runtime.block_on(Sqlite::open(directory.path().join("locks.db"))).unwrap();
+    let locks = runtime
+        .block_on(Sqlite::open(directory.path().join("locks.db")))
+        .unwrap();
     c.bench_function("acquire and release", |b| {
         b.iter(|| runtime.block_on(cycle(&locks, "key")));
     });
@@ -24,13 +26,17 @@ fn uncontended(c: &mut Criterion) {
 
 fn together(c: &mut Criterion) {
     let (runtime, directory) = set_up();
-    let locks = runtime.block_on(Sqlite::open(directory.path().join("locks.db"))).unwrap();
+    let locks = runtime
+        .block_on(Sqlite::open(directory.path().join("locks.db")))
+        .unwrap();
     let locks = Arc::new(locks);
     c.bench_function("acquire and release, each of 64 tasks on 64 keys", |b| {
         b.iter_custom(|rounds| {
             let begin = Instant::now();
             runtime.block_on(async {
-                let tasks: Vec<_> = (0..64).map(|n| tokio::spawn(rounds_of(&locks, n, rounds))).collect();
+                let tasks: Vec<_> = (0..64)
+                    .map(|n| tokio::spawn(rounds_of(&locks, n, rounds)))
+                    .collect();
                 for task in tasks {
                     task.await.unwrap();
                 }

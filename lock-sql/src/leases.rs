@@ -1,3 +1,4 @@
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::lease::{Shared, TableLease, TableRenewer};
 use crate::live::Live;
+use crate::nap::before;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 use crate::wakes::Wakes;
@@ -63,11 +65,10 @@ impl Leases {
         let acquired = match deadline.filter(|_| request.wait() != Wait::Never) {
             // The database may hang with the time of the waiter.
             Some(deadline) => {
-                let deadline = deadline.max(Instant::now() + LEAST_TIME);
-                match tokio::time::timeout_at(deadline, acquired).await {
-                    Ok(acquired) => acquired,
-                    Err(_) if answered.load(Ordering::Relaxed) => Err(contended(request)),
-                    Err(_) => Err(silent()),
+                match before(deadline.max(Instant::now() + LEAST_TIME), acquired).await {
+                    Some(acquired) => acquired,
+                    None if answered.load(Ordering::Relaxed) => Err(contended(request)),
+                    None => Err(silent()),
                 }
             }
             None => acquired.await,
@@ -92,8 +93,7 @@ impl Leases {
         let waiting = self.shared.wakes.enter(request.key());
         let mut pause = FIRST_PAUSE;
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
-            let released = waiting.released.notified();
-            tokio::pin!(released);
+            let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             let until = match self.look(request).await? {
@@ -103,15 +103,12 @@ impl Leases {
                     Err(until) => until,
                 },
             };
-            let nap = self
-                .engine
-                .jitter(pause / 2, pause)
-                .min(until.since(self.engine.now()));
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let nap = left.map_or(nap, |left| left.min(nap));
-            pause = match tokio::time::timeout(nap, released).await {
-                Ok(()) => FIRST_PAUSE,
-                Err(_) => (pause * 2).min(LAST_PAUSE),
+            let left = until.since(self.engine.now());
+            let nap = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
+            let nap = deadline.map_or(nap, |deadline| deadline.min(nap));
+            pause = match before(nap, released).await {
+                Some(()) => FIRST_PAUSE,
+                None => (pause * 2).min(LAST_PAUSE),
             };
         }
         Err(contended(request))
@@ -143,7 +140,7 @@ impl Leases {
         held_until(refusal).map(Err)
     }
 
-    /// Until when somebody else has the lock, if anybody has.
+    /// Until when somebody else has the lock; `None` if it is time for an attempt.
     async fn look(&self, request: &AcquireRequest) -> Result<Option<Moment>> {
         let seen = self
             .shared

@@ -49,6 +49,8 @@ mod live;
 #[cfg(feature = "sqlite")]
 mod lock;
 #[cfg(feature = "sqlite")]
+mod nap;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
 mod store;

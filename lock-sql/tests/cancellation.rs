@@ -42,7 +42,10 @@ async fn at_every_await<F: Future>(mut make: impl FnMut() -> F, mut check: impl 
 
 /// Nothing is held, nothing is under way, and nobody keeps the database locked.
 async fn assert_clean(place: &Place, locks: &Sqlite, polls: u32) {
-    assert!(locks.shutdown(Duration::from_secs(10)).await, "{polls}: still busy");
+    assert!(
+        locks.shutdown(Duration::from_secs(10)).await,
+        "{polls}: still busy"
+    );
     let held = locks.admin().unwrap().list("").await.unwrap();
     assert!(held.is_empty(), "{polls}: {held:?}");
     assert_unlocked(place).await;
@@ -59,8 +62,11 @@ async fn assert_unlocked(place: &Place) {
 async fn an_acquisition_leaves_nothing() {
     let place = Place::new();
     let locks = place.open().await;
-    at_every_await(|| locks.lock("job"), async |polls| assert_clean(&place, &locks, polls).await)
-        .await;
+    at_every_await(
+        || locks.lock("job"),
+        async |polls| assert_clean(&place, &locks, polls).await,
+    )
+    .await;
     at_every_await(
         || locks.request("job").shared().acquire(),
         async |polls| assert_clean(&place, &locks, polls).await,
@@ -162,7 +168,12 @@ async fn a_connection_under_way_leaves_no_transaction() {
 #[test]
 fn a_blocked_runtime_keeps_no_other_process_from_writing() {
     let place = Place::new();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let (blocked, other) = (runtime(), runtime());
     let locks = blocked.block_on(place.open());
     let guard = blocked
@@ -175,7 +186,14 @@ fn a_blocked_runtime_keeps_no_other_process_from_writing() {
         std::thread::sleep(Duration::from_millis(1200));
         other.block_on(async {
             let theirs = place.open().await;
-            theirs.try_lock("another").await.unwrap().unwrap().release().await.unwrap();
+            theirs
+                .try_lock("another")
+                .await
+                .unwrap()
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
         });
         assert!(guard.is_held(), "its renewals need no runtime of ours");
         drop(acquire);

@@ -31,12 +31,19 @@ async fn locks_are_free_after_their_holders_are_killed_at_any_time() {
     let place = Place::new();
     let log = |key| numbers(&place.file(key));
     let start = || {
-        Contender::start("churn", &place.database(), &[place.directory.path().to_str().unwrap()])
+        Contender::start(
+            "churn",
+            &place.database(),
+            &[place.directory.path().to_str().unwrap()],
+        )
     };
     let mut contenders: Vec<_> = (0..4).map(|_| start()).collect();
     let (begin, mut round) = (Instant::now(), 0);
     while round < 40 || KEYS.iter().any(|key| log(key).len() < 5) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "some lock is never taken");
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "some lock is never taken"
+        );
         // At another point of what the process does each time.
         tokio::time::sleep(Duration::from_micros(7_919 * round % 50_021)).await;
         let index = usize::try_from(round).unwrap() % contenders.len();
@@ -49,7 +56,10 @@ async fn locks_are_free_after_their_holders_are_killed_at_any_time() {
     let killed = Instant::now();
     let locks = place.open().await;
     for key in KEYS {
-        let guard = locks.lock_within(key, Duration::from_secs(10)).await.unwrap();
+        let guard = locks
+            .lock_within(key, Duration::from_secs(10))
+            .await
+            .unwrap();
         // The ttl of the killed processes, the longest pause of a waiter, and a busy machine.
         assert!(killed.elapsed() < Duration::from_millis(1000 + 20 + 2000));
         let tokens = log(key);
@@ -57,7 +67,10 @@ async fn locks_are_free_after_their_holders_are_killed_at_any_time() {
         assert!(guard.fencing_token().unwrap().value() > *tokens.last().unwrap());
     }
     let intact = sqlx::query_scalar::<_, String>("PRAGMA integrity_check");
-    assert_eq!(intact.fetch_one(&mut place.sql().await).await.unwrap(), "ok");
+    assert_eq!(
+        intact.fetch_one(&mut place.sql().await).await.unwrap(),
+        "ok"
+    );
 }
 
 /// The locks that `churn` takes, each with a log of that name.

@@ -19,16 +19,40 @@ async fn keys_that_look_alike_are_different_locks() {
     let place = Place::new();
     let locks = place.open().await;
     let alike = [
-        "Job", "job", "JOB", "job ", " job", "jöb", "jo\u{308}b", "job\u{200b}", "job%", "job_",
-        "x'6a6f62'", "'; DROP TABLE polylock_locks; --", "..", "/", "\u{202e}boj", "123", "0123",
+        "Job",
+        "job",
+        "JOB",
+        "job ",
+        " job",
+        "jöb",
+        "jo\u{308}b",
+        "job\u{200b}",
+        "job%",
+        "job_",
+        "x'6a6f62'",
+        "'; DROP TABLE polylock_locks; --",
+        "..",
+        "/",
+        "\u{202e}boj",
+        "123",
+        "0123",
     ];
     let mut held = Vec::new();
     for key in alike {
-        held.push(locks.try_lock(key).await.unwrap().unwrap_or_else(|| panic!("{key:?} is held")));
+        held.push(
+            locks
+                .try_lock(key)
+                .await
+                .unwrap()
+                .unwrap_or_else(|| panic!("{key:?} is held")),
+        );
     }
     let other = place.open().await;
     for key in alike {
-        assert!(other.try_lock(key).await.unwrap().is_none(), "{key:?} is free");
+        assert!(
+            other.try_lock(key).await.unwrap().is_none(),
+            "{key:?} is free"
+        );
     }
     let listed = locks.admin().unwrap().list("").await.unwrap();
     let listed: HashSet<_> = listed.iter().map(|info| info.key.as_str()).collect();
@@ -41,7 +65,12 @@ async fn the_longest_key_is_carried_exactly() {
     let locks = place.open().await;
     let key = "é".repeat(128);
     let _held = locks.try_lock(key.as_str()).await.unwrap().unwrap();
-    let info = locks.admin().unwrap().inspect(&LockKey::new(key.as_str()).unwrap()).await.unwrap();
+    let info = locks
+        .admin()
+        .unwrap()
+        .inspect(&LockKey::new(key.as_str()).unwrap())
+        .await
+        .unwrap();
     assert_eq!(info.unwrap().key.as_str(), key);
     assert!(locks.try_lock("é".repeat(127)).await.unwrap().is_some());
 }
@@ -77,7 +106,10 @@ async fn tokens_increase_after_idle_rows_were_purged() {
     // A clock that goes back, as those of the rows to come see it.
     let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
                  WHERE key = x'6669727374'";
-    sqlx::query(ahead).execute(&mut place.sql().await).await.unwrap();
+    sqlx::query(ahead)
+        .execute(&mut place.sql().await)
+        .await
+        .unwrap();
     tokens[0] += 1_000_000_000_000;
     let gone = async || {
         let rows = "SELECT count(*) FROM polylock_locks WHERE key = x'6669727374'";
@@ -123,14 +155,21 @@ async fn a_hand_over_inside_the_process_writes_nothing_until_tokens_run_out() {
     let mut guard = queue.lock("one").await.unwrap();
     for _ in 0..150 {
         tokens.push(guard.fencing_token().unwrap().value());
-        stored.insert(place.number("SELECT max(last_token) FROM polylock_locks").await);
+        stored.insert(
+            place
+                .number("SELECT max(last_token) FROM polylock_locks")
+                .await,
+        );
         let next = queue.lock("one");
         tokio::pin!(next);
         // In line before the holder leaves.
         assert!(futures_poll(next.as_mut()).await.is_none());
         guard.release().await.unwrap();
         guard = next.await.unwrap();
-        assert!(other.try_lock("one").await.unwrap().is_none(), "it was free in between");
+        assert!(
+            other.try_lock("one").await.unwrap().is_none(),
+            "it was free in between"
+        );
     }
     assert_increasing(&tokens);
     assert_eq!(stored.len(), 3, "150 tokens are three times 64");
@@ -153,16 +192,35 @@ async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
 async fn a_holder_learns_that_its_lock_was_broken_after_another_one_took_it() {
     let place = Place::new();
     let (here, there) = (place.open().await, place.open().await);
-    let guard = here.request("job").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let guard = here
+        .request("job")
+        .ttl(Duration::from_secs(1))
+        .acquire()
+        .await
+        .unwrap();
     let key = LockKey::new("job").unwrap();
-    let broken = there.admin().unwrap().break_lock(&key, "wedged").await.unwrap().unwrap();
+    let broken = there
+        .admin()
+        .unwrap()
+        .break_lock(&key, "wedged")
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(broken.holders[0].token, guard.fencing_token());
     let next = there.lock("job").await.unwrap();
     assert_eq!(guard.lost().await, LostReason::Broken);
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
     assert!(next.is_held());
-    assert!(there.admin().unwrap().inspect(&key).await.unwrap().is_some());
+    assert!(
+        there
+            .admin()
+            .unwrap()
+            .inspect(&key)
+            .await
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -170,12 +228,35 @@ async fn permits_with_another_limit_are_refused_and_not_waited_for() {
     let place = Place::new();
     let (here, there) = (place.open().await, place.open().await);
     let limit = |n| NonZeroU32::new(n).unwrap();
-    let _one = here.request("pool").permit(limit(2)).acquire().await.unwrap();
-    let error = there.request("pool").permit(limit(3)).acquire().await.unwrap_err();
+    let _one = here
+        .request("pool")
+        .permit(limit(2))
+        .acquire()
+        .await
+        .unwrap();
+    let error = there
+        .request("pool")
+        .permit(limit(3))
+        .acquire()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.message().contains("limit 2"), "{error}");
-    let _two = there.request("pool").permit(limit(2)).acquire().await.unwrap();
-    assert!(there.request("pool").permit(limit(2)).try_acquire().await.unwrap().is_none());
+    let _two = there
+        .request("pool")
+        .permit(limit(2))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(
+        there
+            .request("pool")
+            .permit(limit(2))
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
@@ -209,14 +290,19 @@ async fn a_watch_reports_changes_and_ends_with_its_receiver() {
         other => panic!("{other}"),
     }
     guard.release().await.unwrap();
-    assert_eq!(events.recv().await, Some(LockEvent::Free(LockKey::new("jobs/1").unwrap())));
+    assert_eq!(
+        events.recv().await,
+        Some(LockEvent::Free(LockKey::new("jobs/1").unwrap()))
+    );
     assert!(events.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn tables_of_one_file_do_not_meet() {
     let place = Place::new();
-    let config = SqliteConfig::new(place.database()).with_table("other").unwrap();
+    let config = SqliteConfig::new(place.database())
+        .with_table("other")
+        .unwrap();
     let (here, there) = (place.open().await, Sqlite::connect(config).await.unwrap());
     let _here = here.try_lock("job").await.unwrap().unwrap();
     let _there = there.try_lock("job").await.unwrap().unwrap();
@@ -230,14 +316,23 @@ async fn a_thousand_leases_are_renewed_together() {
     let taken = (0..1000).map(|n| {
         let locks = Arc::clone(&locks);
         tokio::spawn(async move {
-            locks.request(format!("lease {n}")).ttl(ttl).acquire().await.unwrap()
+            locks
+                .request(format!("lease {n}"))
+                .ttl(ttl)
+                .acquire()
+                .await
+                .unwrap()
         })
     });
     let mut guards = Vec::new();
     for task in taken.collect::<Vec<_>>() {
         guards.push(task.await.unwrap());
     }
-    let version = async || place.number("SELECT max(expires_boot) FROM polylock_locks").await;
+    let version = async || {
+        place
+            .number("SELECT max(expires_boot) FROM polylock_locks")
+            .await
+    };
     let first = version().await;
     eventually("all are renewed twice", async || {
         let least = "SELECT min(expires_boot) FROM polylock_locks WHERE key <> x''";
@@ -248,7 +343,10 @@ async fn a_thousand_leases_are_renewed_together() {
 }
 
 async fn token(locks: &Sqlite, key: &str) -> u64 {
-    let guard = locks.acquire(&AcquireRequest::new(LockKey::new(key).unwrap())).await.unwrap();
+    let guard = locks
+        .acquire(&AcquireRequest::new(LockKey::new(key).unwrap()))
+        .await
+        .unwrap();
     let token = guard.fencing_token().unwrap().value();
     assert_eq!(guard.release().await.unwrap(), Released::Clean);
     token

@@ -1,5 +1,5 @@
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::engine::LeaseId;
@@ -19,6 +19,16 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) creates_directory: bool,
     pub(super) statements: Statements,
+    /// Device and inode of the file when it was opened last.
+    pub(super) seen: Mutex<Option<(u64, u64)>>,
+}
+
+impl Place {
+    /// Whether another file than the last one is there; this one is the last one then.
+    pub(super) fn is_another(&self, file: (u64, u64)) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.replace(file).is_some_and(|last| last != file)
+    }
 }
 
 /// A connection that is outside of a transaction, or is dropped.
@@ -28,6 +38,7 @@ pub(super) struct Place {
 pub(super) struct Connection {
     raw: SqliteConnection,
     files: Files,
+    epoch: u64,
     place: Arc<Place>,
 }
 
@@ -41,7 +52,7 @@ pub(super) type StoredRow = (Vec<u8>, Row);
 
 impl Connection {
     /// Opens the file, which is made if there is none, and the table in it.
-    pub(super) async fn open(place: &Arc<Place>, id: LeaseId) -> Result<Self, Cause> {
+    pub(super) async fn open(place: &Arc<Place>, epoch: u64, id: LeaseId) -> Result<Self, Cause> {
         let path = &place.path;
         if place.creates_directory {
             file::create_directory(path)?;
@@ -61,8 +72,23 @@ impl Connection {
         Ok(Self {
             raw,
             files,
+            epoch,
             place: Arc::clone(place),
         })
+    }
+
+    /// Device and inode of the database file.
+    pub(super) fn database(&self) -> (u64, u64) {
+        self.files.database()
+    }
+
+    /// Which it is of the databases that were there one after the other.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn set_epoch(&mut self, epoch: u64) {
+        self.epoch = epoch;
     }
 
     /// Whether what was read and written here is what others see.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::LockKey;
 use lock_core::engine::Engine;
+use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::transact::Transactor;
@@ -18,20 +19,23 @@ use crate::table::Locks;
 /// stand in it. A caller that is dropped, or whose runtime is blocked, leaves no transaction open,
 /// which would keep every other process from writing. What a caller gave up before it was begun is
 /// left out; what it undoes afterwards queues behind what it undoes.
+///
+/// Time-outs are the desk's as well: a caller may move from one runtime to another, and the timers
+/// of a runtime that is gone panic.
 pub(super) struct Desk {
-    engine: Engine,
-    transactor: Transactor,
+    pub(super) engine: Engine,
+    pub(super) transactor: Transactor,
     /// How long a caller waits for an answer.
-    patience: Duration,
+    pub(super) patience: Duration,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Box<dyn Work>>,
-    served: bool,
+pub(super) struct State {
+    pub(super) queue: VecDeque<Box<dyn Work>>,
+    pub(super) served: bool,
     /// The connection while nobody needs it.
-    connection: Option<Connection>,
+    pub(super) connection: Option<Connection>,
 }
 
 impl Desk {
@@ -50,7 +54,7 @@ impl Desk {
         keys: Vec<LockKey>,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, answer) = Task::new(Reads::Keys(keys), true, act);
+        let (task, answer) = Task::new(Reads::Keys(keys), true, self.deadline(), act);
         self.queue(Box::new(task), answer).await
     }
 
@@ -60,7 +64,7 @@ impl Desk {
         reads: Reads,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, answer) = Task::new(reads, false, act);
+        let (task, answer) = Task::new(reads, false, self.deadline(), act);
         self.queue(Box::new(task), answer).await
     }
 
@@ -77,119 +81,32 @@ impl Desk {
         if idle {
             self.engine.spawn(Arc::clone(self).serve());
         }
-        answer.within(self.patience).await
+        // The desk is gone without a word when its runtime is.
+        answer.await.unwrap_or_else(|_| Err(self.silent(true)))
     }
 
-    async fn serve(self: Arc<Self>) {
-        let connection = self.lock().connection.take();
-        let mut serving = Serving {
-            desk: &self,
-            connection,
-            done: false,
-        };
-        while let Some(batch) = serving.next_batch() {
-            self.serve_batch(&mut serving.connection, batch).await;
-        }
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
     }
 
-    /// Repeats a transaction for as long as others keep the database locked and anybody waits.
-    async fn serve_batch(&self, connection: &mut Option<Connection>, mut batch: Batch) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            batch.retain(|work| work.is_wanted());
-            if batch.is_empty() {
-                return;
-            }
-            match self.run(connection, &mut batch).await {
-                Ok(()) => return batch.into_iter().for_each(|work| work.answer()),
-                Err(Failure { cause: Cause::Busy, .. }) => {
-                    self.serve_readers(connection, &mut batch).await;
-                    tokio::time::sleep(self.engine.jitter(pause / 2, pause)).await;
-                    pause = (pause * 2).min(LAST_PAUSE);
-                }
-                Err(failure) => {
-                    return batch.into_iter().for_each(|work| work.fail(failure.clone()));
-                }
-            }
-        }
-    }
-
-    /// Serves those who need not wait until others let the database be written.
-    async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
-        let mut readers = take_readers(batch);
-        readers.extend(take_readers(&mut self.lock().queue));
-        for reader in readers {
-            let mut alone = vec![reader];
-            match self.run(connection, &mut alone).await {
-                Ok(()) => alone.into_iter().for_each(|work| work.answer()),
-                Err(Failure { cause: Cause::Busy, .. }) => batch.append(&mut alone),
-                Err(failure) => alone.into_iter().for_each(|work| work.fail(failure.clone())),
-            }
-        }
-    }
-
-    /// One attempt; a thread that hangs in the kernel is left behind with its connection.
-    async fn run(
-        &self,
-        connection: &mut Option<Connection>,
-        batch: &mut Batch,
-    ) -> Result<(), Failure> {
-        let run = self.transactor.run(connection, batch);
-        tokio::time::timeout(self.patience, run).await.unwrap_or_else(|_| Err(self.silent()))
-    }
-
-    fn silent(&self) -> Failure {
+    pub(super) fn silent(&self, outcome_unknown: bool) -> Failure {
         Failure {
             cause: Cause::Silent(self.patience),
-            outcome_unknown: true,
+            outcome_unknown,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Pauses between attempts on a database that others keep locked, beside the time that SQLite
-/// itself waits in each.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(10);
-
-/// Most keys of one transaction; more make others wait longer for their turn.
-pub(super) const MAX_KEYS: usize = 256;
-
-impl fmt::Debug for Desk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk")
-            .field("transactor", &self.transactor)
-            .finish_non_exhaustive()
-    }
-}
-
-fn take_readers<Q>(queue: &mut Q) -> Batch
-where
-    Q: Default + Extend<Box<dyn Work>> + IntoIterator<Item = Box<dyn Work>>,
-{
-    let (readers, others): (Batch, Batch) =
-        std::mem::take(queue).into_iter().partition(|work| !work.writes());
-    queue.extend(others);
-    readers
-}
-
-/// The task that serves a desk; there is at most one.
-struct Serving<'a> {
-    desk: &'a Desk,
-    connection: Option<Connection>,
-    done: bool,
-}
-
-impl Serving<'_> {
-    /// What can be done in the next transaction; puts the connection away if there is nothing.
-    fn next_batch(&mut self) -> Option<Batch> {
-        let mut state = self.desk.lock();
+impl State {
+    /// What can be done in the next transaction.
+    pub(super) fn next_batch(&mut self) -> Batch {
         let mut batch = Batch::new();
         let mut keys = 0;
-        while let Some(work) = state.queue.front() {
+        while let Some(work) = self.queue.front() {
             let more = match work.reads() {
                 Reads::Keys(more) => more.len(),
                 // Travels alone.
@@ -199,26 +116,37 @@ impl Serving<'_> {
                 break;
             }
             keys += more;
-            batch.extend(state.queue.pop_front());
+            batch.extend(self.queue.pop_front());
         }
-        if batch.is_empty() {
-            state.connection = self.connection.take();
-            state.served = false;
-            self.done = true;
-            return None;
-        }
-        Some(batch)
+        batch
+    }
+
+    /// Those who stand in the queue since before `deadline`.
+    pub(super) fn overdue(&mut self, now: Instant) -> Batch {
+        let overdue = self
+            .queue
+            .iter()
+            .take_while(|work| work.deadline() <= now)
+            .count();
+        self.queue.drain(..overdue).collect()
+    }
+
+    /// Those who only read.
+    pub(super) fn readers(&mut self) -> Batch {
+        let all = std::mem::take(&mut self.queue).into_iter();
+        let (readers, others) = all.partition(|work| !work.writes());
+        self.queue = others;
+        Vec::from(readers)
     }
 }
 
-/// A runtime that ends takes the task with it; the next one starts with another connection.
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            let mut state = self.desk.lock();
-            state.served = false;
-            // Whoever waits learns from this that nobody will answer.
-            state.queue.clear();
-        }
+/// Most keys of one transaction; more make others wait longer for their turn.
+pub(super) const MAX_KEYS: usize = 256;
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk")
+            .field("transactor", &self.transactor)
+            .finish_non_exhaustive()
     }
 }

@@ -5,6 +5,7 @@ mod connection;
 mod desk;
 mod file;
 mod rows;
+mod serve;
 mod store;
 mod transact;
 mod trouble;

@@ -5,22 +5,25 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _, Sqlite};
 
 use crate::error::{Cause, Source};
-use crate::table::{BootId, Broken, Holder, Row};
+use crate::table::{BootId, Broken, Claimed, Holder, Row};
 
 /// The values of one row, in the order of its columns.
 pub(super) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
+    // The time of a holder, or of somebody who waits to be one.
+    let lease = holder.map(|holder| (holder.boot, holder.expires));
+    let lease = lease.or_else(|| row.claimed.map(|claimed| (claimed.boot, claimed.until)));
     add(values, key.to_vec())?;
     add(values, i64::from(row.slot))?;
     add(values, integer(row.last_token))?;
     add(values, holder.map(|holder| holder.id.as_bytes().to_vec()))?;
     add(values, integer(holder.map_or(0, |holder| holder.token)))?;
     add(values, holder.map_or(0, |holder| i64::from(holder.permits)))?;
-    add(values, holder.map(|holder| holder.boot.0.to_vec()))?;
+    add(values, lease.map(|(boot, _)| boot.0.to_vec()))?;
     add(
         values,
-        integer(holder.map_or(0, |holder| holder.expires.as_nanos())),
+        integer(lease.map_or(0, |(_, until)| until.as_nanos())),
     )?;
     add(
         values,
@@ -62,6 +65,13 @@ pub(super) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
             since: number("acquired_at")?,
         }),
     };
+    let claimed = match (&holder, bytes("boot_id")?) {
+        (None, Some(boot)) => Some(Claimed {
+            boot: BootId(boot.try_into().ok()?),
+            until: Moment::from_nanos(number("expires_boot")?),
+        }),
+        _ => None,
+    };
     let broken = match bytes("broken_id")? {
         None => None,
         Some(id) => Some(Broken {
@@ -73,6 +83,7 @@ pub(super) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
         slot: u32::try_from(number("slot")?).ok()?,
         last_token: number("last_token")?,
         holder,
+        claimed,
         broken,
         changed_at: number("changed_at")?,
     };

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
@@ -35,11 +35,12 @@ impl SqliteStore {
         let path = std::path::absolute(&config.path);
         let path = path.map_err(|e| super::trouble::opening(&config.path, e))?;
         let statements = Statements::new(config.table.clone());
-        let creates_directory = config.creates_directory;
+        let (creates_directory, seen) = (config.creates_directory, Mutex::default());
         let place = Arc::new(Place {
             path,
             creates_directory,
             statements,
+            seen,
         });
         let clocks = Clocks::new(engine.clone())?;
         let desk = || {

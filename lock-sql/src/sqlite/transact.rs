@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_core::LockKey;
@@ -50,33 +50,55 @@ impl Transactor {
 
     /// Does all of `batch` or nothing; what nobody waits for any more is dropped from it.
     ///
-    /// Leaves a connection behind only outside of a transaction.
+    /// Leaves a connection behind only outside of a transaction. Dropped before `committing`, it
+    /// has done nothing; after that, nobody knows.
     pub(super) async fn run(
         &self,
         connection: &mut Option<Connection>,
         batch: &mut Batch,
+        committing: &AtomicBool,
     ) -> Result<(), Failure> {
         let mut open = match connection.take() {
             Some(open) => open,
-            None => Connection::open(&self.place, self.engine.lease_id()).await?,
+            None => self.open().await?,
         };
-        let done = self.run_on(&mut open, batch).await;
-        // A database that was busy has begun no transaction.
+        let done = self.run_on(&mut open, batch, committing).await;
         match &done {
+            // A database that was busy has begun no transaction.
             Ok(())
             | Err(Failure {
-                cause: Cause::Busy, ..
-            }) => *connection = Some(open),
+                cause: Cause::Busy,
+                outcome_unknown: false,
+            }) => {
+                *connection = Some(open);
+            }
             Err(Failure {
                 cause: Cause::Replaced { .. },
                 ..
-            }) => self.live.lose_all(),
+            }) => self.live.end(open.epoch()),
             Err(_) => {}
         }
         done
     }
 
-    async fn run_on(&self, open: &mut Connection, batch: &mut Batch) -> Result<(), Failure> {
+    async fn open(&self) -> Result<Connection, Cause> {
+        // Before the file is opened: if it is replaced meanwhile, the leases in it are gone.
+        let epoch = self.live.epoch();
+        let mut open = Connection::open(&self.place, epoch, self.engine.lease_id()).await?;
+        if self.place.is_another(open.database()) {
+            // Nobody need have had it open when it was replaced.
+            self.live.end(epoch);
+            open.set_epoch(self.live.epoch());
+        }
+        Ok(open)
+    }
+
+    async fn run_on(
+        &self,
+        open: &mut Connection,
+        batch: &mut Batch,
+        committing: &AtomicBool,
+    ) -> Result<(), Failure> {
         let (keys, writes) = match Plan::of(batch) {
             Plan::Keys(keys, writes) => (keys, writes),
             Plan::List(prefix) => {
@@ -97,13 +119,18 @@ impl Transactor {
         fill(&mut locks, loaded.rows);
         self.apply(open, batch, &mut locks)?;
         if writes {
-            self.store(open, &locks, loaded.table).await?;
+            let stored = self.store(open, &locks, loaded.table, committing).await;
+            return stored.map_err(|cause| Failure {
+                cause,
+                outcome_unknown: true,
+            });
         }
         Ok(())
     }
 
     fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
-        batch.retain(|work| work.begin());
+        // What is given up from here on is undone by whoever gave it up.
+        batch.retain(|work| work.is_wanted());
         batch.iter_mut().for_each(|work| work.apply(locks));
         open.check()
     }
@@ -113,21 +140,19 @@ impl Transactor {
         open: &mut Connection,
         locks: &Locks,
         mut table: Table,
-    ) -> Result<(), Failure> {
+        committing: &AtomicBool,
+    ) -> Result<(), Cause> {
         let changed: Vec<_> = locks.changed().collect();
         if changed.is_empty() {
-            return Ok(open.rollback().await?);
+            return open.rollback().await;
         }
         let purged = self.purge(open, locks, &mut table).await?;
         let table = purged.is_some().then_some(&table);
         let deleted = purged.unwrap_or_default();
-        let stored = open.commit(&changed, table, &deleted).await;
+        committing.store(true, Ordering::Relaxed);
+        open.commit(&changed, table, &deleted).await?;
         // A file that was put there before the commit does not have what was committed.
-        let checked = stored.and_then(|()| open.check());
-        checked.map_err(|cause| Failure {
-            cause,
-            outcome_unknown: true,
-        })
+        open.check()
     }
 
     /// Looks at some rows for each few that the table grew by, and picks those to delete.

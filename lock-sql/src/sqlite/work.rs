@@ -1,11 +1,8 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use lock_core::LockKey;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::table::Locks;
 
 /// One operation, of which several share a transaction.
@@ -15,10 +12,10 @@ pub(super) trait Work: Send {
     /// Whether the records may be changed.
     fn writes(&self) -> bool;
 
-    /// Takes the work up, unless nobody waits for it any more. From here on its outcome is unknown
-    /// until it is answered.
-    fn begin(&self) -> bool;
+    /// When it is too late for an answer.
+    fn deadline(&self) -> Instant;
 
+    /// Whether anybody waits for it.
     fn is_wanted(&self) -> bool;
 
     /// Changes the records, and keeps what came of it.
@@ -42,32 +39,30 @@ pub(super) enum Reads {
     Prefix(String),
 }
 
+/// What comes of an operation. Whoever drops it has given up, and undoes what it asked for.
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, Failure>>;
+
 /// An operation as the function that it is.
 pub(super) struct Task<F, T> {
-    pub(super) reads: Reads,
-    pub(super) writes: bool,
+    reads: Reads,
+    writes: bool,
+    deadline: Instant,
     act: Option<F>,
     result: Option<T>,
     reply: oneshot::Sender<Result<T, Failure>>,
-    begun: Arc<AtomicBool>,
 }
 
 impl<F, T> Task<F, T> {
-    pub(super) fn new(reads: Reads, writes: bool, act: F) -> (Self, Answer<T>) {
+    pub(super) fn new(reads: Reads, writes: bool, deadline: Instant, act: F) -> (Self, Answer<T>) {
         let (reply, answer) = oneshot::channel();
-        let begun = Arc::new(AtomicBool::new(false));
-        let answer = Answer {
-            answer,
-            begun: Arc::clone(&begun),
-        };
         (
             Self {
                 reads,
                 writes,
+                deadline,
                 act: Some(act),
                 result: None,
                 reply,
-                begun,
             },
             answer,
         )
@@ -87,10 +82,8 @@ where
         self.writes
     }
 
-    fn begin(&self) -> bool {
-        // Before the look: whoever gives up either sees the mark or is seen giving up.
-        self.begun.store(true, Ordering::SeqCst);
-        self.is_wanted()
+    fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     fn is_wanted(&self) -> bool {
@@ -103,38 +96,11 @@ where
 
     fn answer(self: Box<Self>) {
         if let Some(result) = self.result {
-            // Nobody there: whoever gave up undoes what it asked for.
             drop(self.reply.send(Ok(result)));
         }
     }
 
     fn fail(self: Box<Self>, failure: Failure) {
         drop(self.reply.send(Err(failure)));
-    }
-}
-
-/// What comes of a task.
-pub(super) struct Answer<T> {
-    answer: oneshot::Receiver<Result<T, Failure>>,
-    begun: Arc<AtomicBool>,
-}
-
-impl<T> Answer<T> {
-    /// Waits for it; whether the task was begun decides what a late one means.
-    pub(super) async fn within(mut self, limit: Duration) -> Result<T, Failure> {
-        if let Ok(Ok(answer)) = tokio::time::timeout(limit, &mut self.answer).await {
-            return answer;
-        }
-        self.answer.close();
-        match self.answer.try_recv() {
-            Ok(answer) => answer,
-            Err(_) => {
-                let outcome_unknown = self.begun.load(Ordering::SeqCst);
-                Err(Failure {
-                    cause: Cause::Silent(limit),
-                    outcome_unknown,
-                })
-            }
-        }
     }
 }

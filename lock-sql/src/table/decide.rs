@@ -40,7 +40,7 @@ impl Record {
         }
     }
 
-    /// Lets a holder in beside those who are not in the way.
+    /// Lets a holder in beside those who are not in the way, unless somebody waits to be alone.
     fn join(
         &self,
         scene: &Scene,
@@ -49,7 +49,8 @@ impl Record {
         let others = self
             .live(scene)
             .filter(|(slot, holder)| in_the_way(*slot, holder));
-        match others.map(|(_, holder)| holder.expires).max() {
+        let until = others.map(|(_, holder)| holder.expires).max();
+        match until.or_else(|| self.claimed(scene)) {
             Some(until) => Err(Refusal::Held { until }),
             None => Ok(self.free_slot(scene)),
         }

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use lock_core::admin::LockInfo;
 use lock_core::engine::{LeaseId, Moment};
-use lock_core::{AcquireRequest, LockKey, Mode};
+use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
 pub(crate) use self::purge::{Purge, purge};
 pub(crate) use self::record::Record;
-pub(crate) use self::row::{BootId, Broken, Holder, Row, Scene};
+pub(crate) use self::row::{BootId, Broken, Claimed, Holder, Row, Scene};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
@@ -28,16 +28,20 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) label: String,
+    /// Whether it comes again when it is refused.
+    pub(crate) waits: bool,
 }
 
 impl Claim {
     pub(crate) fn new(id: LeaseId, request: &AcquireRequest) -> Self {
+        let waits = !matches!(request.wait(), Wait::Never | Wait::AtMost(Duration::ZERO));
         let label = request.label().encode();
         Self {
             id,
             mode: request.mode(),
             ttl: request.ttl(),
             label,
+            waits,
         }
     }
 }

@@ -3,10 +3,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lock_core::admin::LockInfo;
-use lock_core::engine::LeaseId;
+use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
-use super::row::{Broken, Holder, Row, Scene};
+use super::row::{Broken, Claimed, Holder, Row, Scene};
 use super::{Claim, Refusal, Tokens};
 
 /// The rows of one key, and what each operation makes of them.
@@ -49,7 +49,19 @@ impl Record {
         if self.find(claim.id).is_some() {
             self.release(claim.id, scene);
         }
-        let slot = self.decide(claim.mode, scene)?;
+        let slot = match self.decide(claim.mode, scene) {
+            Ok(slot) => slot,
+            Err(refusal) => {
+                if claim.waits && self.is_kept_by_many(claim.mode, scene) {
+                    let until = scene.moment + CLAIM;
+                    self.seat(0, scene).claim(Claimed {
+                        boot: scene.boot,
+                        until,
+                    });
+                }
+                return Err(refusal);
+            }
+        };
         let permits = match claim.mode {
             Mode::Permit { limit } => limit.get(),
             _ => 0,
@@ -57,7 +69,7 @@ impl Record {
         // Only an exclusive lock passes from hand to hand inside a process.
         let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
         let tokens = self.draw(count, scene);
-        self.seat(slot, scene).holder = Some(Holder {
+        self.seat(slot, scene).sit(Holder {
             id: claim.id,
             token: tokens.next,
             permits,
@@ -69,9 +81,29 @@ impl Record {
         Ok(tokens)
     }
 
-    /// Whether the lock could be had.
+    /// Whether it is time for an attempt of somebody who waits: the lock can be had, or more of
+    /// those who share it would come in.
     pub(crate) fn look(&self, mode: Mode, scene: &Scene) -> Result<(), Refusal> {
-        self.decide(mode, scene).map(drop)
+        let decided = self.decide(mode, scene).map(drop);
+        let kept_out = self.claimed(scene).map(|until| until.since(scene.moment));
+        let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
+        if lapses && self.is_kept_by_many(mode, scene) {
+            Ok(())
+        } else {
+            decided
+        }
+    }
+
+    /// Whether somebody who wants the lock for itself waits for those who share it.
+    fn is_kept_by_many(&self, mode: Mode, scene: &Scene) -> bool {
+        let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
+        !shares && self.live(scene).next().is_some_and(|(slot, _)| slot > 0)
+    }
+
+    /// Until when nobody may join those who share the lock.
+    pub(super) fn claimed(&self, scene: &Scene) -> Option<Moment> {
+        let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
+        (claimed.boot == scene.boot && claimed.until > scene.moment).then_some(claimed.until)
     }
 
     /// Extends a lease that has not ended to `ttl` from scene.
@@ -203,3 +235,7 @@ impl Record {
 
 /// How many tokens an exclusive holder gets, for itself and for those who follow it in its process.
 const TOKENS_AT_ONCE: u64 = 64;
+
+/// How long a waiter that wants the lock for itself keeps others from joining those who have it,
+/// without coming again. It looks every 20 ms at least, and renews the claim when half is over.
+const CLAIM: Duration = Duration::from_millis(200);

@@ -15,6 +15,8 @@ pub(crate) struct Row {
     /// Largest token that was issued or reserved for the key; in slot 0 only.
     pub(crate) last_token: u64,
     pub(crate) holder: Option<Holder>,
+    /// While others share the lock, what keeps more of them out; in slot 0 without a holder only.
+    pub(crate) claimed: Option<Claimed>,
     pub(crate) broken: Option<Broken>,
     /// Unix time of the last change, for the purge.
     pub(crate) changed_at: u64,
@@ -33,6 +35,13 @@ pub(crate) struct Holder {
     pub(crate) label: String,
     /// Unix time.
     pub(crate) since: u64,
+}
+
+/// A waiter who wants the lock for itself, and was there lately.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Claimed {
+    pub(crate) boot: BootId,
+    pub(crate) until: Moment,
 }
 
 /// Whose lock an administrator took, until that happens to the slot again.
@@ -66,9 +75,22 @@ impl Row {
             slot,
             last_token: 0,
             holder: None,
+            claimed: None,
             broken: None,
             changed_at: 0,
         }
+    }
+
+    /// Seats a holder.
+    pub(crate) fn sit(&mut self, holder: Holder) {
+        self.holder = Some(holder);
+        self.claimed = None;
+    }
+
+    /// Keeps others out of a lock whose last holder is gone.
+    pub(crate) fn claim(&mut self, claimed: Claimed) {
+        self.holder = None;
+        self.claimed = Some(claimed);
     }
 
     /// The holder, if its lease has not run out.

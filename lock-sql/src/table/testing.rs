@@ -44,6 +44,7 @@ pub(super) fn claim(n: u8, mode: Mode) -> Claim {
         mode,
         ttl: Duration::from_secs(TTL),
         label,
+        waits: n % 2 == 1,
     }
 }
 

@@ -5,7 +5,7 @@ use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
-use super::{Record, Refusal, Scene, Tokens};
+use super::{BootId, Record, Refusal, Scene, Tokens};
 
 const HELD: Refusal = Refusal::Held {
     until: Moment::from_nanos(TTL * 1_000_000_000),
@@ -65,7 +65,7 @@ fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
     let token = granted(lock.take(&claim(1, EXCLUSIVE), &now(0))).next;
     assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
     assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
-    assert_eq!(lock.look(EXCLUSIVE, &now(2)), Err(HELD));
+    assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(2)), Err(HELD));
     granted(lock.take(&claim(2, SHARED), &now(2)));
     let info = lock.info(&LockKey::new("k").unwrap(), &now(3)).unwrap();
     assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
@@ -110,6 +110,52 @@ fn reserved_tokens_are_nobody_elses() {
     lock.release(id(1), &now(0));
     assert!(granted(lock.take(&claim(2, EXCLUSIVE), &now(0))).next > more.last);
     assert_eq!(lock.reserve(id(1), &now(0)), None);
+}
+
+#[test]
+fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
+    let mut lock = record(&[(1, holder(2, 50))]);
+    let held = |until| Err(Refusal::Held { until });
+    // It does not wait.
+    assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(10)), held(at(50)));
+    assert_eq!(lock.look(SHARED, &now(10)), Ok(()));
+    assert_eq!(
+        lock.look(EXCLUSIVE, &now(10)),
+        Ok(()),
+        "a claim is to be made"
+    );
+    assert_eq!(lock.take(&claim(1, EXCLUSIVE), &now(10)), held(at(50)));
+    let claimed = at(10) + Duration::from_millis(200);
+    assert_eq!(
+        lock.look(EXCLUSIVE, &now(10)),
+        Err(Refusal::Held { until: at(50) })
+    );
+    assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
+    assert_eq!(lock.take(&claim(6, permit(2)), &now(10)), held(at(50)));
+    assert_eq!(
+        lock.renew(id(2), Duration::from_secs(TTL), &now(10)),
+        LeaseState::Held
+    );
+    assert_eq!(lock.release(id(2), &now(10)), Released::Clean);
+    assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
+    granted(lock.take(&claim(6, SHARED), &now(11)));
+    assert_eq!(
+        lock.take(&claim(1, EXCLUSIVE), &now(11)),
+        held(at(11 + TTL))
+    );
+    lock.release(id(6), &now(11));
+    granted(lock.take(&claim(1, EXCLUSIVE), &now(11)));
+    lock.release(id(1), &now(11));
+    granted(lock.take(&claim(6, SHARED), &now(11)));
+}
+
+#[test]
+fn a_claim_of_another_boot_keeps_nobody_out() {
+    let mut lock = record(&[(1, holder(2, 50))]);
+    lock.take(&claim(1, EXCLUSIVE), &now(10)).unwrap_err();
+    let mut rebooted = now(10);
+    rebooted.boot = BootId([9; 16]);
+    granted(lock.take(&claim(6, SHARED), &rebooted));
 }
 
 #[derive(Clone, Debug)]

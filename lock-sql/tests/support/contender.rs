@@ -14,16 +14,14 @@ use lock_sql::Sqlite;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(contend())
-}
-
-async fn contend() -> Outcome {
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Outcome {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["count", database, file, rounds] => count(database, Path::new(file), rounds.parse()?).await,
+        ["count", database, file, rounds] => {
+            count(database, Path::new(file), rounds.parse()?).await
+        }
         ["churn", database, directory] => churn(database, Path::new(directory)).await,
         ["fill", database] => fill(database).await,
         _ => Err("unknown arguments".into()),
@@ -71,7 +69,9 @@ async fn churn(database: &str, directory: &Path) -> Outcome {
         let key = (round % 4).to_string();
         let request = locks.request(key.as_str()).ttl(Duration::from_secs(1));
         let patience = Duration::from_millis(u64::from(round % 7) * 10);
-        let Ok(guard) = tokio::time::timeout(patience, request.acquire()).await else { continue };
+        let Ok(guard) = tokio::time::timeout(patience, request.acquire()).await else {
+            continue;
+        };
         let guard = match guard {
             Ok(guard) => guard,
             Err(error) if error.kind() == ErrorKind::Contended => continue,

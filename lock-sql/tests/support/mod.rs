@@ -12,13 +12,16 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tempfile::TempDir;
 
 /// A directory of its own for a database that is not there yet.
+#[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) directory: TempDir,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+        Self {
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        }
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -42,19 +45,34 @@ impl Place {
 
     /// One number that a statement reads.
     pub(crate) async fn number(&self, sql: &'static str) -> i64 {
-        sqlx::query_scalar(sql).fetch_one(&mut self.sql().await).await.unwrap()
+        sqlx::query_scalar(sql)
+            .fetch_one(&mut self.sql().await)
+            .await
+            .unwrap()
     }
 }
 
-/// The program of `contender.rs`.
-pub(crate) const CONTENDER: &str = env!("CARGO_BIN_EXE_sqlite-contender");
+/// The program of `contender.rs`, which cargo builds with the tests.
+pub(crate) fn contender() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test
+        .parent()
+        .unwrap()
+        .with_file_name("examples")
+        .join("sqlite-contender");
+    assert!(
+        program.exists(),
+        "build it by cargo build -p lock-sql --all-features --examples"
+    );
+    program
+}
 
 /// A process that is killed when it is dropped.
 pub(crate) struct Contender(Child);
 
 impl Contender {
     pub(crate) fn start(command: &str, database: &Path, more: &[&str]) -> Self {
-        let mut process = Command::new(CONTENDER);
+        let mut process = Command::new(contender());
         process.arg(command).arg(database).args(more);
         Self(process.stderr(Stdio::piped()).spawn().unwrap())
     }
@@ -93,14 +111,21 @@ impl Drop for Contender {
 }
 
 pub(crate) fn run(command: &mut Command) -> Output {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap()
 }
 
 /// Waits until something is so.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let begin = Instant::now();
     while !is_so().await {
-        assert!(begin.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "not in time: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,0 +1,156 @@
+//! The task that serves a desk; there is at most one.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::desk::Desk;
+use super::work::Batch;
+use crate::error::{Cause, Failure};
+
+impl Desk {
+    pub(super) async fn serve(self: Arc<Self>) {
+        let connection = self.lock().connection.take();
+        let mut serving = Serving {
+            desk: &self,
+            connection,
+            done: false,
+        };
+        while let Some(batch) = serving.next_batch() {
+            tokio::select! {
+                () = self.serve_batch(&mut serving.connection, batch) => {}
+                () = self.send_away() => {}
+            }
+        }
+    }
+
+    /// Tells those who stand in the queue for too long that there is no answer. Has no end.
+    async fn send_away(&self) {
+        loop {
+            let next = self.lock().queue.front().map(|work| work.deadline());
+            tokio::time::sleep_until(next.unwrap_or_else(|| self.deadline())).await;
+            let overdue = self.lock().overdue(tokio::time::Instant::now());
+            overdue
+                .into_iter()
+                .for_each(|work| work.fail(self.silent(false)));
+        }
+    }
+
+    /// Repeats a transaction for as long as others keep the database locked and anybody waits.
+    async fn serve_batch(&self, connection: &mut Option<Connection>, mut batch: Batch) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            self.thin_out(&mut batch);
+            if batch.is_empty() {
+                return;
+            }
+            match self.run(connection, &mut batch).await {
+                Ok(()) => return batch.into_iter().for_each(|work| work.answer()),
+                Err(Failure {
+                    cause: Cause::Busy,
+                    outcome_unknown: false,
+                }) => {
+                    self.serve_readers(connection, &mut batch).await;
+                    tokio::time::sleep(self.engine.jitter(pause / 2, pause)).await;
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
+                Err(failure) => return fail(batch, &failure),
+            }
+        }
+    }
+
+    /// Leaves out those who are gone, and those whose time is over.
+    fn thin_out(&self, batch: &mut Batch) {
+        let now = tokio::time::Instant::now();
+        let all = std::mem::take(batch)
+            .into_iter()
+            .filter(|work| work.is_wanted());
+        let (waiting, overdue) = all.partition(|work| work.deadline() > now);
+        *batch = waiting;
+        fail(overdue, &self.silent(false));
+    }
+
+    /// Serves those who need not wait until others let the database be written.
+    async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
+        let (mut readers, writers): (Batch, Batch) = std::mem::take(batch)
+            .into_iter()
+            .partition(|work| !work.writes());
+        *batch = writers;
+        readers.extend(self.lock().readers());
+        for reader in readers {
+            let mut alone = vec![reader];
+            match self.run(connection, &mut alone).await {
+                Ok(()) => alone.into_iter().for_each(|work| work.answer()),
+                Err(Failure {
+                    cause: Cause::Busy,
+                    outcome_unknown: false,
+                }) => batch.append(&mut alone),
+                Err(failure) => fail(alone, &failure),
+            }
+        }
+    }
+
+    /// One attempt; a thread that hangs in the kernel is left behind with its connection.
+    async fn run(
+        &self,
+        connection: &mut Option<Connection>,
+        batch: &mut Batch,
+    ) -> Result<(), Failure> {
+        let deadline = batch.iter().map(|work| work.deadline()).max();
+        let deadline = deadline.unwrap_or_else(|| self.deadline());
+        let committing = AtomicBool::new(false);
+        let run = self.transactor.run(connection, batch, &committing);
+        match tokio::time::timeout_at(deadline, run).await {
+            Ok(done) => done,
+            Err(_) => Err(self.silent(committing.into_inner())),
+        }
+    }
+}
+
+/// Pauses between attempts on a database that others keep locked, beside the time that SQLite
+/// itself waits in each.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(10);
+
+fn fail(batch: Batch, failure: &Failure) {
+    batch
+        .into_iter()
+        .for_each(|work| work.fail(failure.clone()));
+}
+
+struct Serving<'a> {
+    desk: &'a Desk,
+    connection: Option<Connection>,
+    done: bool,
+}
+
+impl Serving<'_> {
+    /// What comes next; puts the connection away if there is nothing.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let mut state = self.desk.lock();
+        let batch = state.next_batch();
+        if batch.is_empty() {
+            state.connection = self.connection.take();
+            state.served = false;
+            self.done = true;
+            return None;
+        }
+        Some(batch)
+    }
+}
+
+/// A runtime that ends takes the task with it; the next one starts with another connection.
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            let left = {
+                let mut state = self.desk.lock();
+                state.served = false;
+                std::mem::take(&mut state.queue)
+            };
+            // Whoever waits learns from this that nobody will answer.
+            drop(left);
+        }
+    }
+}
