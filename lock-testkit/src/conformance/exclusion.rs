@@ -32,6 +32,7 @@ pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
         }
     })
     .await;
+    note_what_is_left(&case, &key, &recorder).await;
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert_eq!((summary.grants, summary.stale_writes), (80, 0));
     case.assert_free(&key).await;
@@ -66,12 +67,20 @@ pub async fn one_holder_at_a_time_although_futures_and_guards_are_dropped(case: 
         }
     })
     .await;
+    note_what_is_left(&case, &key, &recorder).await;
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert!(
         summary.grants >= 48 && summary.stale_writes == 0,
         "{summary:?}"
     );
     case.assert_free(&key).await;
+}
+
+async fn note_what_is_left(case: &Case, key: &LockKey, recorder: &Recorder) {
+    if let Some(look) = case.harness().look(key).await {
+        let count = |number| u64::try_from(number).unwrap_or(u64::MAX);
+        recorder.left(key, count(look.holders), count(look.waiters));
+    }
 }
 
 fn write(held: &Recorded, register: &FencedRegister) {
