@@ -126,6 +126,7 @@ macro_rules! __conformance_table {
             a_holder_does_not_take_back_what_the_server_ended [Faults];
             a_holder_learns_that_the_server_ended_its_lock [Faults];
             a_holder_that_is_cut_off_loses_its_lock_in_time [Faults];
+            a_holder_that_was_cut_off_is_out_before_the_next_is_in [Faults];
             a_released_lock_is_never_lost [];
             a_short_outage_costs_no_lock [Faults];
             loss_is_signalled_before_another_client_gets_the_lock [Lease];

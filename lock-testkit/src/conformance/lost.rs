@@ -196,6 +196,26 @@ pub async fn a_holder_that_is_cut_off_loses_its_lock_in_time(case: Case) {
     case.assert_free_within(&key, case.after_death()).await;
 }
 
+/// A holder that was cut off for too long has lost its lock before the next one has it, and does
+/// not get it back.
+pub async fn a_holder_that_was_cut_off_is_out_before_the_next_is_in(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let guard = case.lock(&holder, &key).await;
+    case.faults().set_reachable(Reachable::Cut);
+    tokio::time::sleep(case.ttl().mul_f64(1.1)).await;
+    case.faults().set_reachable(Reachable::Connected);
+    let next = other
+        .acquire(&case.request(&key))
+        .await
+        .expect("the lock is free");
+    assert!(!guard.is_held(), "two hold the lock");
+    drop(guard);
+    assert!(holder.shutdown(SOON).await, "background work does not end");
+    assert!(next.is_held());
+    case.assert_taken(&key).await;
+    next.release().await.expect("a held lock is released");
+}
+
 /// A holder that is reachable again before its lease is over keeps its lock.
 pub async fn a_short_outage_costs_no_lock(case: Case) {
     let (client, key) = (case.client().await, case.key());
