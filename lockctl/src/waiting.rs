@@ -96,7 +96,7 @@ impl Waiting<'_> {
         if stderr().is_terminal() {
             return self.spin(began, holder).await;
         }
-        self.console.note(self.sentence(holder.as_ref()));
+        self.console.note(self.sentence(holder.as_ref(), None));
         pending().await
     }
 
@@ -107,9 +107,8 @@ impl Waiting<'_> {
         let bar = Cleared(ProgressBar::new_spinner().with_style(style));
         loop {
             for _ in 0..10 {
-                let sentence = self.sentence(holder.as_ref());
                 bar.0
-                    .set_message(format!("{sentence}  ({})", human(began.elapsed())));
+                    .set_message(self.sentence(holder.as_ref(), Some(began.elapsed())));
                 bar.0.tick();
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -117,8 +116,11 @@ impl Waiting<'_> {
         }
     }
 
-    fn sentence(&self, holder: Option<&LockInfo>) -> String {
+    fn sentence(&self, holder: Option<&LockInfo>, waited: Option<Duration>) -> String {
         let mut out = format!("waiting for {}", self.names());
+        if let Some(waited) = waited {
+            out += &format!(" ({})", human(waited));
+        }
         let Some(info) = holder else { return out };
         if self.keys.len() > 1 {
             out += &format!("  {}", Escaped(info.key.as_str()));
