@@ -1,5 +1,6 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::guard::LostReason;
 use crate::key::LockKey;
@@ -16,8 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` prints this level only, together with the backend and the key where they are known;
 /// [`source`](StdError::source) has the rest. No message contains a password or a full URL.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -25,7 +28,8 @@ struct Inner {
     key: Option<LockKey>,
     lost: Option<LostReason>,
     outcome_unknown: bool,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Shared, so that one failure can be the answer to many requests.
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What an [`Error`] means for the caller.
@@ -109,7 +113,7 @@ impl Error {
     /// Attaches what caused the error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 

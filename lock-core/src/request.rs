@@ -164,7 +164,9 @@ impl AcquireRequest {
     /// Default: zero, at most 24 h.
     ///
     /// For jobs that must not run twice within a period although their clocks differ. A release
-    /// within that time leaves the lease to lapse at its end and does not wait for it.
+    /// within that time leaves the lease to lapse at its end and does not wait for it. Where a lock
+    /// lives with a session or a connection this process keeps it, and
+    /// [`shutdown`](crate::DistributedLock::shutdown) waits for that.
     #[must_use]
     pub fn with_min_hold(self, min_hold: Duration) -> Self {
         self.change(|options| options.min_hold = min_hold)

@@ -6,7 +6,8 @@ use std::fmt;
 /// than the largest one it has seen: then a holder that was paused beyond its lease cannot undo
 /// what its successor did. Tokens of one key increase strictly over holders, across release, crash,
 /// restart and expiry; how far that reaches on a backend is stated by
-/// [`Capabilities::fencing`](crate::Capabilities). Tokens of different keys are not comparable.
+/// [`Capabilities::fencing`](crate::Capabilities). Holders that do not exclude each other, such as
+/// readers, may have the same token. Tokens of different keys are not comparable.
 ///
 /// A token fits into 63 bits, so that SQL databases can store it in a signed `BIGINT`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

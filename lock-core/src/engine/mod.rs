@@ -126,7 +126,13 @@ impl Engine {
         self.background.spawn(&*self.keeper.spawn, Box::pin(task));
     }
 
-    /// The same, with the first poll made here: what needs no I/O is done on return.
+    /// Runs a task that [`drain`](Engine::drain) does not wait for: the pings of a session, a
+    /// subscription, whatever goes on for as long as a connection lives.
+    pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.keeper.spawn.spawn(Box::pin(task));
+    }
+
+    /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
         self.background.detach(&*self.keeper.spawn, task);
     }

@@ -183,10 +183,7 @@ impl LockGuard {
             let timeout = hold.terms().attempt_timeout();
             let sent = hold.engine().now();
             let answer = renew(&*renewer, &[request], timeout).await.remove(0);
-            let failed = match &answer {
-                Ok(_) => None,
-                Err(e) => Some(Error::new(e.kind(), e.message()).with_unknown_outcome()),
-            };
+            let failed = answer.as_ref().err().cloned();
             hold.renewed(sent, answer);
             self.ensure_held()?;
             if let Some(error) = failed {

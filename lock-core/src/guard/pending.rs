@@ -73,6 +73,21 @@ impl PendingRelease {
             .with_key(request.key()))
     }
 
+    /// Releases now and waits for the answer, for an attempt that must be out of everybody's way
+    /// before it is reported as failed. Without a definite answer it goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// The release goes on in the background.
+    pub async fn undo(mut self) {
+        if let Some(lease) = self.lease.clone() {
+            // Armed until there is an answer: dropped before, it begins again.
+            if lease.release().await.is_ok() {
+                self.lease = None;
+            }
+        }
+    }
+
     fn take(&mut self) -> Arc<dyn Lease> {
         self.lease
             .take()

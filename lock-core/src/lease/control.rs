@@ -7,7 +7,8 @@ use crate::guard::{Hold, LostReason};
 /// How a lease reports what the server tells unasked.
 ///
 /// Clonable, and harmless when the lock is given up already: reports about it are then ignored. None
-/// of the calls blocks, so they may be made from a callback of a client.
+/// of the calls waits, so they may be made from a callback of a client. They may drop the last
+/// reference to the lease: do not hold a mutex that its destructor takes.
 #[derive(Clone)]
 pub struct LeaseControl {
     hold: Weak<Hold>,
@@ -41,6 +42,13 @@ impl LeaseControl {
         if let Some(hold) = self.hold.upgrade() {
             hold.confirm();
         }
+    }
+
+    /// Whether the lock has ended, so that nobody listens any more. For a session that sweeps its
+    /// leases.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.hold.upgrade().is_none_or(|hold| hold.is_over())
     }
 
     /// Renews now instead of when it is due. For signs of trouble, such as a change of the master.

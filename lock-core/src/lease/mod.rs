@@ -25,7 +25,8 @@ pub(crate) use self::terms::Terms;
 ///
 /// A backend makes the value with its [`LeaseId`] *before* it sends the request that may take the
 /// lock, and arms a [`PendingRelease`](crate::PendingRelease) with it, which makes the guard once the
-/// server has granted the lock. From then on the core decides when to renew, when the lock is lost
+/// server has granted the lock. What the grant brings, such as a block of tokens, goes into the lease
+/// by interior mutability. From then on the core decides when to renew, when the lock is lost
 /// and when to release; the lease only talks.
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
