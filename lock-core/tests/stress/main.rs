@@ -3,7 +3,11 @@
 //! Prints its seed; `STRESS_SEED=n` starts with another one, `STRESS_OPERATIONS=n` does more. Threads
 //! interleave as they like, so a seed makes a failure likely and not certain.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "all of it is one test")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "all of it is one test"
+)]
 
 mod chance;
 mod witness;
@@ -30,6 +34,15 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 
 #[test]
 fn nobody_overlaps_overtakes_or_waits_in_vain() {
+    stress(Witness::default());
+}
+
+#[test]
+fn locks_that_are_broken_strand_nobody() {
+    stress(Witness::of_breaking());
+}
+
+fn stress(witness: Witness) {
     let seed = number("STRESS_SEED").unwrap_or_else(|| RandomState::new().hash_one(0));
     println!("STRESS_SEED={seed}");
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -37,7 +50,8 @@ fn nobody_overlaps_overtakes_or_waits_in_vain() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(run(seed, number("STRESS_OPERATIONS").unwrap_or(OPERATIONS)));
+    let operations = number("STRESS_OPERATIONS").unwrap_or(OPERATIONS);
+    runtime.block_on(run(seed, operations, Arc::new(witness)));
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -49,13 +63,12 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-async fn run(seed: u64, operations: u64) {
+async fn run(seed: u64, operations: u64, witness: Arc<Witness>) {
     let store = Arc::new(Memory::new());
     // One passes each lease on for long, one gives it back after every second holder.
     let clients = [LocalQueue::DEFAULT_MAX_HANDOVERS, 1].map(|handovers| {
         Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(handovers))
     });
-    let witness = Arc::new(Witness::default());
     let tasks: Vec<_> = (0..TASKS)
         .map(|n| {
             let worker = Worker {

@@ -28,6 +28,9 @@ impl Worker {
                 self.disturb();
             }
             let key = self.chance.of(&KEYS);
+            if self.witness.breaking && self.chance.one_in(4) {
+                self.break_lock(key).await;
+            }
             match self.chance.below(9) {
                 0 | 1 => self.wait(key).await,
                 2 => self.wait_a_little(key).await,
@@ -52,6 +55,16 @@ impl Worker {
         ];
         let request = self.chance.of(&[Request::Acquire, Request::Release]);
         self.store.faults().plan(request, self.chance.of(&faults));
+    }
+
+    /// Takes the lock from whoever has it, who is told or finds out.
+    async fn break_lock(&mut self, key: &str) {
+        let key = LockKey::new(key).unwrap();
+        match self.chance.one_in(2) {
+            true => drop(self.store.admin().unwrap().break_lock(&key, "stress").await),
+            false => self.store.expire(&key),
+        }
+        self.witness.broken.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Of two lengths of lease, which do not pass between each other.
@@ -126,15 +139,17 @@ impl Worker {
         };
         let token = outer.fencing_token();
         let inner = self.locks.request(key).owner(&owner).try_acquire().await;
-        let inner = inner.unwrap().expect("the owner is inside");
-        assert_eq!(inner.fencing_token(), token);
+        let Some(inner) = self.granted(inner).flatten() else {
+            return assert!(self.witness.breaking, "the owner is inside");
+        };
+        assert!(inner.fencing_token() == token || self.witness.breaking);
         self.witness.entered.fetch_add(1, Ordering::Relaxed);
         let (first, last) = if self.chance.one_in(2) {
             (outer, inner)
         } else {
             (inner, outer)
         };
-        first.release().await.unwrap();
+        drop(first.release().await);
         self.use_and_end(key, last).await;
     }
 
@@ -175,6 +190,9 @@ impl Worker {
             Ok(_) => &self.witness.granted,
             Err(error) if error.kind() == ErrorKind::Contended => &self.witness.contended,
             Err(error) if error.kind() == ErrorKind::Unavailable => &self.witness.disturbed,
+            Err(error) if self.witness.breaking && error.kind() == ErrorKind::Lost => {
+                &self.witness.disturbed
+            }
             Err(error) => panic!("{error:?}"),
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -185,7 +203,7 @@ impl Worker {
         assert_eq!(guard.key().as_str(), key);
         let inside = self.witness.enter(&guard);
         self.linger().await;
-        assert!(guard.is_held());
+        assert!(guard.is_held() || self.witness.breaking);
         drop(inside);
         match self.chance.below(4) {
             0 => drop(guard),
