@@ -137,7 +137,8 @@ impl fmt::Display for Tally {
         }
         write!(
             f,
-            "), leases lost {}, stale writes stopped {}, unfenced increments lost {}, violations {}",
+            "), leases lost {}, stale writes stopped {}, unfenced increments lost {}, \
+             violations {}",
             self.leases_lost, self.stale_writes, self.lost_increments, self.violations
         )
     }

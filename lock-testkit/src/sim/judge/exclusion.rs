@@ -13,7 +13,7 @@ impl Case<'_> {
         // It knows nothing of pauses and faults, which make signals late and waits long.
         let checker = Checker::new().with_signal_delay(LONG).with_patience(LONG);
         for (key, violation) in checker.check(&self.book.events).violations {
-            // A grant that was on its way when the store lost its data may come after its successor's.
+            // A grant that was on its way when the store lost its data may come after a later one.
             let overtaken =
                 self.world.forgetful && matches!(violation, Violation::TokenWentBack { .. });
             if overtaken || self.is_explained(&violation) {

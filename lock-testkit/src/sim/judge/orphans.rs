@@ -55,8 +55,8 @@ impl Case<'_> {
         }
         let asker = &operations[*self.book.ids.get(&tenure.id)?];
         let (at, answer) = asker.answered?;
-        // A request that was refused for certain is not followed up: a copy of it that comes late is
-        // granted to nobody, and runs out.
+        // A request that was refused for certain is not followed up: a copy of it that comes late
+        // is granted to nobody, and runs out.
         let refused = asker.wait == Wait::Never && answer == CONTENDED;
         // The local queue may have passed the attempt to another task.
         let kept = answer == Answer::Acquired || self.has_rival(asker, Duration::MAX);
