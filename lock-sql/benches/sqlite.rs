@@ -1,5 +1,7 @@
 //! What a lock in a SQLite file costs, on the disk of the target directory.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
-//! Locks in SQL databases.
+//! Locks in SQL databases: leases in a table that several processes share.
 //!
-//! Each database is a feature: `sqlite` brings [`Sqlite`].
+//! Each database is a feature of its own, and there is nothing without one.
 #![cfg_attr(
     feature = "sqlite",
     doc = r#"
+With `sqlite` there is [`Sqlite`], for the processes of one machine.
+
 # Examples
 
 Two connections stand for two processes on one machine:

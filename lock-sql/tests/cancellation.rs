@@ -1,5 +1,7 @@
 //! Every future dropped at every await point, and at any time.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 mod support;
 
 use std::future::poll_fn;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use lock_core::layers::LocalQueue;
 use lock_core::prelude::*;
 use lock_sql::{Sqlite, SqliteConfig};
 use sqlx::Executor as _;
@@ -168,12 +171,6 @@ async fn a_connection_under_way_leaves_no_transaction() {
 #[test]
 fn a_blocked_runtime_keeps_no_other_process_from_writing() {
     let place = Place::new();
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
-    };
     let (blocked, other) = (runtime(), runtime());
     let locks = blocked.block_on(place.open());
     let guard = blocked
@@ -199,4 +196,59 @@ fn a_blocked_runtime_keeps_no_other_process_from_writing() {
         drop(acquire);
     }
     blocked.block_on(guard.release()).unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_release_survives_the_runtime_that_it_began_on() {
+    let place = Place::new();
+    let (gone, here) = (runtime(), runtime());
+    let locks = gone.block_on(place.open());
+    let guard = gone.block_on(locks.lock("job")).unwrap();
+    let mut writer = here.block_on(place.sql());
+    here.block_on(writer.execute("BEGIN IMMEDIATE")).unwrap();
+    // Under way, and then left to the engine.
+    assert!(gone.block_on(polled(1, guard.release())).is_none());
+    drop(gone);
+    here.block_on(writer.execute("COMMIT")).unwrap();
+    here.block_on(assert_clean(&place, &locks, 1));
+}
+
+#[test]
+fn a_wait_is_taken_over_by_a_task_of_another_runtime() {
+    let place = Place::new();
+    let (gone, here) = (runtime(), runtime());
+    let other = here.block_on(place.open());
+    let held = here.block_on(other.lock("job")).unwrap();
+    let queue = LocalQueue::new(Arc::new(gone.block_on(place.open())));
+    for _ in 0..50 {
+        let (mut first, mut second) = (Box::pin(queue.lock("job")), Box::pin(queue.lock("job")));
+        let gone = runtime();
+        // The first contends and the second is behind it.
+        gone.block_on(async {
+            assert!(polled(3, first.as_mut()).await.is_none());
+        });
+        here.block_on(async {
+            assert!(polled(1, second.as_mut()).await.is_none());
+        });
+        drop(first);
+        drop(gone);
+        here.block_on(async {
+            assert!(polled(5, second.as_mut()).await.is_none());
+        });
+    }
+    let waiter = queue.lock("job");
+    let served = here.block_on(async {
+        let mut waiter = pin!(waiter);
+        assert!(polled(1, waiter.as_mut()).await.is_none());
+        held.release().await.unwrap();
+        waiter.await.unwrap().release().await
+    });
+    assert_eq!(served.unwrap(), Released::Clean);
 }

@@ -1,5 +1,7 @@
 //! SQLite keeps every promise.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 mod support;
 
 use std::sync::Arc;

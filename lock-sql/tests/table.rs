@@ -1,5 +1,7 @@
 //! What is stored, seen from two clients and from the table itself.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 mod support;
 
 use std::collections::HashSet;
