@@ -217,7 +217,7 @@ async fn a_database_that_others_keep_locked_is_unavailable_and_not_contended() {
     let place = Place::new();
     let config = SqliteConfig::new(place.database());
     let config = config
-        .with_busy_timeout(Duration::from_millis(200))
+        .with_busy_timeout(Duration::from_millis(500))
         .unwrap();
     let locks = Sqlite::connect(config).await.unwrap();
     let held = locks.lock("held").await.unwrap();

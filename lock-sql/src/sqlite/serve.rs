@@ -101,12 +101,16 @@ impl Desk {
         let deadline = deadline.unwrap_or_else(|| self.deadline());
         let committing = AtomicBool::new(false);
         let run = self.transactor.run(connection, batch, &committing);
-        match tokio::time::timeout_at(deadline, run).await {
+        match tokio::time::timeout_at(deadline + GRACE, run).await {
             Ok(done) => done,
             Err(_) => Err(self.silent(committing.into_inner())),
         }
     }
 }
+
+/// What an attempt gets beyond its deadline, so that a database which is merely busy says so, and
+/// the connection is kept.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Pauses between attempts on a database that others keep locked, beside the time that SQLite
 /// itself waits in each.
