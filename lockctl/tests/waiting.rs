@@ -38,8 +38,15 @@ fn a_lock_is_held_by_one_command_at_a_time() {
     let place = Place::new();
     let script = "n=$(cat n 2>/dev/null || echo 0); sleep 0.01; echo $((n + 1)) > n";
     let line = ["run", "k", "--", "sh", "-c", script];
-    let mut all: Vec<_> = (0..12).map(|_| place.start(&line)).collect();
-    assert!(all.iter_mut().all(|process| process.code() == 0));
+    let all: Vec<_> = (0..12).map(|_| place.start(&line)).collect();
+    for process in all {
+        let output = process.output();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
     assert_eq!(place.read("n"), "12\n");
 }
 
