@@ -21,11 +21,30 @@ pub(crate) struct Statements {
     store_one: Arc<str>,
 }
 
-/// Set on every connection. The table is read by people too, so its text is no one's code.
-pub(crate) const SETTINGS: &str = "\
-    PRAGMA synchronous = FULL; \
-    PRAGMA trusted_schema = OFF; \
-    PRAGMA temp_store = MEMORY";
+/// What survives when the machine crashes; the crash of a process loses nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Durability {
+    /// All that was committed.
+    Every,
+    /// All but the last moments. For what is over with the boot anyway, and must not wait for a
+    /// disk that takes its time.
+    Lazy,
+}
+
+impl Durability {
+    /// Set on a connection. The table is read by people too, so its text is nobody's code.
+    pub(crate) fn settings(self) -> &'static str {
+        match self {
+            Self::Every => {
+                "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY"
+            }
+            Self::Lazy => {
+                "PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; \
+                 PRAGMA temp_store = MEMORY"
+            }
+        }
+    }
+}
 
 /// Answers with the journal that the database has then.
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";

@@ -1,35 +1,16 @@
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use lock_core::engine::LeaseId;
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::file::{self, Files};
+use super::file::Files;
+use super::open::{Place, check_layout, open};
 use super::rows::{self, Table};
 use super::trouble;
-use crate::dialect::sqlite::{LAYOUT, ROLLBACK, SETTINGS, Statements, WAL};
+use crate::dialect::sqlite::{Durability, ROLLBACK};
 use crate::error::Cause;
 use crate::table::Row;
-
-/// Which table of which file.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) path: PathBuf,
-    pub(super) creates_directory: bool,
-    pub(super) statements: Statements,
-    /// Device and inode of the file when it was opened last.
-    pub(super) seen: Mutex<Option<(u64, u64)>>,
-}
-
-impl Place {
-    /// Whether another file than the last one is there; this one is the last one then.
-    pub(super) fn is_another(&self, file: (u64, u64)) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.replace(file).is_some_and(|last| last != file)
-    }
-}
 
 /// A connection that is outside of a transaction, or is dropped.
 ///
@@ -52,28 +33,19 @@ pub(super) type StoredRow = (Vec<u8>, Row);
 
 impl Connection {
     /// Opens the file, which is made if there is none, and the table in it.
-    pub(super) async fn open(place: &Arc<Place>, epoch: u64, id: LeaseId) -> Result<Self, Cause> {
-        let path = &place.path;
-        if place.creates_directory {
-            file::create_directory(path)?;
-        }
-        file::create(path, id)?;
-        file::check_local(path)?;
-        let before = file::inode(path).map_err(|e| trouble::opening(path, e))?;
-        let target = path.canonicalize().map_err(|e| trouble::opening(path, e))?;
-        let mut raw = connect(&target).await.map_err(|e| trouble::of(path, e))?;
-        start(&mut raw, place).await?;
-        let replaced = || Cause::Replaced { path: path.clone() };
-        // From the first transaction on, the log and the shared memory stay as long as we do.
-        let files = Files::of(path, &target).map_err(|_| replaced())?;
-        if files.database() != before {
-            return Err(replaced());
-        }
+    pub(super) async fn open(
+        place: &Arc<Place>,
+        durability: Durability,
+        epoch: u64,
+        id: LeaseId,
+    ) -> Result<Self, Cause> {
+        let (raw, files) = open(place, durability, id).await?;
+        let place = Arc::clone(place);
         Ok(Self {
             raw,
             files,
             epoch,
-            place: Arc::clone(place),
+            place,
         })
     }
 
@@ -206,72 +178,6 @@ impl Connection {
         let rows = query.fetch_all(&mut self.raw).await;
         rows.map_err(|e| trouble::of(&self.place.path, e))
     }
-}
-
-/// How long one statement waits inside SQLite for others to finish; see [`Desk`](super::desk::Desk)
-/// for how long an operation does.
-const BUSY_SLICE: Duration = Duration::from_millis(20);
-
-async fn connect(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(BUSY_SLICE)
-        .thread_name(|n| format!("polylock-db-{n}"))
-        .disable_statement_logging();
-    options.connect().await
-}
-
-/// Sets the connection up and makes the table, if that is missing.
-async fn start(raw: &mut SqliteConnection, place: &Place) -> Result<(), Cause> {
-    let (path, statements) = (&place.path, &place.statements);
-    let failed = |e| trouble::of(path, e);
-    sqlx::query(SETTINGS)
-        .execute(&mut *raw)
-        .await
-        .map_err(failed)?;
-    let journal: String = sqlx::query_scalar(WAL)
-        .fetch_one(&mut *raw)
-        .await
-        .map_err(failed)?;
-    if journal != "wal" {
-        return Err(Cause::NoWal {
-            path: path.clone(),
-            journal,
-        });
-    }
-    let exists = sqlx::query_scalar::<_, i64>(AssertSqlSafe(Arc::clone(&statements.exists)));
-    let exists = exists
-        .bind(statements.table().as_str())
-        .fetch_optional(&mut *raw)
-        .await;
-    let mut layout = None;
-    if exists.map_err(failed)?.is_some() {
-        layout = read_layout(raw, place).await?;
-    }
-    if layout.is_none() {
-        let create = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&statements.create)));
-        create.execute(&mut *raw).await.map_err(failed)?;
-        layout = read_layout(raw, place).await?;
-    }
-    check_layout(place, layout.unwrap_or(0))
-}
-
-async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option<i64>, Cause> {
-    let query = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&place.statements.layout)));
-    let layout = query.fetch_optional(raw).await;
-    layout.map_err(|e| trouble::of(&place.path, e))
-}
-
-fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {
-    if found == LAYOUT {
-        return Ok(());
-    }
-    let table = place.statements.table().as_str().to_owned();
-    Err(Cause::Layout {
-        table,
-        found,
-        known: LAYOUT,
-    })
 }
 
 fn is_about_table(row: &SqliteRow) -> bool {

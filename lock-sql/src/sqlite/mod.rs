@@ -4,6 +4,7 @@ mod clocks;
 mod connection;
 mod desk;
 mod file;
+mod open;
 mod rows;
 mod serve;
 mod store;

@@ -6,12 +6,12 @@ use lock_core::engine::{Engine, LeaseId};
 use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
 
 use super::clocks::Clocks;
-use super::connection::Place;
 use super::desk::{Desk, MAX_KEYS};
+use super::open::Place;
 use super::transact::Transactor;
 use super::work::Reads;
 use crate::config::SqliteConfig;
-use crate::dialect::sqlite::Statements;
+use crate::dialect::sqlite::{Durability, Statements};
 use crate::error::{Cause, Failure};
 use crate::live::Live;
 use crate::store::{Seen, Store, Taken};
@@ -19,7 +19,9 @@ use crate::table::{Claim, Locks, Record, Scene, Tokens};
 
 /// The table in a SQLite file.
 ///
-/// Renewals have a connection of their own: nobody's lease depends on how long the others queue.
+/// Renewals have a connection of their own: nobody's lease depends on how long the others queue. It
+/// does not wait for the disk: no lease outlives the boot, so a machine that crashes ends all of
+/// them, and the tokens were stored by the other connection before.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     desk: Arc<Desk>,
@@ -43,13 +45,14 @@ impl SqliteStore {
             seen,
         });
         let clocks = Clocks::new(engine.clone())?;
-        let desk = || {
-            let transactor = Transactor::new(&place, engine, &clocks, live, config.retention);
+        let desk = |durability| {
+            let transactor =
+                Transactor::new(&place, engine, &clocks, live, durability, config.retention);
             Desk::new(engine.clone(), transactor, config.busy_timeout)
         };
         Ok(Self {
-            desk: desk(),
-            renewals: desk(),
+            desk: desk(Durability::Every),
+            renewals: desk(Durability::Lazy),
         })
     }
 

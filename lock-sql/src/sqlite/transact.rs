@@ -8,9 +8,11 @@ use lock_core::LockKey;
 use lock_core::engine::Engine;
 
 use super::clocks::Clocks;
-use super::connection::{Connection, Place, StoredRow};
+use super::connection::{Connection, StoredRow};
+use super::open::Place;
 use super::rows::Table;
 use super::work::{Batch, Reads};
+use crate::dialect::sqlite::Durability;
 use crate::error::{Cause, Failure};
 use crate::live::Live;
 use crate::table::{Locks, Purge, purge};
@@ -21,6 +23,7 @@ pub(super) struct Transactor {
     engine: Engine,
     clocks: Clocks,
     live: Arc<Live>,
+    durability: Durability,
     retention: Duration,
     /// Locks that were new to the table.
     made: AtomicU32,
@@ -32,6 +35,7 @@ impl Transactor {
         engine: &Engine,
         clocks: &Clocks,
         live: &Arc<Live>,
+        durability: Durability,
         retention: Duration,
     ) -> Self {
         // Processes that take one new lock each share the purging among them.
@@ -43,6 +47,7 @@ impl Transactor {
             engine,
             clocks,
             live,
+            durability,
             retention,
             made,
         }
@@ -84,7 +89,8 @@ impl Transactor {
     async fn open(&self) -> Result<Connection, Cause> {
         // Before the file is opened: if it is replaced meanwhile, the leases in it are gone.
         let epoch = self.live.epoch();
-        let mut open = Connection::open(&self.place, epoch, self.engine.lease_id()).await?;
+        let id = self.engine.lease_id();
+        let mut open = Connection::open(&self.place, self.durability, epoch, id).await?;
         if self.place.is_another(open.database()) {
             // Nobody need have had it open when it was replaced.
             self.live.end(epoch);
@@ -204,11 +210,17 @@ enum Plan {
 
 impl Plan {
     fn of(batch: &Batch) -> Self {
+        if let [alone] = batch.as_slice()
+            && let Reads::Prefix(prefix) = alone.reads()
+        {
+            return Self::List(prefix.clone());
+        }
         let mut keys = BTreeSet::new();
         for work in batch {
             match work.reads() {
                 Reads::Keys(more) => keys.extend(more.iter().cloned()),
-                Reads::Prefix(prefix) => return Self::List(prefix.clone()),
+                // Others would be granted what nobody has looked at.
+                Reads::Prefix(_) => panic!("BUG: a list shares no transaction"),
             }
         }
         Self::Keys(keys, batch.iter().any(|work| work.writes()))
@@ -230,5 +242,32 @@ impl fmt::Debug for Transactor {
         f.debug_struct("Transactor")
             .field("place", &self.place)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::work::{Reads, Task, Work};
+    use tokio::time::Instant;
+
+    fn work(reads: Reads) -> Box<dyn Work> {
+        Box::new(Task::new(reads, true, Instant::now(), |_: &mut Locks| ()).0)
+    }
+
+    #[test]
+    #[should_panic(expected = "a list shares no transaction")]
+    fn a_list_in_company_grants_nothing() {
+        let keys = Reads::Keys(vec![LockKey::new("k").unwrap()]);
+        drop(Plan::of(&vec![
+            work(keys),
+            work(Reads::Prefix(String::new())),
+        ]));
+    }
+
+    #[test]
+    fn a_list_alone_is_a_list() {
+        let plan = Plan::of(&vec![work(Reads::Prefix("p".to_owned()))]);
+        assert!(matches!(plan, Plan::List(prefix) if prefix == "p"));
     }
 }
