@@ -64,8 +64,10 @@ impl HeldKeys {
         }
         let id = id_of(backend);
         for key in keys {
+            // What the service sees: a key with a colon may look like one in a namespace.
+            let stored = stored(backend.namespace(), key);
             let held = self.0.iter().find(|held| {
-                held.key == key && held.namespace == backend.namespace() && held.backend == id
+                self::stored(&held.namespace, &held.key) == stored && held.backend == id
             });
             if let Some(held) = held.filter(|held| waits_for_this_process(held.pid)) {
                 let message = format!(
@@ -83,6 +85,13 @@ impl HeldKeys {
     /// The text of the variable.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("BUG: strings and numbers are JSON")
+    }
+}
+
+fn stored(namespace: &str, key: &str) -> String {
+    match namespace {
+        "" => key.to_owned(),
+        _ => format!("{namespace}:{key}"),
     }
 }
 

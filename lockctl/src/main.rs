@@ -39,13 +39,15 @@ fn main() -> ExitCode {
     };
     logging::start(&cli.global);
     let console = Console::new(cli.global.quiet);
-    match commands::execute(cli.command, cli.global) {
-        Ok(exit) => exit.into(),
+    let exit = match commands::execute(cli.command, cli.global) {
+        Ok(exit) => exit,
         Err(failure) => {
             console.fail(&failure);
-            failure.exit().into()
+            failure.exit()
         }
-    }
+    };
+    logging::flush();
+    exit.into()
 }
 
 /// Prints what is wrong with the command line; help and version are answers and not errors.

@@ -18,12 +18,22 @@ use crate::text::{age, clock, escaped, human, millis, timestamp, who};
 ///
 /// If standard output cannot be written to, other than because its reader has seen enough.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    deliver(text).map(drop)
+}
+
+/// Prints an answer that is worth something only if somebody reads it; false if nobody does.
+///
+/// # Errors
+///
+/// If standard output cannot be written to, other than because its reader is gone.
+pub(crate) fn deliver(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => {
             Err(Failure::new(Exit::Internal, "cannot write to standard output").with_cause(&e))
         }
-        _ => Ok(()),
     }
 }
 

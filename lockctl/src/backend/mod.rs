@@ -93,7 +93,10 @@ impl BackendUrl {
                 format!("{}{}", hosts.join(","), self.url.path())
             }
         };
-        fnv1a(format!("{}:{place}", self.url.scheme()).as_bytes())
+        // Locks in another table are other locks.
+        let mut params = self.url.params();
+        let table = params.string("table").unwrap_or_default();
+        fnv1a(format!("{}:{place}?{table}", self.url.scheme()).as_bytes())
     }
 }
 

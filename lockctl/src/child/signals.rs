@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
+    _children: Stream,
 }
 
 const HANDLED: [Signal; 7] = [
@@ -37,6 +38,8 @@ impl Signals {
         });
         Ok(Self {
             streams: caught.collect::<io::Result<_>>()?,
+            // Whoever ignores CHLD passes that on, and the kernel would reap the command unseen.
+            _children: signal(SignalKind::child())?,
         })
     }
 

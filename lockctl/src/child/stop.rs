@@ -11,6 +11,7 @@ use super::family::{kill_descendants, signal_descendants};
 use super::signals::name;
 use super::supervise::Watch;
 use super::valid_for;
+use crate::args::OnLost;
 use crate::text::{Escaped, human};
 
 /// Why a command is stopped.
@@ -120,8 +121,9 @@ impl Watch<'_> {
     pub(super) fn sleep_together(&self) {
         self.send(Signal::STOP);
         kill_process(getpid(), Signal::STOP).ok();
-        // Without the lock it does not go on: the loss is about to be noticed.
-        if self.guard.is_held() {
+        // Without the lock it does not go on, unless a loss is no more than a warning: the loss is
+        // about to be noticed.
+        if self.guard.is_held() || self.rules.on_lost == OnLost::Warn {
             self.send(Signal::CONT);
         }
     }

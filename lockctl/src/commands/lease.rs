@@ -15,7 +15,7 @@ use crate::events::Events;
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
 use crate::messages::Failure;
-use crate::output::{print, print_json};
+use crate::output::{deliver, print, print_json};
 use crate::text::{Escaped, unix_ms};
 use crate::waiting::{Outcome, Waiting};
 
@@ -84,25 +84,28 @@ async fn hand_out(
     );
     let valid_for = valid_until.saturating_duration_since(tokio::time::Instant::now());
     let deadline = unix_ms(SystemTime::now() + valid_for);
-    let printed = if app.wants_json() {
-        print_json(&json!({
+    let answer = if app.wants_json() {
+        let answer = json!({
             "key": key,
             "lease": lease.to_hex(),
             "token": token,
             "deadline_unix_ms": deadline,
-        }))
+        });
+        format!("{answer}\n")
     } else {
         let token = token.map(|token| token.to_string()).unwrap_or_default();
-        print(&format!(
+        format!(
             "LOCK_KEY={}\nLOCK_LEASE={}\nLOCK_FENCING_TOKEN={token}\nLOCK_DEADLINE_UNIX_MS={deadline}\n",
             shell_word(key),
             lease.to_hex(),
-        ))
+        )
     };
     // A lease whose id nobody read is of no use to anybody.
-    if let Err(failure) = printed {
+    let delivered = deliver(&answer);
+    if !matches!(delivered, Ok(true)) {
         guard.release().await?;
-        return Err(failure);
+        delivered?;
+        return Err(Failure::new(Exit::Internal, "nobody reads standard output"));
     }
     guard.abandon();
     Ok(Exit::Success)

@@ -9,7 +9,7 @@ use super::{App, admin};
 use crate::args::PatternArgs;
 use crate::exit::Exit;
 use crate::messages::Failure;
-use crate::output::{lock_json, print, print_json};
+use crate::output::{deliver, lock_json};
 use crate::pattern::Pattern;
 use crate::text::{Escaped, clock, timestamp, unix_ms, who};
 
@@ -22,10 +22,14 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure
         if !pattern.matches(event.key().as_str()) {
             continue;
         }
-        if app.wants_json() {
-            print_json(&event_json(&event))?;
+        let line = if app.wants_json() {
+            format!("{}\n", event_json(&event))
         } else {
-            print(&event_line(&event))?;
+            event_line(&event)
+        };
+        if !deliver(&line)? {
+            // `lockctl watch | head -1` has seen enough.
+            return Ok(Exit::Success);
         }
     }
     Err(Failure::new(
