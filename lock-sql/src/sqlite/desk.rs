@@ -131,6 +131,14 @@ impl State {
         self.queue.drain(..overdue).collect()
     }
 
+    /// Puts those back who could not be served, before all others and in their order.
+    pub(super) fn put_back(&mut self, batch: Batch) {
+        batch
+            .into_iter()
+            .rev()
+            .for_each(|work| self.queue.push_front(work));
+    }
+
     /// Those who only read.
     pub(super) fn readers(&mut self) -> Batch {
         let all = std::mem::take(&mut self.queue).into_iter();

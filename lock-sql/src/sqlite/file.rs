@@ -73,6 +73,11 @@ pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
+    // On a frozen file system even a directory that is there cannot be made, and this runs beside
+    // renewals.
+    if directory.is_dir() {
+        return Ok(());
+    }
     let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -140,9 +145,11 @@ pub(super) fn check_local(_path: &Path) -> Result<(), Cause> {
     Ok(())
 }
 
-/// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; see statfs(2).
+/// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; then what virtual machines share with
+/// their host and FUSE, behind which anything may be: 9p, FUSE, VirtualBox, VMware, GPFS, BeeGFS. See
+/// statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const NETWORK: [u32; 10] = [
+const NETWORK: [u32; 16] = [
     0x6969,
     0x517B,
     0xFF53_4D42,
@@ -153,6 +160,12 @@ const NETWORK: [u32; 10] = [
     0x0116_1970,
     0x7461_636F,
     0x0BD0_0BD0,
+    0x0102_1997,
+    0x6573_5546,
+    0x786F_4256,
+    0xBACB_ACBC,
+    0x4750_4653,
+    0x1983_0326,
 ];
 
 #[cfg(test)]

@@ -78,17 +78,25 @@ impl Desk {
             .partition(|work| !work.writes());
         *batch = writers;
         readers.extend(self.lock().readers());
+        let mut later = Batch::new();
         for reader in readers {
+            // If one has to wait, so have those behind it.
+            if !later.is_empty() {
+                later.push(reader);
+                continue;
+            }
             let mut alone = vec![reader];
             match self.run(connection, &mut alone).await {
                 Ok(()) => alone.into_iter().for_each(|work| work.answer()),
                 Err(Failure {
                     cause: Cause::Busy,
                     outcome_unknown: false,
-                }) => batch.append(&mut alone),
+                }) => later.append(&mut alone),
                 Err(failure) => fail(alone, &failure),
             }
         }
+        // Never into the batch of the writers: what a list reads is not what they have to see.
+        self.lock().put_back(later);
     }
 
     /// One attempt; a thread that hangs in the kernel is left behind with its connection.
