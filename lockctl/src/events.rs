@@ -73,21 +73,11 @@ impl Events {
 pub(crate) struct Renewals {
     pub(crate) events: Events,
     pub(crate) console: Console,
-    /// Namespace of the backend, which the user does not see in front of keys.
-    pub(crate) namespace: String,
 }
 
 impl Observer for Renewals {
     fn event(&self, event: &Event<'_>) {
-        let stored = event.key.as_str();
-        let own = stored
-            .strip_prefix(&self.namespace)
-            .and_then(|key| key.strip_prefix(':'));
-        let key = if self.namespace.is_empty() {
-            stored
-        } else {
-            own.unwrap_or(stored)
-        };
+        let key = event.key.as_str();
         match event.kind {
             EventKind::Renewed { slack } => {
                 self.events

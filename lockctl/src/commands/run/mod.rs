@@ -56,7 +56,6 @@ impl Run {
         let renewals = Renewals {
             events: self.events.clone(),
             console: self.console.clone(),
-            namespace: self.backend.namespace().to_owned(),
         };
         let locks = tokio::select! {
             signal = signals.next_that_ends() => return Ok(Exit::Signalled(signal.as_raw())),
