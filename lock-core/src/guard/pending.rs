@@ -118,12 +118,15 @@ impl fmt::Debug for PendingRelease {
     }
 }
 
-/// Releases until the server gives a definite answer; after one ttl the lease is over by itself.
+/// Releases until the server gives a definite answer; soon after one ttl the lease is over by itself.
 pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, ttl: Duration) {
-    let until = engine.now() + ttl;
+    // Several attempts fit into the shortest lease, and the last one begins after its end: what
+    // stands in a queue without a lease is taken back as well.
+    let attempt = LONGEST_ATTEMPT.min(ttl / 3);
+    let until = engine.now() + ttl + attempt;
     let mut pause = Duration::from_millis(20);
     loop {
-        let error = match tokio::time::timeout(ATTEMPT, lease.release()).await {
+        let error = match tokio::time::timeout(attempt, lease.release()).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
             Ok(Err(_)) | Err(_) if engine.now() < until => {
@@ -141,4 +144,4 @@ pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, 
 }
 
 /// Longest time that one release may take; the next one uses a connection that may be healthier.
-const ATTEMPT: Duration = Duration::from_secs(5);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);

@@ -82,7 +82,11 @@ impl Hold {
                 }
                 self.set_renewal(self.terms.renew_at(sent, self.slot.jitter()));
             }
-            Ok(LeaseState::Lost(reason)) => self.lose(reason),
+            Ok(LeaseState::Lost(reason)) => {
+                // After the deadline it had run out before, whatever became of it since.
+                self.look(now);
+                self.lose(reason);
+            }
             Err(error) => {
                 self.failing.store(true, Ordering::Relaxed);
                 self.witness

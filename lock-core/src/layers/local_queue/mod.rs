@@ -33,6 +33,10 @@ use self::table::Table;
 /// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
 /// or waits for takes no memory. Shared locks and permits go straight to the server.
 ///
+/// A wait that ends while a task contends on the server is reported as
+/// [`Contended`](ErrorKind::Contended), also where the server has been silent all the time; without
+/// this layer the backend tells the two apart.
+///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 #[derive(Clone, Debug)]
 pub struct LocalQueue {
