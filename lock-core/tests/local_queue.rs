@@ -427,3 +427,25 @@ async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
     assert!(again.fencing_token() > first.fencing_token());
     assert!(again.is_held() && !first.is_held());
 }
+
+#[test]
+fn an_attempt_does_not_outlive_its_runtime() {
+    let store = Memory::new();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let (first, second) = (runtime(), runtime());
+    let held = second.block_on(store.lock("k")).unwrap();
+    let wait = |locks: LocalQueue| async move { locks.lock("k").await.map(drop) };
+    drop(first.spawn(wait(locks.clone())));
+    while store.waiters(&key()) == 0 {
+        std::thread::yield_now();
+    }
+    let behind = second.spawn(wait(locks.clone()));
+    // The contender goes with its runtime, and so do the timers of its attempt.
+    first.shutdown_background();
+    drop(held);
+    second.block_on(behind).unwrap().unwrap();
+}

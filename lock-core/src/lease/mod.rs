@@ -77,7 +77,8 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The core runs the future to its end, possibly on another runtime than it began on.
+    /// The core runs the future to its end, possibly on another runtime than it began on: a timer
+    /// that was made on the first one panics when that is gone.
     async fn release(&self) -> Result<Released>;
 }
 

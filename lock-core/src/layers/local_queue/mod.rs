@@ -19,7 +19,7 @@ use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Mode, Wait};
 
 use self::line::Arrival;
-use self::seat::{Attempt, Contender, InLine, Seat, Turn};
+use self::seat::{Attempt, Contender, InLine, Seat, Turn, current_runtime};
 use self::table::Table;
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
@@ -124,6 +124,7 @@ impl LocalQueue {
         Attempt {
             answer: Box::pin(async move { inner.acquire(&request).await }),
             ttl,
+            runtime: current_runtime(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::contended;
@@ -135,6 +136,14 @@ impl Home for Seat {
 pub(super) struct Attempt {
     pub(super) answer: Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>,
     pub(super) ttl: Duration,
+    /// Where its timers are: on another runtime they would panic once that one is gone.
+    pub(super) runtime: Option<runtime::Id>,
+}
+
+pub(super) fn current_runtime() -> Option<runtime::Id> {
+    runtime::Handle::try_current()
+        .ok()
+        .map(|handle| handle.id())
 }
 
 /// The right to contend on the server; there is one for each key.
@@ -163,6 +172,12 @@ impl Contender {
         &mut self,
         begin: impl FnOnce() -> Attempt,
     ) -> impl Future<Output = Result<LockGuard>> + Send {
+        if let Some(attempt) = &self.attempt
+            && attempt.runtime != current_runtime()
+        {
+            self.attempt = None;
+            self.inherited = false;
+        }
         &mut self.attempt.get_or_insert_with(begin).answer
     }
 
