@@ -443,7 +443,7 @@ fn an_attempt_does_not_outlive_its_runtime() {
     while store.waiters(&key()) == 0 {
         std::thread::yield_now();
     }
-    let behind = second.spawn(wait(locks.clone()));
+    let behind = second.spawn(wait(locks));
     // The contender goes with its runtime, and so do the timers of its attempt.
     first.shutdown_background();
     drop(held);
