@@ -333,6 +333,22 @@ async fn run_does_not_poll_work_after_a_suspension() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn run_does_not_poll_work_again_after_a_suspension() {
+    let (_store, client, clock) = apart();
+    let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();
+    let mut polls = 0;
+    let work = std::future::poll_fn(|cx| {
+        polls += 1;
+        // Woken before anything else gets to run.
+        clock.suspend(secs(60));
+        cx.waker().wake_by_ref();
+        std::task::Poll::<()>::Pending
+    });
+    assert_eq!(guard.run(work).await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(polls, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn expiring_warns_ahead_and_follows_renewals() {
     let locks = memory();
     let guard = locks

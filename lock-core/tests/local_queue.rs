@@ -301,6 +301,26 @@ async fn an_owner_enters_again_with_the_same_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_does_not_enter_a_lock_that_it_made_shared() {
+    let locks = LocalQueue::new(Arc::new(memory()));
+    let owner = Owner::new();
+    let mut outer = locks.request("k").owner(&owner).acquire().await.unwrap();
+    let inner = locks.request("k").owner(&owner).acquire().await.unwrap();
+    let refused = outer.downgrade().await.unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::Unsupported,
+        "the inner guard counts on it"
+    );
+    drop(inner);
+    outer.downgrade().await.unwrap();
+    let reader = locks.request("k").shared().acquire().await.unwrap();
+    let entered = locks.request("k").owner(&owner).acquire().await;
+    assert_eq!(entered.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(reader.is_held() && outer.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn min_hold_is_kept_against_waiters_of_the_same_process() {
     let locks = LocalQueue::new(Arc::new(memory()));
     let began = tokio::time::Instant::now();

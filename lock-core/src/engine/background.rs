@@ -22,11 +22,15 @@ impl Background {
     /// destructors: neither blocks nor panics, whatever runtime or none is current.
     pub(super) fn detach(self: &Arc<Self>, spawn: &dyn Spawn, mut task: Task) {
         let running = Running::new(self);
-        let mut pending = false;
-        spawn.enter(&mut || {
-            let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            pending = matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending));
-        });
+        let mut pending = true;
+        let enter = || {
+            spawn.enter(&mut || {
+                let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                pending = matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending));
+            });
+        };
+        // A thread that is ending has no context to enter; the task then begins where it is spawned.
+        drop(catch_unwind(AssertUnwindSafe(enter)));
         if pending {
             running.spawn(spawn, task);
         }

@@ -20,6 +20,11 @@ impl Entries {
             .is_ok()
     }
 
+    /// Whether there is one guard.
+    pub(super) fn is_one(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 1
+    }
+
     /// Counts one guard less; true for the last one.
     pub(super) fn leave(&self) -> bool {
         self.0.fetch_sub(1, Ordering::AcqRel) == 1

@@ -66,6 +66,9 @@ pub(super) fn give_back(hold: Arc<Hold>) -> GiveBack {
         let (released, outcome) = match given_up {
             Ok(deadline) => to_the_next(hold.as_returned(deadline)).await,
             Err(reason) => {
+                if let Some(home) = hold.home() {
+                    home.vacated(&hold);
+                }
                 if reason.may_still_be_held() {
                     release_in_background(&hold);
                 }
@@ -120,7 +123,7 @@ async fn to_the_server(hold: &Arc<Hold>) -> (Result<Released>, &'static str) {
     }
 }
 
-fn release_in_background(hold: &Arc<Hold>) {
+pub(super) fn release_in_background(hold: &Hold) {
     let engine = hold.engine();
     let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
     engine.spawn(insist(engine.clone(), lease, key, hold.terms().ttl()));

@@ -153,6 +153,10 @@ impl LockGuard {
             if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
                 return Poll::Ready(Err(reason));
             }
+            // The signal comes from another thread, which may get to run later than this one.
+            if let Some(reason) = hold.lost_reason() {
+                return Poll::Ready(Err(reason));
+            }
             let Poll::Ready(output) = work.as_mut().poll(cx) else {
                 return Poll::Pending;
             };
@@ -212,8 +216,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// - [`Unsupported`](ErrorKind::Unsupported) where
-    ///   [`Capabilities::downgrade`](crate::Capabilities) is false, and for a lock that is not
-    ///   exclusive.
+    ///   [`Capabilities::downgrade`](crate::Capabilities) is false, for a lock that is not
+    ///   exclusive, and while another guard of the same owner holds it.
     /// - [`Lost`](ErrorKind::Lost) if the lock is lost.
     /// - [`Unavailable`](ErrorKind::Unavailable) if the server does not answer; the lock is held
     ///   in one mode or the other.
@@ -226,6 +230,10 @@ impl LockGuard {
         let hold = self.hold();
         if !hold.is_exclusive() {
             let message = "only an exclusive lock can be downgraded";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
+        }
+        if !hold.is_entered_once() {
+            let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.

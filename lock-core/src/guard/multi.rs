@@ -105,6 +105,9 @@ impl MultiGuard {
             if lost.as_mut().poll(cx).is_ready() {
                 return std::task::Poll::Ready(None);
             }
+            if self.ensure_held().is_err() {
+                return std::task::Poll::Ready(None);
+            }
             work.as_mut().poll(cx).map(Some)
         });
         let output = done.await;

@@ -145,7 +145,12 @@ impl LockAdmin for Prefix {
         let namespace = self.namespace.clone();
         let (out, renamed) = mpsc::channel(64);
         tokio::spawn(async move {
-            while let Some(event) = events.recv().await {
+            loop {
+                let event = tokio::select! {
+                    event = events.recv() => event,
+                    () = out.closed() => return,
+                };
+                let Some(event) = event else { return };
                 let event = match event {
                     LockEvent::Acquired(info) => strip(&namespace, &info.key)
                         .map(|key| LockEvent::Acquired(LockInfo { key, ..info })),

@@ -112,8 +112,10 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # For implementors
     ///
-    /// Runs on the engine's own thread, for leases of all the runtimes of the process, and should
-    /// use a connection of its own. The core bounds the time of every call by dropping the future.
+    /// Automatic renewals run on the engine's own thread, for leases of all the runtimes of the
+    /// process, and should use a connection of their own; [`LockGuard::renew`](crate::LockGuard::renew)
+    /// calls it on the runtime of its caller. The core bounds the time of every call by dropping the
+    /// future.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>>;
 }
 

@@ -34,7 +34,7 @@ impl Lease for MemoryLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.store.attach(self.id, control);
+        self.store.attach(&self.key, self.id, control);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {

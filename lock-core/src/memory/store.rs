@@ -94,8 +94,15 @@ impl Store {
         self.change(key, |now, table, _| table.downgrade(now, key, id))
     }
 
-    pub(super) fn attach(&self, id: LeaseId, control: LeaseControl) {
-        self.lock().holding.insert(id, control);
+    pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
+        let mut state = self.lock();
+        if state.table.is_holder(key, id) {
+            state.holding.insert(id, control);
+        } else {
+            drop(state);
+            // Evicted since it was granted, when nobody could be told.
+            control.lose(LostReason::Stolen);
+        }
     }
 
     /// Ends what has run out; each waiter calls it at the expiry that it waits for.

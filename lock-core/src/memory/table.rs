@@ -194,6 +194,12 @@ impl Table {
         Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
     }
 
+    /// Whether the claim holds the lock, or did when anybody looked last.
+    pub(super) fn is_holder(&self, key: &LockKey, id: LeaseId) -> bool {
+        let lock = self.locks.get(key);
+        lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.claim.id == id))
+    }
+
     /// How many claims wait for the key.
     pub(super) fn waiters(&self, key: &LockKey) -> usize {
         self.locks.get(key).map_or(0, |lock| lock.queue.len())

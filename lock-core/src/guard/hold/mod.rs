@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::entries::Entries;
+use super::give_back::release_in_background;
 use super::validity::{End, State, Validity};
 use super::{Home, LostReason};
 use crate::engine::{Engine, Moment};
@@ -222,6 +223,11 @@ impl Hold {
         self.validity.is_held(self.engine.now()) && self.entries.enter()
     }
 
+    /// Whether one guard alone holds the lock.
+    pub(crate) fn is_entered_once(&self) -> bool {
+        self.entries.is_one()
+    }
+
     /// Counts one guard less; true for the last one.
     pub(crate) fn leave(&self) -> bool {
         self.entries.leave()
@@ -264,6 +270,10 @@ impl Hold {
         if let Some(home) = self.home() {
             // Local waiters must not wait for a holder that has nothing to give.
             home.vacated(self);
+        }
+        if matches!(self.upkeep, Upkeep::Reported) && reason.may_still_be_held() {
+            // It has no lease that would end by itself.
+            release_in_background(self);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::seat::{Contender, InLine, Turn};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Hold, LockGuard};
 use crate::owner::Owner;
 use crate::request::{AcquireRequest, Renewal, Wait};
@@ -78,14 +79,18 @@ impl Line {
     }
 
     /// A second guard for a request whose owner is seated.
-    pub(super) fn enter(&self, request: &AcquireRequest) -> Option<LockGuard> {
-        let seated = self.seated.as_ref()?;
-        let same = request.owner().is_some() && request.owner() == seated.owner.as_ref();
-        if same {
-            LockGuard::reentered(&seated.hold)
-        } else {
-            None
+    pub(super) fn enter(&self, request: &AcquireRequest) -> Result<Option<LockGuard>> {
+        let owner = request.owner();
+        let same = |seated: &&Seated| owner.is_some() && owner == seated.owner.as_ref();
+        let Some(seated) = self.seated.as_ref().filter(same) else {
+            return Ok(None);
+        };
+        if !seated.hold.is_exclusive() && !seated.hold.is_over() {
+            // In line the owner would wait for itself.
+            let message = "the owner has made its lock a shared one";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()));
         }
+        Ok(LockGuard::reentered(&seated.hold))
     }
 
     pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Turn> {

@@ -95,6 +95,11 @@ impl LocalQueue {
         Seat::new(Arc::clone(&self.table), request.key().clone())
     }
 
+    async fn attempt_once(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let request = request.clone().with_wait(Wait::Never).without_owner();
+        self.inner.acquire(&request).await
+    }
+
     /// Takes the request to the server as the one contender of this process.
     async fn contend(
         &self,
@@ -103,7 +108,8 @@ impl LocalQueue {
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
         let guard = match request.wait() {
-            Wait::Never => self.inner.acquire(&request.clone().without_owner()).await?,
+            Wait::AtMost(limit) if limit.is_zero() => self.attempt_once(request).await?,
+            Wait::Never => self.attempt_once(request).await?,
             _ => {
                 // The attempt stays with the contender: if this task gives up, the next one takes
                 // over the place in the server's queue.

@@ -40,7 +40,7 @@ impl Seat {
     pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
         let (table, key) = (Arc::clone(&self.table), self.key.clone());
         table.change(&key, |line| {
-            if let Some(guard) = line.enter(request) {
+            if let Some(guard) = line.enter(request)? {
                 return Ok(Arrival::Enter(guard));
             }
             if line.refuses(request) {
