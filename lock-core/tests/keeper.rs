@@ -205,9 +205,10 @@ async fn min_hold_outlasts_the_release() {
 async fn release_stops_renewal_before_it_sends() {
     let locks = memory();
     let guard = locks.request("k").ttl(secs(3)).acquire().await.unwrap();
-    locks
-        .faults()
-        .plan(Request::Release, Fault::LateReply(secs(30)));
+    locks.faults().plan(
+        Request::Release,
+        Fault::LateReply(Duration::from_millis(900)),
+    );
     let release = tokio::spawn(guard.release());
     tokio::time::sleep(Duration::from_millis(1)).await;
     // Released on the server while the answer is on its way: nothing renews it meanwhile.
@@ -229,6 +230,18 @@ async fn a_release_with_a_lost_reply_is_followed_up() {
     locks.faults().plan(Request::Release, Fault::LostRequest);
     let error = guard.release().await.unwrap_err();
     assert!(error.is_outcome_unknown());
+    assert!(locks.shutdown(secs(5)).await);
+    assert!(locks.try_lock("k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_without_an_answer_ends_and_is_followed_up() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(6)).acquire().await.unwrap();
+    locks.faults().plan(Request::Release, Fault::Silence);
+    let began = tokio::time::Instant::now();
+    assert!(guard.release().await.unwrap_err().is_outcome_unknown());
+    assert_eq!(began.elapsed(), secs(2), "a third of the ttl");
     assert!(locks.shutdown(secs(5)).await);
     assert!(locks.try_lock("k").await.unwrap().is_some());
 }

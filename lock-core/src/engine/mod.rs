@@ -7,7 +7,10 @@ mod spawn;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::guard::PendingRelease;
 use crate::key::LockKey;
@@ -135,6 +138,34 @@ impl Engine {
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
         self.background.detach(&*self.keeper.spawn, task);
+    }
+
+    /// Bounds `work`; `None` if it is not done in time.
+    ///
+    /// The timer is the engine's: `work` may move to another runtime than it began on, where a timer
+    /// of the first one would panic once that is gone. Work without I/O needs none.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        work: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        tokio::pin!(work);
+        let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+        if let Poll::Ready(done) = first {
+            return Some(done);
+        }
+        let (mut timer, over) = oneshot::channel::<()>();
+        self.spawn_service(async move {
+            tokio::select! {
+                () = tokio::time::sleep(limit) => {}
+                () = timer.closed() => {}
+            }
+        });
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            _ = over => None,
+        }
     }
 
     /// Waits for the background work of this backend; false if it is not done `within` the time.

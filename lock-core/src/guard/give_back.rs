@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::hold::Hold;
-use super::pending::insist;
+use super::pending::{attempt_limit, insist};
 use crate::engine::{Engine, Moment};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{LeaseState, Released, Upkeep, renew};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
@@ -39,10 +39,13 @@ impl Returned {
 
     /// Draws the token of the next holder; `None` if the lease cannot be handed over.
     pub(crate) async fn hand_over(&self) -> Option<Option<FencingToken>> {
-        match self.hold.lease().hand_over().await {
-            Ok(Some(token)) => Some(Some(token)),
-            Ok(None) => None,
-            Err(error) => {
+        let limit = attempt_limit(self.hold.terms().ttl());
+        let token = self.hold.lease().hand_over();
+        match self.hold.engine().within(limit, token).await {
+            Some(Ok(Some(token))) => Some(Some(token)),
+            // Waiters of this process must not hang with a server that does not answer.
+            Some(Ok(None)) | None => None,
+            Some(Err(error)) => {
                 tracing::debug!(key = %self.hold.key(), %error, "hand-over refused");
                 None
             }
@@ -111,7 +114,9 @@ async fn to_the_next(mut lease: Returned) -> (Result<Released>, &'static str) {
 }
 
 async fn to_the_server(hold: &Arc<Hold>) -> (Result<Released>, &'static str) {
-    match hold.lease().release().await {
+    let limit = attempt_limit(hold.terms().ttl());
+    let released = hold.engine().within(limit, hold.lease().release()).await;
+    match released.unwrap_or_else(|| Err(silent())) {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),
         Ok(Released::AlreadyLost) => (Ok(Released::AlreadyLost), "already_lost"),
         Err(error) => {
@@ -121,6 +126,14 @@ async fn to_the_server(hold: &Arc<Hold>) -> (Result<Released>, &'static str) {
             (Err(error.with_backend(hold.engine().backend())), "failed")
         }
     }
+}
+
+fn silent() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server does not answer the release",
+    )
+    .with_unknown_outcome()
 }
 
 pub(super) fn release_in_background(hold: &Hold) {

@@ -82,7 +82,8 @@ impl PendingRelease {
     pub async fn undo(mut self) {
         if let Some(lease) = self.lease.clone() {
             // Armed until there is an answer: dropped before, it begins again.
-            if lease.release().await.is_ok() {
+            let release = self.engine.within(attempt_limit(self.ttl), lease.release());
+            if let Some(Ok(_)) = release.await {
                 self.lease = None;
             }
         }
@@ -122,7 +123,7 @@ impl fmt::Debug for PendingRelease {
 pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, ttl: Duration) {
     // Several attempts fit into the shortest lease, and the last one begins after its end: what
     // stands in a queue without a lease is taken back as well.
-    let attempt = LONGEST_ATTEMPT.min(ttl / 3);
+    let attempt = attempt_limit(ttl);
     let until = engine.now() + ttl + attempt;
     let mut pause = Duration::from_millis(20);
     loop {
@@ -141,6 +142,11 @@ pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, 
         tracing::warn!(backend, %key, %error, "background release failed, the lease will run out");
         return;
     }
+}
+
+/// Time for one attempt to give a lease back, or to hand it over.
+pub(super) fn attempt_limit(ttl: Duration) -> Duration {
+    LONGEST_ATTEMPT.min(ttl / 3)
 }
 
 /// Longest time that one release may take; the next one uses a connection that may be healthier.

@@ -52,7 +52,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The core runs the future to its end.
+    /// Dropped after a third of the ttl, or 5 s, without an answer; the lease is then released.
     async fn hand_over(&self) -> Result<Option<FencingToken>>;
 
     /// Makes a held exclusive lock a shared one without a gap, with the same id and token.
@@ -77,8 +77,9 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// The core runs the future to its end, possibly on another runtime than it began on: a timer
-    /// that was made on the first one panics when that is gone.
+    /// Dropped after a third of the ttl, or 5 s, without an answer, and called again. It may go on
+    /// on another runtime than it began on: a timer that was made on the first one panics when that
+    /// is gone.
     async fn release(&self) -> Result<Released>;
 }
 
