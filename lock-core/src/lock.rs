@@ -19,7 +19,8 @@ use crate::request::AcquireRequest;
 ///
 /// While a guard [is held](LockGuard::is_held), no other guard excludes or should have excluded it,
 /// under the assumptions that `docs/guarantees.md` states for each backend. An error is never
-/// reported as contention, and contention never as an error of the server.
+/// reported as contention, with the one exception that
+/// [`LocalQueue`](crate::layers::LocalQueue) states, and contention never as an error of the server.
 ///
 /// # For implementors
 ///

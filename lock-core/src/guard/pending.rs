@@ -22,7 +22,7 @@ use crate::request::AcquireRequest;
 /// # use lock_core::engine::Engine;
 /// # use lock_core::{AcquireRequest, FencingToken, Grant, Lease, LockGuard, Result};
 /// # async fn send_to_server() -> Result<Option<FencingToken>> { Ok(None) }
-/// # fn refused() -> lock_core::Error { unimplemented!() }
+/// # fn refused() -> lock_core::Error { lock_core::Error::new(lock_core::ErrorKind::Contended, "held") }
 /// # async fn attempt(engine: &Engine, request: &AcquireRequest, lease: Arc<dyn Lease>) -> Result<LockGuard> {
 /// let pending = engine.pending(request.key(), lease, request.ttl());
 /// let sent = engine.now();
