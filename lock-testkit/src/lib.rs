@@ -3,6 +3,7 @@
 //! - [`conformance!`] makes a test of every case that a backend has to pass, by name; the backend
 //!   supplies a [`Harness`](harness::Harness).
 //! - [`history`] records what happens to locks and judges it.
+//! - [`servers`] starts private servers.
 //! - [`taker`] is a process that takes a lock, to be killed and stopped.
 //! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
 
@@ -12,5 +13,6 @@ pub mod harness;
 pub mod history;
 mod macros;
 pub mod mutants;
+pub mod servers;
 pub mod sim;
 pub mod taker;

@@ -1,0 +1,16 @@
+//! Private servers for tests, started from the packages of the system.
+//!
+//! Each has a free port of 127.0.0.1 and a temporary directory of its own, and ends with the value
+//! or with the process that started it, however that ends. Everything here blocks the thread, for
+//! milliseconds unless it says otherwise.
+
+mod admin;
+mod options;
+mod port;
+mod process;
+mod redis;
+mod reply;
+
+pub use self::options::RedisOptions;
+pub use self::redis::RedisServer;
+pub use self::reply::{BadReply, Reply};

@@ -1,0 +1,47 @@
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::SystemTime;
+
+/// A port of 127.0.0.1 that nobody listens on, and whose cluster bus port is free as well.
+///
+/// Another process may take it before the server does; whoever starts the server tries again.
+pub(super) fn free_port() -> io::Result<u16> {
+    for _ in 0..PORTS {
+        let port = next();
+        if is_free(port) && is_free(port + BUS) {
+            return Ok(port);
+        }
+    }
+    Err(io::Error::other("no port of 127.0.0.1 is free"))
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Walks through the ports from a place of this process's own, so that the processes of a test run
+/// seldom meet.
+fn next() -> u16 {
+    static START: OnceLock<u16> = OnceLock::new();
+    static STEP: AtomicU16 = AtomicU16::new(0);
+    let start = START.get_or_init(|| {
+        let nanos = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |elapsed| elapsed.subsec_nanos());
+        let mixed = nanos.wrapping_add(process::id().wrapping_mul(2_654_435_761));
+        u16::try_from(mixed % u32::from(PORTS)).unwrap_or_default()
+    });
+    let step = STEP.fetch_add(1, Ordering::Relaxed) % PORTS;
+    FIRST + (start + step) % PORTS
+}
+
+// Ports and bus ports lie below those that Linux gives to outgoing connections (32768 and up): one
+// of these would otherwise take the port of a server that is down between kill and restart.
+const FIRST: u16 = 11_000;
+const PORTS: u16 = 10_000;
+
+/// Redis Cluster adds this to the port for the bus between its nodes.
+const BUS: u16 = 10_000;

@@ -1,0 +1,280 @@
+use std::fmt;
+
+/// An answer of a Redis server, RESP2 or RESP3.
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "the protocol has these types and tests match on them"
+)]
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// Several.
+    Array(Vec<Self>),
+    /// An integer that may not fit into 64 bits.
+    BigNumber(String),
+    /// True or false.
+    Boolean(bool),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// A floating-point number.
+    Double(f64),
+    /// An error; the first word is its code.
+    Error(String),
+    /// An integer.
+    Integer(i64),
+    /// Pairs.
+    Map(Vec<(Self, Self)>),
+    /// Nothing: a null of any kind.
+    Nil,
+    /// A message that nobody asked for.
+    Push(Vec<Self>),
+    /// Several without an order.
+    Set(Vec<Self>),
+    /// A line.
+    Simple(String),
+}
+
+impl Reply {
+    /// Parses the first reply of the bytes and tells its length; none if it is incomplete.
+    /// Attributes in front of a reply are part of its length and otherwise dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no reply.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, BadReply> {
+        let mut reader = Reader { bytes, at: 0 };
+        match reader.reply(0) {
+            Ok(reply) => Ok(Some((reply, reader.at))),
+            Err(Stop::Incomplete) => Ok(None),
+            Err(Stop::Bad(what)) => Err(BadReply(what)),
+        }
+    }
+
+    /// The text of a line, an error or bytes, and the digits of an integer.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::BigNumber(text) | Self::Error(text) | Self::Simple(text) => Some(text.clone()),
+            Self::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            Self::Integer(number) => Some(number.to_string()),
+            Self::Array(_)
+            | Self::Boolean(_)
+            | Self::Double(_)
+            | Self::Map(_)
+            | Self::Nil
+            | Self::Push(_)
+            | Self::Set(_) => None,
+        }
+    }
+
+    /// An integer, also one in decimal digits.
+    #[must_use]
+    pub fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            other => other.text()?.parse().ok(),
+        }
+    }
+
+    /// The items of an array, a push message or a set.
+    #[must_use]
+    pub fn items(&self) -> &[Self] {
+        match self {
+            Self::Array(items) | Self::Push(items) | Self::Set(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// Whether it is an error.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+}
+
+/// Bytes that are no reply.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BadReply(&'static str);
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadReply {}
+
+enum Stop {
+    Bad(&'static str),
+    Incomplete,
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn reply(&mut self, depth: usize) -> Result<Reply, Stop> {
+        if depth > DEEPEST {
+            return Err(Stop::Bad("nested too deep"));
+        }
+        let line = self.line()?;
+        let (kind, rest) = line.split_first().ok_or(Stop::Bad("an empty line"))?;
+        let text = || String::from_utf8_lossy(rest).into_owned();
+        Ok(match kind {
+            b'+' => Reply::Simple(text()),
+            b'-' => Reply::Error(text()),
+            b':' => Reply::Integer(number(rest)?),
+            b'(' => Reply::BigNumber(text()),
+            b'_' => Reply::Nil,
+            b'#' => Reply::Boolean(rest == b"t"),
+            b',' => Reply::Double(text().parse().map_err(|_| Stop::Bad("no double"))?),
+            b'$' | b'=' | b'!' => match length(rest)? {
+                None => Reply::Nil,
+                Some(length) => self.blob(*kind, length)?,
+            },
+            b'*' => match length(rest)? {
+                None => Reply::Nil,
+                Some(length) => Reply::Array(self.several(length, depth)?),
+            },
+            b'>' => Reply::Push(self.several(known(rest)?, depth)?),
+            b'~' => Reply::Set(self.several(known(rest)?, depth)?),
+            b'%' => Reply::Map(self.pairs(known(rest)?, depth)?),
+            b'|' => {
+                self.pairs(known(rest)?, depth)?;
+                self.reply(depth + 1)?
+            }
+            _ => return Err(Stop::Bad("an unknown type")),
+        })
+    }
+
+    fn several(&mut self, count: usize, depth: usize) -> Result<Vec<Reply>, Stop> {
+        (0..count).map(|_| self.reply(depth + 1)).collect()
+    }
+
+    fn pairs(&mut self, count: usize, depth: usize) -> Result<Vec<(Reply, Reply)>, Stop> {
+        (0..count)
+            .map(|_| Ok((self.reply(depth + 1)?, self.reply(depth + 1)?)))
+            .collect()
+    }
+
+    fn blob(&mut self, kind: u8, length: usize) -> Result<Reply, Stop> {
+        let rest = &self.bytes[self.at..];
+        let end = length
+            .checked_add(2)
+            .ok_or(Stop::Bad("a length out of range"))?;
+        let blob = rest.get(..end).ok_or(Stop::Incomplete)?;
+        let bytes = blob
+            .strip_suffix(b"\r\n")
+            .ok_or(Stop::Bad("bytes without an end"))?;
+        self.at += end;
+        Ok(match kind {
+            b'!' => Reply::Error(String::from_utf8_lossy(bytes).into_owned()),
+            // Verbatim text begins with its format: `txt:`.
+            b'=' => Reply::Bulk(bytes.get(4..).unwrap_or_default().to_vec()),
+            _ => Reply::Bulk(bytes.to_vec()),
+        })
+    }
+
+    fn line(&mut self) -> Result<&'a [u8], Stop> {
+        let rest = &self.bytes[self.at..];
+        let end = rest
+            .windows(2)
+            .position(|pair| pair == b"\r\n")
+            .ok_or(Stop::Incomplete)?;
+        self.at += end + 2;
+        Ok(&rest[..end])
+    }
+}
+
+fn number(digits: &[u8]) -> Result<i64, Stop> {
+    std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(Stop::Bad("no integer"))
+}
+
+/// None for the null of RESP2.
+fn length(digits: &[u8]) -> Result<Option<usize>, Stop> {
+    match number(digits)? {
+        -1 => Ok(None),
+        length => usize::try_from(length)
+            .map(Some)
+            .map_err(|_| Stop::Bad("a length out of range")),
+    }
+}
+
+fn known(digits: &[u8]) -> Result<usize, Stop> {
+    length(digits)?.ok_or(Stop::Bad("a length out of range"))
+}
+
+const DEEPEST: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_is_parsed() {
+        let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        let cases = [
+            ("+OK\r\n", Reply::Simple("OK".to_owned())),
+            ("-ERR no\r\n", Reply::Error("ERR no".to_owned())),
+            (":-7\r\n", Reply::Integer(-7)),
+            ("$3\r\na\r\n\r\n", bulk("a\r\n")),
+            ("$-1\r\n", Reply::Nil),
+            ("*-1\r\n", Reply::Nil),
+            ("_\r\n", Reply::Nil),
+            ("#t\r\n", Reply::Boolean(true)),
+            (",-1.5e3\r\n", Reply::Double(-1500.0)),
+            (",inf\r\n", Reply::Double(f64::INFINITY)),
+            (
+                "(12345678901234567890\r\n",
+                Reply::BigNumber("12345678901234567890".to_owned()),
+            ),
+            ("!5\r\nERR x\r\n", Reply::Error("ERR x".to_owned())),
+            ("=7\r\ntxt:abc\r\n", bulk("abc")),
+            (
+                "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n",
+                Reply::Array(vec![Reply::Integer(1), Reply::Array(vec![bulk("x")])]),
+            ),
+            ("~1\r\n:1\r\n", Reply::Set(vec![Reply::Integer(1)])),
+            (
+                ">1\r\n+m\r\n",
+                Reply::Push(vec![Reply::Simple("m".to_owned())]),
+            ),
+            (
+                "%1\r\n+a\r\n:1\r\n",
+                Reply::Map(vec![(Reply::Simple("a".to_owned()), Reply::Integer(1))]),
+            ),
+            ("|1\r\n+ttl\r\n:3\r\n:9\r\n", Reply::Integer(9)),
+        ];
+        for (bytes, reply) in cases {
+            let parsed = Reply::parse(format!("{bytes}+NEXT\r\n").as_bytes());
+            assert_eq!(parsed, Ok(Some((reply, bytes.len()))), "{bytes:?}");
+            for cut in 0..bytes.len() {
+                assert_eq!(
+                    Reply::parse(&bytes.as_bytes()[..cut]),
+                    Ok(None),
+                    "{bytes:?} {cut}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for bytes in [
+            "x\r\n",
+            ":a\r\n",
+            "$-2\r\n",
+            "$1\r\nabc\r\n",
+            "\r\n",
+            ">-1\r\n",
+            "$?\r\n",
+        ] {
+            assert!(Reply::parse(bytes.as_bytes()).is_err(), "{bytes:?}");
+        }
+        assert!(Reply::parse("*1\r\n".repeat(99).as_bytes()).is_err());
+    }
+}
