@@ -184,7 +184,7 @@ impl LockGuard {
         let hold = self.hold();
         self.ensure_held()?;
         if let Some((request, renewer)) = hold.renewal_request(hold.terms().ttl()) {
-            let timeout = hold.terms().attempt_timeout();
+            let timeout = hold.attempt_timeout();
             let sent = hold.engine().now();
             let answer = renew(&*renewer, &[request], timeout).await.remove(0);
             let failed = answer.as_ref().err().cloned();

@@ -210,7 +210,7 @@ struct Batch {
 
 impl Batch {
     fn new(renewer: Arc<dyn Renewer>, hold: Arc<Hold>, request: RenewalRequest) -> Self {
-        let (timeout, company) = (hold.terms().attempt_timeout(), hold.terms().company());
+        let (timeout, company) = (hold.attempt_timeout(), hold.terms().company());
         Self {
             renewer,
             holds: vec![hold],
@@ -221,7 +221,7 @@ impl Batch {
     }
 
     fn push(&mut self, hold: Arc<Hold>, request: RenewalRequest) {
-        self.timeout = self.timeout.min(hold.terms().attempt_timeout());
+        self.timeout = self.timeout.min(hold.attempt_timeout());
         self.company = self.company.max(hold.terms().company());
         self.holds.push(hold);
         self.requests.push(request);

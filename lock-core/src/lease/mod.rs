@@ -168,12 +168,32 @@ pub struct Grant {
     pub sent: Moment,
     /// The token of this acquisition, if the backend has any.
     pub token: Option<FencingToken>,
+    /// Time that the server gave this first lease, if that is not the ttl of the request.
+    pub(crate) lasts: Option<Duration>,
 }
 
 impl Grant {
-    /// A grant whose request left at `sent`.
+    /// A grant whose request left at `sent`, for the ttl of the request.
     #[must_use]
     pub fn new(sent: Moment, token: Option<FencingToken>) -> Self {
-        Self { sent, token }
+        Self {
+            sent,
+            token,
+            lasts: None,
+        }
+    }
+
+    /// The lease lasts for `lasts` only, counted like a ttl, until the first renewal gives it the
+    /// ttl of the request.
+    ///
+    /// For grants to a waiter that may be gone. The core sends that renewal in time, also with
+    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is given back soon. A time
+    /// beyond the ttl means the ttl; a lock that lives with a session or a connection has none.
+    #[must_use]
+    pub fn lasting(self, lasts: Duration) -> Self {
+        Self {
+            lasts: Some(lasts),
+            ..self
+        }
     }
 }

@@ -39,6 +39,13 @@ impl Terms {
         sent + (self.ttl / 3).mul_f64(1.0 - 0.1 * jitter)
     }
 
+    /// When to extend a first lease that is shorter than those to come, granted by `now`: as late as
+    /// is safe, because a lock that is given back before that costs no renewal.
+    pub(crate) fn extend_at(self, sent: Moment, now: Moment, jitter: f64) -> Moment {
+        let left = self.valid_until(sent).since(now);
+        self.renew_at(sent, jitter).max(now + left / 3)
+    }
+
     /// When to try again after a renewal that began at `sent` failed by `now`.
     pub(crate) fn retry_at(self, now: Moment) -> Moment {
         now + (self.ttl / 15).min(Duration::from_secs(1))
@@ -86,6 +93,15 @@ mod tests {
         let terms = Terms::new(secs(30));
         assert_eq!(terms.renew_at(sent, 0.0), sent + secs(10));
         assert_eq!(terms.renew_at(sent, 1.0), sent + secs(9));
+    }
+
+    #[test]
+    fn a_first_lease_is_extended_at_a_third_of_what_is_left_of_it() {
+        let sent = Moment::from_nanos(0);
+        let terms = Terms::new(secs(10));
+        let third = sent + secs(10) / 3;
+        assert_eq!(terms.extend_at(sent, sent, 0.0), third);
+        assert_eq!(terms.extend_at(sent, sent + secs(6), 0.0), sent + secs(7));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) session: bool,
     /// How long each renewal and release takes before it arrives.
     pub(crate) delay: Duration,
+    /// How long a lease lasts until its first renewal, if that is not its ttl.
+    pub(crate) first: Option<Duration>,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that arrived.
@@ -49,6 +51,7 @@ impl Fake {
         let state = State {
             session: false,
             delay: Duration::ZERO,
+            first: None,
             laconic: false,
             renewals: 0,
             control: None,
@@ -137,18 +140,19 @@ impl DistributedLock for Fake {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let sent = self.now();
-        let token = {
+        let grant = {
             let mut state = self.state();
             let expires = if state.session {
                 Moment::NEVER
             } else {
-                sent + request.ttl()
+                sent + state.first.unwrap_or(request.ttl())
             };
             state.holder = Some((id, expires));
             state.lease = known;
-            state.next_token()
+            let grant = Grant::new(sent, Some(state.next_token()));
+            state.first.map_or(grant, |lasts| grant.lasting(lasts))
         };
-        pending.granted(request, Grant::new(sent, Some(token)))
+        pending.granted(request, grant)
     }
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {

@@ -1,6 +1,7 @@
 //! What a service reports or does not answer, against a double of it.
 
 mod fake;
+mod provisional;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::{Hold, LostReason, State};
 use crate::engine::Moment;
 use crate::error::Result;
 use crate::layers::EventKind;
-use crate::lease::{LeaseState, RenewalRequest, Renewer, Upkeep};
+use crate::lease::{LeaseState, RenewalRequest, Renewer, Terms, Upkeep};
 
 impl Hold {
     pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
@@ -26,7 +26,7 @@ impl Hold {
     }
 
     pub(crate) fn renew_soon(self: &Arc<Self>) {
-        if self.automatic {
+        if self.is_kept() {
             *self.renewal() = self.engine.now();
             self.reschedule();
         }
@@ -76,6 +76,7 @@ impl Hold {
                 let deadline = self.terms.valid_until(sent);
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
+                    self.provisional.store(false, Ordering::Relaxed);
                     self.failing.store(false, Ordering::Relaxed);
                     let slack = deadline.since(now);
                     self.witness.tell(EventKind::Renewed { slack });
@@ -91,7 +92,7 @@ impl Hold {
                 self.failing.store(true, Ordering::Relaxed);
                 self.witness
                     .tell(EventKind::RenewalFailed { error: &error });
-                self.set_renewal(self.terms.retry_at(now));
+                self.set_renewal(self.lease_in_hand().retry_at(now));
             }
         }
         self.look(now);
@@ -128,8 +129,24 @@ impl Hold {
     }
 
     pub(super) fn set_renewal(&self, at: Moment) {
-        if self.automatic {
-            *self.renewal() = at;
+        let kept = self.is_kept();
+        *self.renewal() = if kept { at } else { Moment::NEVER };
+    }
+
+    /// Whether the keeper renews the lease: for as long as it is held, or until the server has given
+    /// it the whole ttl that the holder was promised.
+    fn is_kept(&self) -> bool {
+        let renewed = matches!(self.upkeep, Upkeep::Renewed { .. });
+        renewed && (self.automatic || self.provisional.load(Ordering::Relaxed))
+    }
+
+    /// The terms of the lease as it is, which may be shorter than what is asked for.
+    pub(super) fn lease_in_hand(&self) -> Terms {
+        match self.validity.load() {
+            State::Held(until) if self.provisional.load(Ordering::Relaxed) => {
+                Terms::new(until.since(self.since))
+            }
+            _ => self.terms,
         }
     }
 

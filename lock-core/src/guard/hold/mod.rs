@@ -34,7 +34,10 @@ pub(crate) struct Hold {
     since: Moment,
     min_until: Moment,
     max_until: Moment,
+    /// Whether the lease is kept for the holder, and not only extended to its first full ttl.
     automatic: bool,
+    /// Whether the server gave the lease less than its ttl so far.
+    provisional: AtomicBool,
     exclusive: AtomicBool,
     entries: Entries,
     validity: Validity,
@@ -55,13 +58,19 @@ impl Hold {
         lease: Arc<dyn Lease>,
         grant: Grant,
     ) -> Arc<Self> {
-        let terms = Terms::new(request.ttl());
+        let (ttl, sent) = (request.ttl(), grant.sent);
+        let terms = Terms::new(grant.lasts.map_or(ttl, |lasts| lasts.min(ttl)));
         let deadline = match lease.upkeep() {
-            Upkeep::Renewed { .. } => terms.valid_until(grant.sent),
+            Upkeep::Renewed { .. } => terms.valid_until(sent),
             Upkeep::Reported => Moment::NEVER,
         };
         let hold = Self::start(engine, request, lease, grant.token, deadline);
-        hold.plan(|slot| terms.renew_at(grant.sent, slot.jitter()));
+        if terms.ttl() < ttl {
+            hold.provisional.store(true, Ordering::Relaxed);
+            hold.plan(|slot| terms.extend_at(sent, hold.since, slot.jitter()));
+        } else {
+            hold.plan(|slot| terms.renew_at(sent, slot.jitter()));
+        }
         hold
     }
 
@@ -84,6 +93,8 @@ impl Hold {
         let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
         hold.failing
             .store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
+        hold.provisional
+            .store(self.provisional.load(Ordering::Relaxed), Ordering::Relaxed);
         hold.plan(|_| renew_at);
         hold
     }
@@ -97,8 +108,7 @@ impl Hold {
     ) -> Arc<Self> {
         let now = engine.now();
         let upkeep = lease.upkeep();
-        let automatic =
-            request.renewal() == Renewal::Automatic && matches!(upkeep, Upkeep::Renewed { .. });
+        let automatic = request.renewal() == Renewal::Automatic;
         let slot = engine.keeper().slot();
         let hold = Arc::new(Self {
             key: request.key().clone(),
@@ -111,6 +121,7 @@ impl Hold {
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             automatic,
+            provisional: AtomicBool::new(false),
             exclusive: AtomicBool::new(request.mode() == Mode::Exclusive),
             entries: Entries::one(),
             validity: Validity::until(deadline),
@@ -159,6 +170,11 @@ impl Hold {
 
     pub(crate) fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// Longest time that a renewal may take.
+    pub(crate) fn attempt_timeout(&self) -> Duration {
+        self.lease_in_hand().attempt_timeout()
     }
 
     pub(crate) fn slot(&self) -> &Slot {
