@@ -1,0 +1,304 @@
+mod login;
+mod url;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use lock_core::{Error, ErrorKind, Result};
+
+pub(crate) use self::login::{Login, Tls};
+
+/// Which servers have the locks, and how they are used.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_redis::RedisConfig;
+///
+/// # fn main() -> lock_core::Result<()> {
+/// let config = RedisConfig::new("cache.internal", 6379)
+///     .with_login("locks", "s3cret")
+///     .with_timeout(Duration::from_millis(500))?;
+/// assert!(!format!("{config:?}").contains("s3cret"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RedisConfig {
+    pub(crate) servers: Servers,
+    pub(crate) login: Login,
+    pub(crate) sentinel_login: Login,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) database: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) node_timeout: Duration,
+    pub(crate) resp3: bool,
+    pub(crate) push: bool,
+    pub(crate) replica_acks: u32,
+    pub(crate) replica_ack_timeout: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) strict: bool,
+    pub(crate) engine: Option<Engine>,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Servers {
+    Cluster(Vec<Endpoint>),
+    /// Independent masters.
+    Quorum(Vec<Endpoint>),
+    Sentinel {
+        sentinels: Vec<Endpoint>,
+        master: String,
+    },
+    Single(Endpoint),
+}
+
+/// Where one server listens.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Endpoint {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl RedisConfig {
+    /// How long one operation may take, unless set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// How long making a connection may take, unless set.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// How long a quorum waits for one of its nodes, unless set.
+    pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(250);
+
+    /// How long replicas may take to acknowledge, unless set.
+    pub const DEFAULT_REPLICA_ACK_TIMEOUT: Duration = Duration::from_millis(500);
+
+    /// How long the counter of a lock is kept that nobody uses, unless set.
+    pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+    /// Names one server.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self::of(Servers::Single(Endpoint::tcp(host, port)))
+    }
+
+    /// Names one server by its socket file.
+    #[must_use]
+    pub fn unix(path: impl Into<PathBuf>) -> Self {
+        Self::of(Servers::Single(Endpoint::Unix(path.into())))
+    }
+
+    /// Names Sentinels, and the master that they watch.
+    #[must_use]
+    pub fn sentinel<H: Into<String>>(
+        sentinels: impl IntoIterator<Item = (H, u16)>,
+        master: impl Into<String>,
+    ) -> Self {
+        Self::of(Servers::Sentinel {
+            sentinels: endpoints(sentinels),
+            master: master.into(),
+        })
+    }
+
+    /// Names some nodes of a cluster; the others are found from them.
+    #[must_use]
+    pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
+        Self::of(Servers::Cluster(endpoints(nodes)))
+    }
+
+    /// Names the independent masters of a quorum, all of them: at least three.
+    #[must_use]
+    pub fn quorum<H: Into<String>>(masters: impl IntoIterator<Item = (H, u16)>) -> Self {
+        Self::of(Servers::Quorum(endpoints(masters)))
+    }
+
+    fn of(servers: Servers) -> Self {
+        Self {
+            servers,
+            login: Login::default(),
+            sentinel_login: Login::default(),
+            tls: None,
+            database: 0,
+            timeout: Self::DEFAULT_TIMEOUT,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            node_timeout: Self::DEFAULT_NODE_TIMEOUT,
+            resp3: true,
+            push: true,
+            replica_acks: 0,
+            replica_ack_timeout: Self::DEFAULT_REPLICA_ACK_TIMEOUT,
+            retention: Self::DEFAULT_RETENTION,
+            strict: false,
+            engine: None,
+        }
+    }
+
+    /// Sets the user and the password. Default: none.
+    #[must_use]
+    pub fn with_login(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login = Login::new(Some(username.into()), Some(password.into()));
+        self
+    }
+
+    /// Sets the password of the default user. Default: none.
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> Self {
+        self.login = Login::new(None, Some(password.into()));
+        self
+    }
+
+    /// Sets the user and the password for the Sentinels, which have their own. Default: none.
+    #[must_use]
+    pub fn with_sentinel_login(
+        mut self,
+        username: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.sentinel_login = Login::new(Some(username.into()), Some(password.into()));
+        self
+    }
+
+    /// Selects a database by its number. Default: 0, the only one that a cluster has.
+    ///
+    /// Locks of the same key in two databases are two locks.
+    #[must_use]
+    pub fn with_database(mut self, number: u32) -> Self {
+        self.database = number;
+        self
+    }
+
+    /// Sets how long one operation may take, 100 ms to 1 min, before it is
+    /// [`Unavailable`](ErrorKind::Unavailable). Default: 1 s.
+    ///
+    /// A shorter time fails earlier when a server hangs, and mistakes a slow one for a dead one more
+    /// often; a longer one leaves fewer attempts to renew within a ttl. After a time-out the
+    /// connection is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.timeout = in_range("timeout", timeout, Duration::from_millis(100))?;
+        Ok(self)
+    }
+
+    /// Sets how long making a connection may take, with TLS and login, 100 ms to 1 min. Default:
+    /// 1 s.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.connect_timeout = in_range("connect-timeout", timeout, Duration::from_millis(100))?;
+        Ok(self)
+    }
+
+    /// Sets how long a quorum waits for one of its nodes, 10 ms to 1 min. Default: 250 ms.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_node_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.node_timeout = in_range("node-timeout", timeout, Duration::from_millis(10))?;
+        Ok(self)
+    }
+
+    /// Asks for this many replicas that have stored a lock before it counts as acquired, by `WAIT`,
+    /// each within `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
+    ///
+    /// Each acquisition takes as long as the replicas do, and there is none while too few of them
+    /// are connected. It makes the loss of a lock in a fail-over less likely and not impossible.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the time is out of range.
+    pub fn with_replica_acks(mut self, replicas: u32, timeout: Duration) -> Result<Self> {
+        let least = Duration::from_millis(10);
+        self.replica_ack_timeout = in_range("replica-ack-timeout", timeout, least)?;
+        self.replica_acks = replicas;
+        Ok(self)
+    }
+
+    /// Sets how long the fencing counter of a lock is kept that nobody takes. Default: 7 days.
+    ///
+    /// Tokens go on increasing after it is gone, as long as the clock of the server does.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Duration) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Speaks RESP2, which cannot push: a waiter asks again until the lock is free. Default: RESP3,
+    /// and RESP2 where a server knows nothing else.
+    #[must_use]
+    pub fn with_resp2(mut self) -> Self {
+        self.resp3 = false;
+        self
+    }
+
+    /// Never subscribes to anything: a waiter asks again until the lock is free. Default: waiters
+    /// are notified.
+    #[must_use]
+    pub fn without_push(mut self) -> Self {
+        self.push = false;
+        self
+    }
+
+    /// Refuses servers that the start-up checks find fault with. Default: a warning.
+    #[must_use]
+    pub fn with_strict_checks(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Replaces the engine of this process, for tests that bend time.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// The same for one of several servers.
+    pub(crate) fn for_node(&self, endpoint: Endpoint) -> Self {
+        let servers = Servers::Single(endpoint);
+        Self {
+            servers,
+            ..self.clone()
+        }
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn tcp(host: impl Into<String>, port: u16) -> Self {
+        let host = host.into();
+        Self::Tcp { host, port }
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+fn endpoints<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Vec<Endpoint> {
+    let hosts = hosts.into_iter();
+    hosts
+        .map(|(host, port)| Endpoint::tcp(host, port))
+        .collect()
+}
+
+fn in_range(name: &str, timeout: Duration, least: Duration) -> Result<Duration> {
+    if timeout < least || timeout > Duration::from_secs(60) {
+        let message = format!("{name} must be between {least:?} and 1m, not {timeout:?}");
+        return Err(Error::new(ErrorKind::InvalidConfig, message));
+    }
+    Ok(timeout)
+}

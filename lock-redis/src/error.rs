@@ -1,0 +1,310 @@
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+use redis::{RedisError, ServerError};
+
+/// Why an operation has no result.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
+    /// Whether a server may have done what it was asked for.
+    pub(crate) outcome_unknown: bool,
+}
+
+/// What goes wrong with a server. Clonable, because callers share an attempt to connect.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    #[error("{0}")]
+    Config(String),
+
+    #[error("cannot connect to {server}")]
+    Connect { server: Arc<str>, source: Source },
+
+    #[error("the connection to {server} broke")]
+    Disconnected { server: Arc<str>, source: Source },
+
+    #[error("{server} answered something that is not understood: {what}")]
+    Malformed { server: Arc<str>, what: String },
+
+    #[error("no master named {name:?} can be reached by the sentinels")]
+    NoMaster { name: Arc<str> },
+
+    #[error("{server} {refusal}")]
+    Refused {
+        server: Arc<str>,
+        refusal: Refusal,
+        source: Source,
+    },
+
+    #[error("the runtime that the connection to {server} belongs to is shut down")]
+    Runtime { server: Arc<str> },
+
+    #[error("{server} did not answer within {within:?}")]
+    Silent { server: Arc<str>, within: Duration },
+}
+
+pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
+
+/// What an error reply says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    Busy,
+    ClusterDown,
+    CrossSlot,
+    Full,
+    Loading,
+    MasterDown,
+    Misconf,
+    Moved,
+    NoAuth,
+    NoPerm,
+    NoReplicas,
+    NoScript,
+    Other,
+    ReadOnly,
+    TooManyClients,
+    TryAgain,
+    WrongPass,
+    WrongType,
+}
+
+impl Refusal {
+    /// Reads an error reply.
+    ///
+    /// An error inside a script keeps its code from Redis 7 on, and follows `ERR Error running
+    /// script` before.
+    pub(crate) fn of(error: &ServerError) -> Self {
+        let details = error.details().unwrap_or_default();
+        if let Some(refusal) = Self::of_code(error.code()) {
+            return refusal;
+        }
+        if details.contains("max number of clients") {
+            return Self::TooManyClients;
+        }
+        if DENIED_IN_SCRIPT.iter().any(|text| details.contains(text)) {
+            return Self::NoPerm;
+        }
+        let words = details.split(|c: char| !c.is_ascii_uppercase());
+        words
+            .filter(|word| word.len() > 2)
+            .find_map(Self::of_code)
+            .unwrap_or(Self::Other)
+    }
+
+    fn of_code(code: &str) -> Option<Self> {
+        Some(match code {
+            "ASK" | "MOVED" => Self::Moved,
+            "BUSY" => Self::Busy,
+            "CLUSTERDOWN" => Self::ClusterDown,
+            "CROSSSLOT" => Self::CrossSlot,
+            "LOADING" => Self::Loading,
+            "MASTERDOWN" => Self::MasterDown,
+            "MISCONF" => Self::Misconf,
+            "NOAUTH" => Self::NoAuth,
+            "NOPERM" => Self::NoPerm,
+            "NOREPLICAS" => Self::NoReplicas,
+            "NOSCRIPT" => Self::NoScript,
+            "OOM" => Self::Full,
+            "READONLY" => Self::ReadOnly,
+            "TRYAGAIN" => Self::TryAgain,
+            "WRONGPASS" => Self::WrongPass,
+            "WRONGTYPE" => Self::WrongType,
+            _ => return None,
+        })
+    }
+
+    /// Whether a script that ends like this has changed nothing.
+    ///
+    /// These meet its first write or the call itself; a missing right may show at a later command.
+    fn is_before_anything(self) -> bool {
+        !matches!(self, Self::NoPerm | Self::Other)
+    }
+
+    fn kind(self) -> ErrorKind {
+        match self {
+            Self::NoAuth | Self::NoPerm | Self::WrongPass => ErrorKind::Denied,
+            Self::Moved => ErrorKind::InvalidConfig,
+            Self::CrossSlot | Self::NoScript | Self::Other | Self::WrongType => ErrorKind::Protocol,
+            Self::Busy
+            | Self::ClusterDown
+            | Self::Full
+            | Self::Loading
+            | Self::MasterDown
+            | Self::Misconf
+            | Self::NoReplicas
+            | Self::ReadOnly
+            | Self::TooManyClients
+            | Self::TryAgain => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// How a missing right looks inside a script: up to Redis 7.0, and from 7.2 on.
+const DENIED_IN_SCRIPT: &[&str] = &[
+    "The user executing the script can't",
+    "ACL failure in script",
+];
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "is kept busy by a script that does not end; SCRIPT KILL ends it",
+            Self::ClusterDown => {
+                "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"
+            }
+            Self::CrossSlot => "is in a cluster and was given keys of different slots",
+            Self::Full => "has no memory left: raise maxmemory or remove data",
+            Self::Loading => "is loading its data set",
+            Self::MasterDown => "is a replica that has lost its master",
+            Self::Misconf => {
+                "cannot save its data and takes no writes (MISCONF): its log says why, often a full \
+                 disk"
+            }
+            Self::Moved => "is in a cluster and does not have this key: use redis-cluster://",
+            Self::NoAuth => "asks for a user or a password, and the URL has none",
+            Self::NoPerm => "denies a command or a key to this user: see the list of ACL rules",
+            Self::NoReplicas => {
+                "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"
+            }
+            Self::NoScript => "does not keep scripts",
+            Self::Other => "answered with an error",
+            Self::ReadOnly => "is a replica, which takes no writes: name its master",
+            Self::TooManyClients => "has as many clients as its maxclients allows",
+            Self::TryAgain => "is moving the keys to another node",
+            Self::WrongPass => "refuses this user or password",
+            Self::WrongType => "has something at the key that is no lock",
+        })
+    }
+}
+
+impl Failure {
+    /// The reply to a request is an error.
+    pub(crate) fn refused(server: &Arc<str>, error: ServerError) -> Self {
+        let refusal = Refusal::of(&error);
+        let in_script = error
+            .details()
+            .is_some_and(|details| details.contains("script"));
+        Self {
+            cause: Cause::Refused {
+                server: Arc::clone(server),
+                refusal,
+                source: Arc::new(error),
+            },
+            outcome_unknown: in_script && !refusal.is_before_anything(),
+        }
+    }
+
+    /// The connection broke, or got out of step, with the request under way.
+    pub(crate) fn broken(server: &Arc<str>, error: RedisError) -> Self {
+        let server = Arc::clone(server);
+        let cause = if error.kind() == redis::ErrorKind::Parse {
+            let what = error.to_string();
+            Cause::Malformed { server, what }
+        } else {
+            let source = Arc::new(error);
+            Cause::Disconnected { server, source }
+        };
+        Self {
+            cause,
+            outcome_unknown: true,
+        }
+    }
+
+    /// A connection could not be made; nothing was sent on it.
+    pub(crate) fn unconnected(server: &Arc<str>, error: RedisError) -> Self {
+        let server = Arc::clone(server);
+        if error.kind() == redis::ErrorKind::AuthenticationFailed {
+            return Cause::Refused {
+                server,
+                refusal: Refusal::WrongPass,
+                source: Arc::new(error),
+            }
+            .into();
+        }
+        match ServerError::try_from(error) {
+            Ok(reply) => Self {
+                outcome_unknown: false,
+                ..Self::refused(&server, reply)
+            },
+            Err(error) => {
+                let source = Arc::new(error);
+                Cause::Connect { server, source }.into()
+            }
+        }
+    }
+
+    /// There is no answer; `sent` says whether the request may have left.
+    pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
+        Self {
+            cause: Cause::Silent {
+                server: Arc::clone(server),
+                within,
+            },
+            outcome_unknown: sent,
+        }
+    }
+
+    /// What the server refused, if that is what happened.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match &self.cause {
+            Cause::Refused { refusal, .. } => Some(*refusal),
+            _ => None,
+        }
+    }
+}
+
+impl Cause {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Malformed { .. } => ErrorKind::Protocol,
+            Self::Refused { refusal, .. } => refusal.kind(),
+            Self::Connect { .. }
+            | Self::Disconnected { .. }
+            | Self::NoMaster { .. }
+            | Self::Runtime { .. }
+            | Self::Silent { .. } => ErrorKind::Unavailable,
+        }
+    }
+
+    fn into_source(self) -> Option<Source> {
+        match self {
+            Self::Connect { source, .. }
+            | Self::Disconnected { source, .. }
+            | Self::Refused { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What failed before anything was asked for.
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self {
+            cause,
+            outcome_unknown: false,
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(
+        Failure {
+            cause,
+            outcome_unknown,
+        }: Failure,
+    ) -> Self {
+        let mut error = Self::new(cause.kind(), cause.to_string());
+        if let Some(source) = cause.into_source() {
+            error = error.with_source(source);
+        }
+        if outcome_unknown {
+            error.with_unknown_outcome()
+        } else {
+            error
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The connections: what runs scripts on the server that has the keys, and hears its messages.
+
+mod dial;
+mod lane;
+mod nap;
+mod node;
+mod request;
+mod scan;
+mod single;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::engine::Engine;
+
+use crate::config::{RedisConfig, Servers};
+use crate::error::{Cause, Failure};
+use crate::script::Script;
+
+use self::node::Shared;
+use self::single::Single;
+
+/// One run of a script. All keys lie in one slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) script: &'static Script,
+    pub(crate) keys: &'a [&'a [u8]],
+    pub(crate) args: &'a [&'a [u8]],
+}
+
+/// The way to the servers.
+///
+/// Every method ends within the time-out of the configuration, connecting included, and may be
+/// dropped at any point: the request is then done or not, and the connection goes on.
+#[async_trait]
+pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
+    /// Runs a script on the server that has the keys.
+    async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure>;
+
+    /// Runs a script and waits `within` a time until `acks` replicas have what it wrote; gives the
+    /// number of those that do.
+    async fn call_and_wait(
+        &self,
+        call: Call<'_>,
+        acks: u32,
+        within: Duration,
+    ) -> Result<(redis::Value, u32), Failure>;
+
+    /// The channel that is heard for tasks of the current runtime, subscribed to on return; `None`
+    /// where there is no way to.
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
+
+    /// Whether keys of different slots may be in one call.
+    fn one_slot(&self) -> bool;
+
+    /// Runs a plain command on every master.
+    async fn on_each_master(&self, command: &redis::Cmd) -> Result<Vec<redis::Value>, Failure>;
+
+    /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
+    /// is in the list or not.
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure>;
+}
+
+/// What a link tells. Called on the thread of a connection: never blocks.
+pub(crate) trait Ears: fmt::Debug + Send + Sync + 'static {
+    /// A message came on one of our channels.
+    fn heard(&self, payload: &[u8]);
+
+    /// A subscription was interrupted: messages may be lost.
+    fn deaf(&self);
+
+    /// The master changed: what it did not pass on is lost.
+    fn moved(&self);
+}
+
+/// Connects to the servers of a configuration, those of a quorum excepted.
+pub(crate) async fn connect(
+    config: &RedisConfig,
+    ears: Arc<dyn Ears>,
+    engine: &Engine,
+) -> Result<Arc<dyn Link>, Failure> {
+    let shared = Arc::new(Shared::new(config, ears, engine));
+    match &config.servers {
+        Servers::Single(endpoint) => {
+            let link = Single::new(config, endpoint, shared)?;
+            link.open().await?;
+            Ok(Arc::new(link))
+        }
+        Servers::Cluster(_) | Servers::Quorum(_) | Servers::Sentinel { .. } => {
+            Err(Cause::Config("not there".to_owned()).into())
+        }
+    }
+}
+
+/// A link to one node of a quorum, which may be down: its first call connects.
+pub(crate) fn connect_node(
+    config: &RedisConfig,
+    ears: Arc<dyn Ears>,
+    engine: &Engine,
+) -> Result<Arc<dyn Link>, Failure> {
+    let shared = Arc::new(Shared::new(config, ears, engine));
+    match &config.servers {
+        Servers::Single(endpoint) => Ok(Arc::new(Single::new(config, endpoint, shared)?)),
+        Servers::Cluster(_) | Servers::Quorum(_) | Servers::Sentinel { .. } => {
+            Err(Cause::Config("a node of a quorum is a single server".to_owned()).into())
+        }
+    }
+}

@@ -1,0 +1,121 @@
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use tokio::runtime::{Handle, Id};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A timer that may move from one runtime to another.
+///
+/// An acquisition can pass from a task that gives up to another one, on another runtime; the timers
+/// of tokio stay with the runtime that they were made on, and panic when it is gone.
+struct Nap {
+    until: Instant,
+    timer: Option<(Id, Pin<Box<Sleep>>)>,
+}
+
+impl Future for Nap {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let (here, until) = (Handle::current().id(), self.until);
+        if self.timer.as_ref().is_some_and(|(id, _)| *id != here) {
+            self.timer = None;
+        }
+        let (_, timer) = self
+            .timer
+            .get_or_insert_with(|| (here, Box::pin(sleep_until(until))));
+        timer.as_mut().poll(cx)
+    }
+}
+
+/// What `work` comes to, or `None` if that is later than `deadline`.
+///
+/// Work that is late because its whole runtime was blocked has its answer unread in a socket: it
+/// gets a few more turns before it counts as late.
+pub(super) async fn before<W: Future>(deadline: Instant, work: W) -> Option<W::Output> {
+    let until = deadline;
+    let (mut work, mut late) = (pin!(work), pin!(Nap { until, timer: None }));
+    let mut turns = TURNS;
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if turns == TURNS && late.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        if turns == 0 {
+            return Poll::Ready(None);
+        }
+        turns -= 1;
+        // Not a plain wake-up: the runtime looks at its sockets before it comes back to this one.
+        pin!(tokio::task::yield_now()).poll(cx).map(|()| None)
+    })
+    .await
+}
+
+const TURNS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime() -> Runtime {
+        let builder = Builder::new_current_thread().enable_time().build();
+        builder.expect("a runtime needs an epoll descriptor")
+    }
+
+    #[test]
+    fn a_bound_survives_the_runtime_that_it_began_on() {
+        let (first, second) = (runtime(), runtime());
+        let soon = Instant::now() + Duration::from_millis(20);
+        let mut work = Box::pin(before(soon, std::future::pending::<()>()));
+        first.block_on(poll_fn(|cx| {
+            assert!(work.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        }));
+        drop(first);
+        assert_eq!(second.block_on(work), None);
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        runtime().block_on(async {
+            let soon = Instant::now() + Duration::from_millis(5);
+            assert_eq!(before(soon, std::future::pending::<()>()).await, None);
+            assert_eq!(before(soon, async { 1 }).await, Some(1));
+        });
+    }
+
+    #[test]
+    fn an_answer_that_waits_in_a_socket_is_not_late() {
+        use std::io::Write;
+        use tokio::io::AsyncReadExt;
+
+        let builder = Builder::new_current_thread().enable_all().build();
+        builder.unwrap().block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let (answer, read) = tokio::sync::oneshot::channel();
+            // A task of its own, as the driver of a connection is.
+            tokio::spawn(async move {
+                let mut byte = [0];
+                client.read_exact(&mut byte).await.unwrap();
+                answer.send(byte[0]).unwrap();
+            });
+            let soon = Instant::now() + Duration::from_millis(20);
+            let call = tokio::spawn(before(soon, read));
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            server.write_all(b"x").unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(call.await.unwrap().unwrap().unwrap(), b'x');
+        });
+    }
+}

@@ -1,0 +1,67 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Cmd, Value};
+
+use super::dial::Dial;
+use super::node::{Node, Shared};
+use super::scan::scan;
+use super::{Call, Link};
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::Failure;
+
+/// One server at a fixed address.
+#[derive(Debug)]
+pub(super) struct Single {
+    node: Node,
+    shared: Arc<Shared>,
+}
+
+impl Single {
+    pub(super) fn new(
+        config: &RedisConfig,
+        endpoint: &Endpoint,
+        shared: Arc<Shared>,
+    ) -> Result<Self, Failure> {
+        let node = Node::new(Dial::new(config, endpoint)?, Arc::clone(&shared));
+        Ok(Self { node, shared })
+    }
+
+    pub(super) async fn open(&self) -> Result<(), Failure> {
+        self.node.open().await
+    }
+}
+
+#[async_trait]
+impl Link for Single {
+    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        self.node.call(call, self.shared.deadline()).await
+    }
+
+    async fn call_and_wait(
+        &self,
+        call: Call<'_>,
+        acks: u32,
+        within: Duration,
+    ) -> Result<(Value, u32), Failure> {
+        let deadline = self.shared.deadline();
+        self.node.call_and_wait(call, acks, within, deadline).await
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        self.node.channel(self.shared.deadline()).await
+    }
+
+    fn one_slot(&self) -> bool {
+        true
+    }
+
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
+        Ok(vec![self.node.run(command).await?])
+    }
+
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        scan([&self.node], pattern).await
+    }
+}
