@@ -42,6 +42,9 @@ pub(crate) enum Cause {
     #[error("the runtime that the connection to {server} belongs to is shut down")]
     Runtime { server: Arc<str> },
 
+    #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
+    Replicas { acked: u32, wanted: u32 },
+
     #[error("{server} did not answer within {within:?}")]
     Silent { server: Arc<str>, within: Duration },
 }
@@ -247,6 +250,30 @@ impl Failure {
         }
     }
 
+    /// A script answered what none of ours says; it may have acted all the same.
+    pub(crate) fn malformed(what: &str) -> Self {
+        Self {
+            cause: Cause::Malformed {
+                server: "the server".into(),
+                what: what.to_owned(),
+            },
+            outcome_unknown: true,
+        }
+    }
+
+    /// The lock is granted, and would not survive a fail-over.
+    pub(crate) fn too_few_replicas(acked: u32, wanted: u32) -> Self {
+        Self {
+            cause: Cause::Replicas { acked, wanted },
+            outcome_unknown: true,
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.cause.kind() == ErrorKind::Unavailable
+    }
+
     /// What the server refused, if that is what happened.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
@@ -265,6 +292,7 @@ impl Cause {
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::NoMaster { .. }
+            | Self::Replicas { .. }
             | Self::Runtime { .. }
             | Self::Silent { .. } => ErrorKind::Unavailable,
         }

@@ -1,8 +1,21 @@
 //! Locks in Redis: one server, Sentinel, Cluster, and a quorum of independent masters.
 
+mod admin;
+mod attempt;
+mod backend;
+mod budget;
 mod config;
 mod error;
+mod inbox;
+mod keys;
+mod lease;
 mod link;
+mod live;
+mod lock;
+mod reply;
 mod script;
+mod server;
 
+pub use crate::backend::RedisBackend;
 pub use crate::config::RedisConfig;
+pub use crate::lock::Redis;

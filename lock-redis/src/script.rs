@@ -1,4 +1,4 @@
-//! The scripts that the server runs.
+//! The scripts that the server runs: `scripts/*.lua`, put together from their parts.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-    hash: LazyLock<String>,
+    pub(crate) hash: LazyLock<String>,
 }
 
 impl Script {
@@ -23,21 +23,78 @@ impl fmt::Debug for Script {
 }
 
 macro_rules! script {
-    ($(#[$doc:meta])* $constant:ident, $name:literal) => {
+    ($(#[$doc:meta])* $constant:ident = $name:literal: $($part:literal),+) => {
         $(#[$doc])*
-        pub(crate) static $constant: Script = Script {
-            name: $name,
-            text: include_str!(concat!("scripts/", $name, ".lua")),
-            hash: LazyLock::new(|| {
-                let text = include_str!(concat!("scripts/", $name, ".lua"));
-                redis::Script::new(text).get_hash().to_owned()
-            }),
+        pub(crate) static $constant: Script = {
+            const TEXT: &str = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+);
+            Script {
+                name: $name,
+                text: TEXT,
+                hash: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
+            }
         };
     };
 }
 
 script!(
     /// Takes the lock or a place in its queue, and is the heartbeat of both.
-    ACQUIRE,
-    "acquire"
+    ACQUIRE = "acquire": "acquire.fast", "common", "acquire"
 );
+script!(
+    /// Takes several locks, all or none.
+    ACQUIRE_ALL = "acquire_all": "acquire_all"
+);
+script!(
+    /// Takes the lock from its holders.
+    BREAK = "break": "common", "inspect", "break"
+);
+script!(
+    /// Makes an exclusive holder a shared one.
+    DOWNGRADE = "downgrade": "common", "downgrade"
+);
+script!(
+    /// Shows the lock.
+    INSPECT = "inspect": "common", "inspect", "inspect.return"
+);
+script!(
+    /// Gives back the lock or the place in its queue.
+    RELEASE = "release": "release.fast", "common", "release"
+);
+script!(
+    /// Extends leases.
+    RENEW = "renew": "renew"
+);
+script!(
+    /// Sets tokens aside for hand-overs.
+    RESERVE = "reserve": "common", "reserve"
+);
+script!(
+    /// Tells who lost a lock whether it was broken.
+    WHY = "why": "common", "why"
+);
+
+/// Tokens that one grant of an exclusive lock sets aside; the scripts know it as well.
+pub(crate) const BLOCK: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_data_and_take_theirs_from_outside() {
+        for script in [
+            &ACQUIRE,
+            &ACQUIRE_ALL,
+            &BREAK,
+            &DOWNGRADE,
+            &INSPECT,
+            &RELEASE,
+            &RENEW,
+            &RESERVE,
+            &WHY,
+        ] {
+            assert_eq!(script.hash().len(), 40, "{}", script.name);
+            assert!(!script.text.contains("loadstring"), "{}", script.name);
+        }
+    }
+}

@@ -159,6 +159,11 @@ impl Lane {
         }
     }
 
+    /// Whether the channel of the lane is heard already.
+    pub(super) fn is_heard(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Open(connection) if connection.hearing == Hearing::Subscribed)
+    }
+
     /// Closes the connection, whichever it is.
     pub(super) fn hang_up(&self) {
         let number = match &*self.state.borrow() {

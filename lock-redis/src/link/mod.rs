@@ -7,6 +7,8 @@ mod node;
 mod request;
 mod scan;
 mod single;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,6 +53,9 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
     /// The channel that is heard for tasks of the current runtime, subscribed to on return; `None`
     /// where there is no way to.
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
+
+    /// The same channel if it is subscribed to already, without a request.
+    fn subscribed(&self) -> Option<Arc<str>>;
 
     /// Whether keys of different slots may be in one call.
     fn one_slot(&self) -> bool;

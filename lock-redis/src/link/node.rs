@@ -144,6 +144,12 @@ impl Node {
         Ok(listens.then(|| Arc::clone(lane.channel())))
     }
 
+    /// The channel, if it is heard already.
+    pub(super) fn subscribed(&self) -> Option<Arc<str>> {
+        let lane = self.lane(Use::Calls);
+        lane.is_heard().then(|| Arc::clone(lane.channel()))
+    }
+
     /// Closes the connections; the next call makes others.
     pub(super) fn hang_up(&self) {
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);

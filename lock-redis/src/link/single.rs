@@ -53,6 +53,10 @@ impl Link for Single {
         self.node.channel(self.shared.deadline()).await
     }
 
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.node.subscribed()
+    }
+
     fn one_slot(&self) -> bool {
         true
     }

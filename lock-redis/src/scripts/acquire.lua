@@ -1,1 +1,62 @@
-return 0
+
+local id, mode, ttl, label = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local beat, alive, window, channel = string.match(ARGV[6], '^(%d+)|(%d+)|(%d+)|(.*)$')
+
+-- When the lock can come free by time alone, in ms; -1 if it cannot.
+local function next_expiry()
+  local as = held()
+  if not as then
+    return 0
+  elseif as == 'x' then
+    return call('PTTL', LOCK)
+  end
+  return tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now
+end
+
+-- A request that was overtaken by its own release.
+if call('HEXISTS', NOTES, 'g:' .. id) == 1 then
+  return {'gone', 0}
+end
+if is_holder(id) then
+  extend(id, ttl)
+  return token_of(id)
+end
+
+local place = call('ZSCORE', QUEUE, id)
+-- Granted before, and ended since: a request that came twice takes nothing.
+if not place and fence and string.sub(fence, 18, 49) == id then
+  return {'gone', 0}
+end
+
+local function remember()
+  local note = { now + tonumber(alive), window, beat, mode, channel, label }
+  call('HSET', NOTES, 'w:' .. id, table.concat(note, '|'))
+  call('PEXPIRE', QUEUE, 2 * tonumber(alive))
+  keep_notes(2 * tonumber(alive))
+end
+
+if place and beat then
+  remember()
+end
+serve(id, ttl)
+if is_holder(id) then
+  return token_of(id)
+end
+
+local as = held()
+if as and string.sub(as, 1, 1) == 'p' and string.sub(mode, 1, 1) == 'p' and as ~= mode then
+  dequeue(id)
+  return {'limit', tonumber(string.sub(as, 2))}
+end
+if not place then
+  if call('ZCARD', QUEUE) == 0 and admits(mode) then
+    return grant(id, mode, label, ttl)
+  elseif not beat then
+    return {'held', next_expiry()}
+  end
+  local last = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0
+  call('ZADD', QUEUE, last + 1, id)
+  remember()
+  flag()
+end
+return {'queued', next_expiry(), call('ZRANK', QUEUE, id) or 0}

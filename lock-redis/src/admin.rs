@@ -1,0 +1,243 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo};
+use lock_core::engine::LeaseId;
+use lock_core::{
+    Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
+};
+use tokio::sync::mpsc;
+
+use crate::error::Failure;
+use crate::keys::Keys;
+use crate::lock::{Client, NAME};
+use crate::reply::{Seen, SeenHolder};
+use crate::script::BLOCK;
+use crate::server::Server;
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Client {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        list(&self.shared.server, prefix).await.map_err(named)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let seen = self.shared.server.inspect(key).await;
+        let seen = seen.map_err(|failure| named(failure).with_key(key))?;
+        Ok(seen.map(|seen| info(key.clone(), &seen)))
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let broken = self.shared.server.break_all(key, reason).await;
+        let broken = broken.map_err(|failure| named(failure).with_key(key))?;
+        if broken.is_some() {
+            tracing::warn!(%key, reason, "lock broken by an administrator");
+        }
+        Ok(broken.map(|seen| info(key.clone(), &seen)))
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        let mut before = Before::default();
+        // What is held when the watch begins is no event.
+        before.events(self.list(prefix).await?);
+        let (out, receiver) = mpsc::channel(64);
+        let server = Arc::clone(&self.shared.server);
+        tokio::spawn(watch(server, prefix.to_owned(), before, out));
+        Ok(receiver)
+    }
+
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
+        let due = [RenewalRequest::new(key.clone(), id, ttl)];
+        let renewed = self.shared.server.renew(&due).await.remove(0);
+        renewed.map_err(|failure| named(failure).with_key(key))
+    }
+
+    async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
+        let released = self.shared.server.release(&Keys::of(key), id).await;
+        released.map_err(|failure| named(failure).with_key(key))
+    }
+}
+
+fn named(failure: Failure) -> Error {
+    Error::from(failure).with_backend(NAME)
+}
+
+/// Longest reason that is stored, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// The locks of this library under a prefix. Those of other programs are strings as well, which
+/// cannot be told from whatever else a server keeps, and are found by `inspect` only.
+async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+    let mut found = Vec::new();
+    for name in server.link.scan(&pattern(prefix)).await? {
+        let key = String::from_utf8(name).ok().map(LockKey::new);
+        let Some(Ok(key)) = key else { continue };
+        if Keys::is_companion(&key) {
+            continue;
+        }
+        match server.inspect(&key).await {
+            Ok(Some(seen)) if seen.is_ours() => found.push(info(key, &seen)),
+            // A key of another type is no lock.
+            Ok(_) => {}
+            Err(failure) if !failure.is_retryable() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(found)
+}
+
+/// A glob that matches what begins with `prefix`.
+fn pattern(prefix: &str) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(prefix.len() + 1);
+    for byte in prefix.bytes() {
+        if b"*?[]\\^".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern.push(b'*');
+    pattern
+}
+
+fn info(key: LockKey, seen: &Seen) -> LockInfo {
+    let holders = seen.holders.iter().map(|holder| seen.holder(holder));
+    let waiters = seen.waiters.iter().map(|label| Label::decode(label));
+    LockInfo::new(key, seen.mode(), holders.collect()).with_waiters(waiters.collect())
+}
+
+impl Seen {
+    fn mode(&self) -> Mode {
+        let limit = self.mode.strip_prefix('p').and_then(|n| n.parse().ok());
+        match limit {
+            Some(limit) => Mode::Permit { limit },
+            None if self.mode == "s" => Mode::Shared,
+            None => Mode::Exclusive,
+        }
+    }
+
+    /// Whether a lock has been written by this library.
+    fn is_ours(&self) -> bool {
+        let id = |value: &str| value.split('|').next().and_then(LeaseId::from_hex).is_some();
+        self.holders.iter().all(|holder| id(&holder.value))
+    }
+
+    fn holder(&self, holder: &SeenHolder) -> HolderInfo {
+        let (id, label) = holder.value.split_once('|').unwrap_or((&holder.value, ""));
+        let noted = holder.note.split_once('|');
+        let mut info = HolderInfo::new(Label::decode(noted.map_or(label, |(_, label)| label)));
+        info.token = match noted {
+            Some((token, _)) => token.parse().ok(),
+            None => self.first_token(id),
+        }
+        .map(FencingToken::new);
+        // A token is no less than the clock of the server at its grant, and mostly just that.
+        info.since = info.token.map(|token| at(token.into()));
+        info.time_left = u64::try_from(holder.left).ok().map(Duration::from_millis);
+        info
+    }
+
+    /// The token of an exclusive holder: the first one of the last block, if that is its own.
+    fn first_token(&self, id: &str) -> Option<u64> {
+        let mut parts = self.fence.split('|');
+        let last: u64 = parts.next()?.parse().ok()?;
+        (parts.next()? == id).then(|| last.saturating_sub(BLOCK - 1))
+    }
+}
+
+fn at(micros: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(micros)
+}
+
+/// Time between two looks of a watch.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Compares what is held until nobody listens any more.
+async fn watch(
+    server: Arc<Server>,
+    prefix: String,
+    mut before: Before,
+    out: mpsc::Sender<LockEvent>,
+) {
+    loop {
+        if tokio::time::timeout(LOOK_EVERY, out.closed()).await.is_ok() {
+            return;
+        }
+        // A server that does not answer shows nothing; the next look may see more.
+        let Ok(held) = list(&server, &prefix).await else {
+            continue;
+        };
+        for event in before.events(held) {
+            if out.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// The locks of the last look, each with its largest token.
+#[derive(Default)]
+struct Before(BTreeMap<LockKey, Option<FencingToken>>);
+
+impl Before {
+    /// What happened since the last look.
+    fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
+        let newest = |info: &LockInfo| info.holders.iter().filter_map(|holder| holder.token).max();
+        let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
+        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
+        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
+        let is_new = |info: &LockInfo| self.0.get(&info.key).is_none_or(|last| *last < newest(info));
+        events.extend(held.into_iter().filter(is_new).map(LockEvent::Acquired));
+        self.0 = now;
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_taken_as_it_is_written() {
+        assert_eq!(pattern("lock:a"), b"lock:a*");
+        assert_eq!(pattern(""), b"*");
+        assert_eq!(pattern("a*[b]?\\"), b"a\\*\\[b\\]\\?\\\\*");
+    }
+
+    #[test]
+    fn shows_holders_of_every_kind() {
+        let id = "000102030405060708090a0b0c0d0e0f";
+        let label = Label::of_this_process().with_note("a|b");
+        let holder = |value: String, note: &str| SeenHolder {
+            value,
+            left: 1500,
+            note: note.to_owned(),
+        };
+        let mut seen = Seen {
+            mode: "x".into(),
+            holders: vec![holder(format!("{id}|{}", label.encode()), "")],
+            fence: format!("0000000000000131|{id}|q"),
+            waiters: vec![],
+        };
+        let shown = seen.holder(&seen.holders[0]);
+        assert_eq!(shown.label, label);
+        assert_eq!(shown.token, Some(FencingToken::new(100)));
+        assert_eq!(shown.time_left, Some(Duration::from_millis(1500)));
+        assert!(seen.is_ours());
+
+        seen.mode = "p3".into();
+        seen.holders = vec![holder(id.into(), &format!("55|{}", label.encode()))];
+        assert_eq!(seen.holder(&seen.holders[0]).token, Some(FencingToken::new(55)));
+        assert!(matches!(seen.mode(), Mode::Permit { limit } if limit.get() == 3));
+
+        seen.mode = "x".into();
+        seen.holders = vec![SeenHolder { left: -1, ..holder("redis-py".into(), "") }];
+        let foreign = seen.holder(&seen.holders[0]);
+        assert_eq!((foreign.token, foreign.time_left), (None, None));
+        assert!(!seen.is_ours());
+    }
+}

@@ -1,0 +1,27 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{Backend, DistributedLock, LockUrl, Result};
+
+use crate::config::RedisConfig;
+use crate::lock::Redis;
+
+/// Opens the URLs of [`RedisConfig::from_url`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RedisBackend(());
+
+#[async_trait]
+impl Backend for RedisBackend {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["redis", "redis+unix", "redis-cluster", "redis-sentinel", "rediss", "redlock"]
+    }
+
+    fn default_namespace(&self) -> &'static str {
+        "lock"
+    }
+
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        let config = RedisConfig::from_url(url)?;
+        Ok(Arc::new(Redis::connect(config).await?))
+    }
+}

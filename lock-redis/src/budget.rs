@@ -1,0 +1,69 @@
+//! The time that a caller gives.
+
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use tokio::time::Instant;
+
+/// The wait of one request, as a deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    wait: Wait,
+    deadline: Option<Instant>,
+}
+
+impl Budget {
+    pub(crate) fn of(request: &AcquireRequest) -> Self {
+        let wait = request.wait();
+        let deadline = match wait {
+            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            _ => None,
+        };
+        Self { wait, deadline }
+    }
+
+    /// Whether the caller waits at all.
+    pub(crate) fn waits(&self) -> bool {
+        match self.wait {
+            Wait::Never => false,
+            Wait::AtMost(limit) => !limit.is_zero(),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// As much of `pause` as is left.
+    pub(crate) fn left(&self, pause: Duration) -> Duration {
+        self.deadline.map_or(pause, |deadline| {
+            pause.min(deadline.saturating_duration_since(Instant::now()))
+        })
+    }
+
+    /// Bounds one request; `None` if the time was over first. A single attempt is bounded by the
+    /// link alone.
+    pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        match self.deadline.filter(|_| self.waits()) {
+            Some(deadline) => {
+                // A short wait is an attempt as well.
+                let deadline = deadline.max(Instant::now() + LEAST_TIME);
+                tokio::time::timeout_at(deadline, request).await.ok()
+            }
+            None => Some(request.await),
+        }
+    }
+
+    pub(crate) fn contended(&self) -> Error {
+        let message = match self.wait {
+            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
+            _ => "the lock is held".to_owned(),
+        };
+        Error::new(ErrorKind::Contended, message)
+    }
+}
+
+/// What an attempt gets at least before a wait ends.
+const LEAST_TIME: Duration = Duration::from_millis(100);

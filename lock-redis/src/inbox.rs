@@ -1,0 +1,185 @@
+//! Where grants arrive that the server pushes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::engine::LeaseId;
+use tokio::sync::Notify;
+
+/// The waiters of this process that listen.
+#[derive(Default)]
+pub(crate) struct Inbox(Mutex<HashMap<LeaseId, Arc<Slot>>>);
+
+/// What one waiter is told.
+#[derive(Debug, Default)]
+struct Slot {
+    mail: Mutex<Mail>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    push: Option<Push>,
+    deaf: bool,
+}
+
+/// A grant that the server made while the client waited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Push {
+    /// The last heartbeat that the server knew of.
+    pub(crate) beat: u32,
+    pub(crate) token: u64,
+}
+
+/// What a waiter hears.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Heard {
+    Granted(Push),
+    /// Messages may have been lost: it is time to ask.
+    Nothing,
+}
+
+impl Inbox {
+    /// Listens for a waiter until what this gives is dropped.
+    pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> Listening {
+        let slot = Arc::<Slot>::default();
+        self.lock().insert(id, Arc::clone(&slot));
+        Listening {
+            inbox: Arc::clone(self),
+            id,
+            slot,
+        }
+    }
+
+    /// Takes a message, `<id>|<heartbeat>|<token>`; others are not for us.
+    pub(crate) fn deliver(&self, payload: &[u8]) {
+        let Some((id, push)) = read(payload) else {
+            return;
+        };
+        let Some(slot) = self.lock().get(&id).map(Arc::clone) else {
+            // Whoever waited is gone, and gives the lock back by itself.
+            return;
+        };
+        slot.mail().push = Some(push);
+        slot.arrived.notify_one();
+    }
+
+    /// Messages may have been lost.
+    pub(crate) fn deaf(&self) {
+        for slot in self.lock().values() {
+            slot.mail().deaf = true;
+            slot.arrived.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Arc<Slot>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("waiters", &self.lock().len())
+            .finish()
+    }
+}
+
+impl Slot {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A waiter that listens.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    inbox: Arc<Inbox>,
+    id: LeaseId,
+    slot: Arc<Slot>,
+}
+
+impl Listening {
+    /// The next thing that this waiter is told.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(crate) async fn next(&self) -> Heard {
+        loop {
+            let arrived = self.slot.arrived.notified();
+            {
+                let mut mail = self.slot.mail();
+                if let Some(push) = mail.push.take() {
+                    return Heard::Granted(push);
+                }
+                if std::mem::take(&mut mail.deaf) {
+                    return Heard::Nothing;
+                }
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.inbox.lock().remove(&self.id);
+    }
+}
+
+fn read(payload: &[u8]) -> Option<(LeaseId, Push)> {
+    let mut parts = std::str::from_utf8(payload).ok()?.split('|');
+    let id = LeaseId::from_hex(parts.next()?)?;
+    let beat = parts.next()?.parse().ok()?;
+    let token = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some((id, Push { beat, token }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn id() -> LeaseId {
+        LeaseId::from_hex(ID).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_message_reaches_its_waiter_whenever_it_comes() {
+        let inbox = Arc::new(Inbox::default());
+        let listening = inbox.listen(id());
+        inbox.deliver(format!("{ID}|3|77").as_bytes());
+        let push = Push { beat: 3, token: 77 };
+        assert_eq!(listening.next().await, Heard::Granted(push));
+        inbox.deaf();
+        assert_eq!(listening.next().await, Heard::Nothing);
+        let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
+        assert!(pending.await.is_err(), "a message came twice");
+    }
+
+    #[test]
+    fn what_is_not_for_us_is_dropped() {
+        let inbox = Arc::new(Inbox::default());
+        for payload in [
+            &b"\xff\xfe"[..],
+            b"",
+            b"ready",
+            b"0001|1|1",
+            b"000102030405060708090a0b0c0d0e0f|1|-1",
+            b"000102030405060708090a0b0c0d0e0f|1|1|1",
+            b"000102030405060708090a0b0c0d0e0f|1|1",
+        ] {
+            inbox.deliver(payload);
+        }
+    }
+
+    #[test]
+    fn who_stops_waiting_takes_no_memory() {
+        let inbox = Arc::new(Inbox::default());
+        drop(inbox.listen(id()));
+        assert_eq!(inbox.lock().len(), 0);
+    }
+}

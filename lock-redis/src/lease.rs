@@ -1,0 +1,149 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use lock_core::engine::LeaseId;
+use lock_core::{
+    FencingToken, Lease, LeaseControl, LeaseState, Released, RenewalRequest, Renewer, Result,
+    Upkeep,
+};
+
+use crate::error::Failure;
+use crate::keys::Keys;
+use crate::live::Live;
+use crate::script::BLOCK;
+use crate::server::Server;
+
+/// What all leases on one server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) server: Arc<Server>,
+    pub(crate) renewer: Arc<dyn Renewer>,
+    pub(crate) live: Arc<Live>,
+}
+
+/// One acquisition on one server.
+pub(crate) struct RedisLease {
+    shared: Arc<Shared>,
+    keys: Keys,
+    id: LeaseId,
+    /// The tokens that are set aside for this process, after the one that its holder has.
+    tokens: Mutex<Tokens>,
+    attached: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tokens {
+    current: u64,
+    last: u64,
+}
+
+impl RedisLease {
+    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            keys,
+            id,
+            tokens: Mutex::default(),
+            attached: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Keeps what was granted, and gives the token of the first holder.
+    pub(crate) fn granted(&self, first: u64) -> FencingToken {
+        *self.tokens() = Tokens {
+            current: first,
+            last: first + BLOCK - 1,
+        };
+        FencingToken::new(first)
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_token(&self) -> Option<FencingToken> {
+        let mut tokens = self.tokens();
+        if tokens.current >= tokens.last {
+            return None;
+        }
+        tokens.current += 1;
+        Some(FencingToken::new(tokens.current))
+    }
+}
+
+#[async_trait]
+impl Lease for RedisLease {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.shared.renewer),
+        }
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        self.attached.store(true, Ordering::Relaxed);
+        self.shared.live.attach(self.id, control);
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        if let Some(token) = self.next_token() {
+            return Ok(Some(token));
+        }
+        let first = self.shared.server.reserve(&self.keys, self.id).await?;
+        Ok(first.map(|first| self.granted(first)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let token = self.tokens().current;
+        let downgraded = self
+            .shared
+            .server
+            .downgrade(&self.keys, self.id, token)
+            .await;
+        match downgraded? {
+            LeaseState::Lost(reason) => Err(lock_core::Error::lost(reason)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn release(&self) -> Result<Released> {
+        Ok(self.shared.server.release(&self.keys, self.id).await?)
+    }
+}
+
+impl Drop for RedisLease {
+    fn drop(&mut self) {
+        if *self.attached.get_mut() {
+            self.shared.live.detach(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for RedisLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLease")
+            .field("keys", &self.keys)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Renews the leases on one server, in as few calls as they fit in.
+#[derive(Debug)]
+pub(crate) struct RedisRenewer(pub(crate) Arc<Server>);
+
+#[async_trait]
+impl Renewer for RedisRenewer {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let answers = self.0.renew(due).await.into_iter();
+        answers
+            .map(|answer| answer.map_err(Failure::into))
+            .collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! The leases that this process holds, for when all of them are in doubt at once.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lock_core::LeaseControl;
+use lock_core::engine::LeaseId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Live(Mutex<HashMap<LeaseId, LeaseControl>>);
+
+impl Live {
+    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl) {
+        // Outside of the mutex: what is replaced may be the last of its kind.
+        let replaced = self.lock().insert(id, control);
+        drop(replaced);
+    }
+
+    pub(crate) fn detach(&self, id: LeaseId) {
+        let detached = self.lock().remove(&id);
+        drop(detached);
+    }
+
+    /// Another server answers from now on, which may not know of these leases: all are renewed now.
+    pub(crate) fn check(&self) {
+        let all: Vec<_> = self.lock().values().cloned().collect();
+        for control in all {
+            control.check();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, LeaseControl>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,266 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::Engine;
+use lock_core::layers::in_order;
+use lock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Grant, Lease,
+    LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
+};
+
+use crate::attempt::{Attempt, Outcome};
+use crate::budget::Budget;
+use crate::config::RedisConfig;
+use crate::inbox::Inbox;
+use crate::keys::Keys;
+use crate::lease::{RedisLease, RedisRenewer, Shared};
+use crate::link::{self, Ears};
+use crate::live::Live;
+use crate::server::{Claim, Server};
+
+/// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
+///
+/// Exclusive locks are strings, `<id>|<label>` under the key of the lock, so that clients of other
+/// libraries that take locks by `SET NX PX` exclude these and are excluded by them. Waiters stand in
+/// a queue on the server, and a release grants the lock to the first of them and tells it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use lock_core::prelude::*;
+/// use lock_redis::{Redis, RedisConfig};
+///
+/// # async fn example() -> lock_core::Result<()> {
+/// let locks = Redis::connect(RedisConfig::new("127.0.0.1", 6379)).await?;
+/// let guard = locks.lock("orders/42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Redis {
+    pub(crate) client: Client,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) engine: Engine,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inbox: Arc<Inbox>,
+    /// How many replicas have to know of a grant, and how long they are waited for.
+    pub(crate) replicas: Option<(u32, Duration)>,
+}
+
+/// Name of the backend.
+pub(crate) const NAME: &str = "redis";
+
+impl Redis {
+    /// Connects to the server.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](ErrorKind::Unavailable) if it cannot be reached.
+    /// - [`Denied`](ErrorKind::Denied) if it refuses the credentials.
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if it is not fit for locks and the
+    ///   configuration is strict.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left but a connection that closes.
+    pub async fn connect(config: RedisConfig) -> Result<Self> {
+        let engine = config.engine.clone();
+        let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+        let inbox = Arc::<Inbox>::default();
+        let live = Arc::<Live>::default();
+        let ears = Arc::new(Listener {
+            inbox: Arc::clone(&inbox),
+            live: Arc::clone(&live),
+        });
+        let link = link::connect(&config, ears, &engine)
+            .await
+            .map_err(|failure| Error::from(failure).with_backend(NAME))?;
+        let server = Arc::new(Server::new(link, config.retention));
+        let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
+        Ok(Self {
+            client: Client {
+                engine,
+                shared: Arc::new(Shared {
+                    server,
+                    renewer,
+                    live,
+                }),
+                inbox,
+                replicas: (config.replica_acks > 0)
+                    .then_some((config.replica_acks, config.replica_ack_timeout)),
+            },
+        })
+    }
+}
+
+/// What the connection tells the locks.
+#[derive(Debug)]
+struct Listener {
+    inbox: Arc<Inbox>,
+    live: Arc<Live>,
+}
+
+impl Ears for Listener {
+    fn heard(&self, payload: &[u8]) {
+        self.inbox.deliver(payload);
+    }
+
+    fn deaf(&self) {
+        self.inbox.deaf();
+    }
+
+    fn moved(&self) {
+        self.live.check();
+        self.inbox.deaf();
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Redis {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.admin = true;
+        capabilities.downgrade = true;
+        capabilities.fair = true;
+        capabilities.fencing = Fencing::BestEffort;
+        capabilities.permits = true;
+        capabilities.shared = true;
+        capabilities.waiting = Waiting::Push;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let acquired = self.client.acquire(request).await;
+        acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        for request in requests {
+            self.capabilities().check(request)?;
+        }
+        if self.client.takes_at_once(requests) {
+            let taken = self.client.take_all(requests).await;
+            if let Some(guards) = taken.map_err(|e| e.with_backend(NAME))? {
+                return Ok(guards);
+            }
+        }
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(&self.client)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.client.engine.drain(within).await
+    }
+}
+
+impl Client {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let budget = Budget::of(request);
+        loop {
+            if let Some(guard) = self.attempt(request, budget).await? {
+                return Ok(guard);
+            }
+            if !budget.waits() || budget.is_over() {
+                return Err(budget.contended());
+            }
+        }
+    }
+
+    /// One attempt with an id of its own; `None` if its lease ended unnoticed.
+    async fn attempt(&self, request: &AcquireRequest, budget: Budget) -> Result<Option<LockGuard>> {
+        let (pending, lease, claim) = self.arm(request)?;
+        let attempt = Attempt {
+            client: self,
+            request,
+            budget,
+            lease: &lease,
+            claim,
+        };
+        match attempt.run().await {
+            Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
+            Ok(Outcome::Gone) => {
+                pending.disarm();
+                Ok(None)
+            }
+            Ok(Outcome::Refused(error)) => {
+                pending.disarm();
+                Err(error)
+            }
+            // What the server may keep is undone in the background.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Arms the undoing of an acquisition before anything is sent.
+    fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
+        let key = request.key();
+        let keys = Keys::checked(key)?;
+        let claim = Claim {
+            id: self.engine.lease_id(),
+            mode: request.mode(),
+            ttl: request.ttl(),
+            label: request.label().encode(),
+        };
+        let lease = Arc::new(RedisLease::new(&self.shared, keys, claim.id));
+        let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
+        Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
+    }
+
+    /// Whether one script can take all of these.
+    fn takes_at_once(&self, requests: &[AcquireRequest]) -> bool {
+        let keys: HashSet<&LockKey> = requests.iter().map(AcquireRequest::key).collect();
+        let exclusive = |request: &AcquireRequest| request.mode() == Mode::Exclusive;
+        let slots = || requests.iter().map(|r| crate::keys::slot(r.key().as_bytes()));
+        requests.len() > 1
+            && keys.len() == requests.len()
+            && requests.iter().all(exclusive)
+            && self.replicas.is_none()
+            && (self.shared.server.link.one_slot() || slots().all(|s| Some(s) == slots().next()))
+    }
+
+    /// Takes all of these locks in one script, or none; `None` if somebody has one of them.
+    async fn take_all(&self, requests: &[AcquireRequest]) -> Result<Option<Vec<LockGuard>>> {
+        let armed: Vec<_> = requests
+            .iter()
+            .map(|request| self.arm(request))
+            .collect::<Result<_>>()?;
+        let claims: Vec<_> = armed
+            .iter()
+            .map(|(_, lease, claim)| (lease.keys().clone(), claim.clone()))
+            .collect();
+        let budget = requests.iter().map(Budget::of).next();
+        let sent = self.engine.now();
+        let taking = self.shared.server.acquire_all(&claims);
+        let taken = match budget {
+            Some(budget) => budget.bound(taking).await,
+            None => Some(taking.await),
+        };
+        let tokens = match taken {
+            Some(taken) => taken?,
+            None => {
+                let message = "the server did not answer before the wait was over";
+                return Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome());
+            }
+        };
+        let Some(tokens) = tokens else {
+            armed.into_iter().for_each(|(pending, ..)| pending.disarm());
+            return Ok(None);
+        };
+        let granted = armed.into_iter().zip(requests).zip(tokens);
+        let guards = granted.map(|(((pending, lease, _), request), token)| {
+            pending.granted(request, Grant::new(sent, Some(lease.granted(token))))
+        });
+        guards.collect::<Result<_>>().map(Some)
+    }
+}

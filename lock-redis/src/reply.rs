@@ -1,0 +1,209 @@
+//! What the scripts answer, read with care.
+
+use redis::Value;
+
+use crate::error::Failure;
+use crate::server::Answer;
+
+/// Reads the answer to an acquisition.
+pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
+    let Value::Array(parts) = &reply else {
+        return token(&reply).map(Answer::Granted);
+    };
+    let number = |n: usize| match parts.get(n) {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    };
+    let word = parts.first().and_then(text);
+    let answer = match (word, number(1), number(2)) {
+        (Some("gone"), _, _) => Some(Answer::Gone),
+        (Some("held"), _, _) => Some(Answer::Held),
+        (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(Answer::Limit),
+        (Some("queued"), Some(next), Some(ahead)) => Some(Answer::Queued {
+            next: u64::try_from(next).ok().map(std::time::Duration::from_millis),
+            ahead: ahead.unsigned_abs(),
+        }),
+        _ => None,
+    };
+    answer.ok_or_else(|| strange(&reply))
+}
+
+/// Reads a fencing token.
+pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
+    match reply {
+        Value::Int(token) if *token > 0 => Ok(token.unsigned_abs()),
+        _ => Err(strange(reply)),
+    }
+}
+
+/// Reads as many tokens, or `None`.
+pub(crate) fn tokens(reply: Value, count: usize) -> Result<Option<Vec<u64>>, Failure> {
+    optional(reply, |reply| match &reply {
+        Value::Array(tokens) if tokens.len() == count => tokens.iter().map(token).collect(),
+        _ => Err(strange(&reply)),
+    })
+}
+
+/// Reads 1 or 0.
+pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
+    match reply {
+        Value::Int(1) => Ok(true),
+        Value::Int(0) => Ok(false),
+        _ => Err(strange(reply)),
+    }
+}
+
+/// Reads as many flags.
+pub(crate) fn flags(reply: Value, count: usize) -> Result<Vec<bool>, Failure> {
+    match &reply {
+        Value::Array(flags) if flags.len() == count => flags.iter().map(flag).collect(),
+        _ => Err(strange(&reply)),
+    }
+}
+
+/// Reads what may be nothing.
+pub(crate) fn optional<T>(
+    reply: Value,
+    read: impl FnOnce(Value) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    match reply {
+        Value::Nil | Value::Boolean(false) => Ok(None),
+        reply => read(reply).map(Some),
+    }
+}
+
+/// A lock as the server knows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) mode: String,
+    pub(crate) holders: Vec<SeenHolder>,
+    /// `<last token>|<id of the last grant>`.
+    pub(crate) fence: String,
+    /// The labels of those who wait, in order.
+    pub(crate) waiters: Vec<String>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct SeenHolder {
+    /// `<id>|<label>` of one holder, which may be anything if another program took the lock; the id
+    /// of one of several.
+    pub(crate) value: String,
+    /// Milliseconds until the lease ends; negative if it never does.
+    pub(crate) left: i64,
+    /// `<token>|<label>` of one of several.
+    pub(crate) note: String,
+}
+
+/// Reads a lock as `inspect` shows it.
+pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
+    let read = || {
+        let Value::Array(parts) = &reply else {
+            return None;
+        };
+        let [mode, Value::Array(holders), fence, Value::Array(waiters)] = parts.as_slice() else {
+            return None;
+        };
+        let holder = |triple: &[Value]| {
+            let [value, Value::Int(left), note] = triple else {
+                return None;
+            };
+            Some(SeenHolder {
+                value: lossy(value)?,
+                left: *left,
+                note: lossy(note)?,
+            })
+        };
+        Some(Seen {
+            mode: lossy(mode)?,
+            holders: holders.chunks(3).map(holder).collect::<Option<_>>()?,
+            fence: lossy(fence)?,
+            waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
+        })
+    };
+    read().ok_or_else(|| strange(&reply))
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Something that no script of ours says. It may have acted all the same.
+fn strange(reply: &Value) -> Failure {
+    let kind = match reply {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::BulkString(_) | Value::SimpleString(_) => "a text",
+        Value::Array(_) => "a list of another shape",
+        _ => "a value of an unexpected type",
+    };
+    Failure::malformed(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn word(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn list(parts: &[Value]) -> Value {
+        Value::Array(parts.to_vec())
+    }
+
+    #[test]
+    fn reads_what_the_script_says() {
+        let queued = |next, ahead| Answer::Queued { next, ahead };
+        for (reply, expected) in [
+            (Value::Int(7), Answer::Granted(7)),
+            (list(&[word("gone"), Value::Int(0)]), Answer::Gone),
+            (list(&[word("held"), Value::Int(-1)]), Answer::Held),
+            (list(&[word("limit"), Value::Int(3)]), Answer::Limit(3)),
+            (
+                list(&[word("queued"), Value::Int(12), Value::Int(2)]),
+                queued(Some(Duration::from_millis(12)), 2),
+            ),
+            (
+                list(&[word("queued"), Value::Int(-1), Value::Int(0)]),
+                queued(None, 0),
+            ),
+        ] {
+            assert_eq!(answer(reply).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn takes_nothing_else_for_an_answer() {
+        for reply in [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(0),
+            Value::Int(-1),
+            word("1"),
+            list(&[]),
+            list(&[word("granted"), Value::Int(1)]),
+            list(&[word("limit"), Value::Int(-1)]),
+            list(&[word("queued"), Value::Int(1)]),
+        ] {
+            assert!(answer(reply.clone()).is_err(), "{reply:?}");
+        }
+        assert!(tokens(list(&[Value::Int(1)]), 2).is_err());
+        assert_eq!(tokens(Value::Nil, 2).unwrap(), None);
+        assert!(flags(list(&[Value::Int(2)]), 1).is_err());
+        assert!(seen(list(&[word("x")])).is_err());
+    }
+}
