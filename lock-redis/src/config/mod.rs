@@ -8,6 +8,7 @@ use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind, Result};
 
 pub(crate) use self::login::{Login, Tls};
+pub(crate) use self::url::SCHEMES;
 
 /// Which servers have the locks, and how they are used.
 ///
@@ -158,6 +159,32 @@ impl RedisConfig {
         password: impl Into<String>,
     ) -> Self {
         self.sentinel_login = Login::new(Some(username.into()), Some(password.into()));
+        self
+    }
+
+    /// Speaks TLS with the servers, and with Sentinels. Default: plain TCP.
+    ///
+    /// Certificates are verified against those of the system, and names against the host of the
+    /// URL, for the nodes of a cluster and the master of Sentinels against what the servers say.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
+        self
+    }
+
+    /// Speaks TLS, and trusts the authorities of a PEM file and no others. Default: those of the
+    /// system.
+    #[must_use]
+    pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().ca = Some(file.into());
+        self
+    }
+
+    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
+    /// Default: none.
+    #[must_use]
+    pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
         self
     }
 

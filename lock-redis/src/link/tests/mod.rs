@@ -1,0 +1,113 @@
+//! The links against real servers.
+
+mod single;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use lock_testkit::servers::RedisServer;
+use tokio::time::{Instant, sleep};
+
+use super::{Call, Ears, Link, connect};
+use crate::config::RedisConfig;
+use crate::error::Failure;
+use crate::script::Script;
+
+/// What a link has told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) messages: Mutex<Vec<Vec<u8>>>,
+    pub(super) deaf: AtomicUsize,
+    pub(super) moved: AtomicUsize,
+}
+
+impl Ears for Told {
+    fn heard(&self, payload: &[u8]) {
+        self.messages.lock().unwrap().push(payload.to_vec());
+    }
+
+    fn deaf(&self) {
+        self.deaf.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn moved(&self) {
+        self.moved.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Told {
+    pub(super) fn has(&self, message: &[u8]) -> bool {
+        let messages = self.messages.lock().unwrap();
+        messages.iter().any(|one| one == message)
+    }
+}
+
+pub(super) fn config(server: &RedisServer) -> RedisConfig {
+    RedisConfig::new("127.0.0.1", server.port())
+        .with_timeout(Duration::from_millis(300))
+        .expect("it is in range")
+}
+
+pub(super) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let (ears, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
+    let link = connect(config, ears, &engine).await.expect("it connects");
+    (link, told)
+}
+
+/// Waits until something is true.
+pub(super) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "not in 10 s: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(super) const fn script(name: &'static str, text: &'static str, hash: fn() -> String) -> Script {
+    Script {
+        name,
+        text,
+        hash: LazyLock::new(hash),
+    }
+}
+
+macro_rules! script {
+    ($constant:ident, $text:literal) => {
+        static $constant: Script = script(stringify!($constant), $text, || {
+            redis::Script::new($text).get_hash().to_owned()
+        });
+    };
+}
+
+script!(COUNT, "return redis.call('INCR', KEYS[1])");
+script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
+script!(SPIN, "while true do end");
+script!(
+    SLOW,
+    "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('INCR', KEYS[1])"
+);
+
+pub(super) async fn count(link: &dyn Link, key: &str) -> Result<i64, Failure> {
+    let call = Call {
+        script: &COUNT,
+        keys: &[key.as_bytes()],
+        args: &[],
+    };
+    Ok(redis::from_redis_value(link.call(call).await?).expect("a number"))
+}
+
+pub(super) async fn run(
+    link: &dyn Link,
+    script: &'static Script,
+    key: &str,
+) -> Result<redis::Value, Failure> {
+    let call = Call {
+        script,
+        keys: &[key.as_bytes()],
+        args: &[b"7"],
+    };
+    link.call(call).await
+}
