@@ -34,7 +34,7 @@ impl Harness for Place {
 
     fn taker(&self) -> Option<Taker> {
         let url = format!("{}?namespace=", self.server.url());
-        Some(Taker::example("lock-taker", url))
+        Some(Taker::example("redis-taker", url))
     }
 
     async fn look(&self, key: &LockKey) -> Option<Look> {
