@@ -3,17 +3,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, DistributedLock, LockUrl, Result};
 
-use crate::config::RedisConfig;
+use crate::config::{RedisConfig, SCHEMES};
 use crate::lock::Redis;
 
-/// Opens the URLs of [`RedisConfig::from_url`].
+/// Opens the URLs of Redis; their forms and parameters are those of [`RedisConfig::from_url`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedisBackend(());
 
 #[async_trait]
 impl Backend for RedisBackend {
     fn schemes(&self) -> &'static [&'static str] {
-        &["redis", "redis+unix", "redis-cluster", "redis-sentinel", "rediss", "redlock"]
+        SCHEMES
     }
 
     fn default_namespace(&self) -> &'static str {
