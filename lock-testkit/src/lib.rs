@@ -3,7 +3,7 @@
 //! - [`conformance!`] makes a test of every case that a backend has to pass, by name; the backend
 //!   supplies a [`Harness`](harness::Harness).
 //! - [`history`] records what happens to locks and judges it.
-//! - [`servers`] starts private servers.
+//! - [`servers`] starts private servers, and [`proxy`] makes the network before them fail.
 //! - [`taker`] is a process that takes a lock, to be killed and stopped.
 //! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
 
@@ -13,6 +13,7 @@ pub mod harness;
 pub mod history;
 mod macros;
 pub mod mutants;
+pub mod proxy;
 pub mod servers;
 pub mod sim;
 pub mod taker;

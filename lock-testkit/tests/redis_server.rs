@@ -1,6 +1,6 @@
 //! Private Redis servers: they start, obey, and end with whoever started them.
 
-use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
+use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer, Reply};
 
 #[test]
 fn a_server_starts_answers_and_ends() {
@@ -91,6 +91,16 @@ fn a_server_dies_with_the_process_that_started_it() {
     while is_alive(pid) || dir.exists() {
         assert!(std::time::Instant::now() < deadline, "{pid} lives on");
         std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn nodes_know_nothing_of_each_other() {
+    let nodes = RedisNodes::start(5, &RedisOptions::new());
+    nodes[0].command(&["SET", "key", "value"]);
+    nodes[1].kill();
+    for node in nodes.iter().skip(2) {
+        assert_eq!(node.command(&["GET", "key"]), Reply::Nil);
     }
 }
 

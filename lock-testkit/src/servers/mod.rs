@@ -4,13 +4,16 @@
 //! or with the process that started it, however that ends. Everything here blocks the thread, for
 //! milliseconds unless it says otherwise.
 
-mod admin;
+mod client;
+mod nodes;
 mod options;
 mod port;
 mod process;
 mod redis;
 mod reply;
 
+pub use self::client::RespClient;
+pub use self::nodes::RedisNodes;
 pub use self::options::RedisOptions;
 pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::admin::Admin;
 use super::options::ADMIN;
 use super::port::free_port;
 use super::process::Process;
-use super::{RedisOptions, Reply};
+use super::{RedisOptions, Reply, RespClient};
 
 /// One `redis-server`, killed when the value is dropped.
 ///
@@ -181,7 +180,7 @@ fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Result<Process> 
     let deadline = Instant::now() + PATIENCE;
     loop {
         // It listens on the socket after the port, so an answer says that both are its own.
-        let answer = connect(&socket, options).and_then(|mut admin| admin.command(&["PING"]));
+        let answer = connect(&socket, options).and_then(|mut client| client.command(&["PING"]));
         match answer {
             Ok(Reply::Simple(_)) => return Ok(process),
             answer if Instant::now() > deadline => {
@@ -213,12 +212,14 @@ fn configuration(dir: &Path, port: u16, options: &RedisOptions) -> String {
     lines.join("\n") + "\n"
 }
 
-fn connect(socket: &Path, options: &RedisOptions) -> io::Result<Admin> {
-    let mut admin = Admin::connect(socket, PATIENCE)?;
+/// By the socket in the server's own directory: nobody else answers there, and neither TLS nor a
+/// proxy is in between.
+fn connect(socket: &Path, options: &RedisOptions) -> io::Result<RespClient> {
+    let mut client = RespClient::connect_to(socket, PATIENCE)?;
     if options.is_secured() {
-        admin.command(&["AUTH", ADMIN, ""])?;
+        client.command(&["AUTH", ADMIN, ""])?;
     }
-    Ok(admin)
+    Ok(client)
 }
 
 fn reason(dir: &Path, printed: &str) -> io::Error {

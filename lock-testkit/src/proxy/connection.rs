@@ -1,0 +1,126 @@
+use std::future::pending;
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use super::Then;
+use super::flow::{Flows, Gate};
+use super::lane::{End, Item, Lane, lane};
+use super::plan::Plans;
+use super::relay::Relay;
+use crate::servers::Reply;
+
+/// Serves one connection of a client until it ends or `cut` does.
+pub(super) async fn serve(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    number: usize,
+    plans: &Plans,
+    flows: &Flows,
+    cut: impl Future<Output = ()>,
+) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let end = tokio::select! {
+        end = relay(&mut client, &mut server, number, plans, flows) => end,
+        () = cut => End::Planned(Then::Cut),
+    };
+    if matches!(end, End::Closed) {
+        return client.shutdown().await;
+    }
+    // For the client a reset, as of a network or a host that fails. For the server an orderly end,
+    // because it drops what it has not read when a reset comes.
+    client.set_zero_linger()
+}
+
+async fn relay(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    number: usize,
+    plans: &Plans,
+    flows: &Flows,
+) -> End {
+    let end = {
+        let relay = Relay::new(plans, number);
+        let (mut from_client, to_client) = client.split();
+        let (mut from_server, to_server) = server.split();
+        let (requests, requests_exit) = lane();
+        let (replies, replies_exit) = lane();
+        let read_requests = read(
+            &mut from_client,
+            &flows.requests,
+            &requests,
+            |request, bytes, due| relay.request(request, bytes, due, &requests),
+        );
+        let read_replies = read(
+            &mut from_server,
+            &flows.replies,
+            &replies,
+            |reply, bytes, due| {
+                relay.reply(reply, bytes, due, &replies);
+                true
+            },
+        );
+        tokio::select! {
+            end = requests_exit.deliver(to_server, &flows.requests, |sent| relay.sent(sent)) => end,
+            end = replies_exit.deliver(to_client, &flows.replies, drop) => end,
+            () = read_requests => End::Closed,
+            () = read_replies => End::Closed,
+        }
+    };
+    match end {
+        End::Planned(Then::CutAfter(silence)) => {
+            tokio::select! {
+                () = sleep(silence) => End::Planned(Then::Cut),
+                () = closed(client) => End::Closed,
+            }
+        }
+        End::Planned(Then::Silent) => {
+            closed(client).await;
+            End::Closed
+        }
+        End::Closed | End::Planned(Then::Cut) => end,
+    }
+}
+
+/// Reads and hands on what is complete. The end of the stream ends the connection by the lane, after
+/// all that was read before it.
+async fn read<T>(
+    from: &mut (impl AsyncRead + Unpin),
+    gate: &Gate,
+    lane: &Lane<T>,
+    mut take: impl FnMut(&Reply, &[u8], Instant) -> bool,
+) {
+    let mut unread = Vec::new();
+    let mut understood = true;
+    // Whoever delivers ends the connection when all is read.
+    while let Ok(1..) = from.read_buf(&mut unread).await {
+        let due = Instant::now() + gate.flow().latency;
+        while understood && !unread.is_empty() {
+            match Reply::parse(&unread) {
+                Ok(Some((parsed, length))) => {
+                    understood = take(&parsed, &unread[..length], due);
+                    if understood {
+                        unread.drain(..length);
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => understood = false,
+            }
+        }
+        if !understood {
+            lane.push(Item::bytes(due, std::mem::take(&mut unread)));
+        }
+    }
+    let due = Instant::now() + gate.flow().latency;
+    lane.push(Item::end(due, unread, End::Closed));
+    pending::<()>().await;
+}
+
+/// Waits until the client closes the connection, and answers nothing.
+async fn closed(client: &mut TcpStream) {
+    let mut unread = [0; 1024];
+    while let Ok(1..) = client.read(&mut unread).await {}
+}

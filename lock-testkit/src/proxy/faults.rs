@@ -1,0 +1,111 @@
+use std::fmt;
+use std::sync::Arc;
+
+use lock_core::memory::{Fault, Reachable, Request};
+
+use super::{Answer, Command, Fate, Planned, Proxy, Then};
+
+/// The proxies of one store as what the conformance suite asks for: an implementation of
+/// [`Faults`](crate::harness::Faults) passes `plan` and `set_reachable` on to it.
+///
+/// A script that the server does not know is answered with `NOSCRIPT` and sent again; a fault that
+/// meets the first of the two has no effect on the store. Load the scripts first.
+pub struct FaultPlan {
+    proxies: Vec<Proxy>,
+    classify: Arc<Classifier>,
+    across: Across,
+    silence: Then,
+}
+
+/// Whom a fault meets where a store has several servers.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Across {
+    /// The next request of its kind at whichever server.
+    Any,
+    /// The next request of its kind at each server.
+    Each,
+}
+
+impl FaultPlan {
+    /// Says by a classifier which commands are which requests.
+    pub fn new(
+        proxies: Vec<Proxy>,
+        across: Across,
+        classify: impl Fn(&Command) -> Option<Request> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            proxies,
+            classify: Arc::new(classify),
+            across,
+            silence: Then::Silent,
+        }
+    }
+
+    /// Sets what becomes of a connection that met [`Fault::Silence`]. By default it is silent until
+    /// the client closes it; every other request on it has no answer either.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Then) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// The proxies, in the order in which they were given.
+    #[must_use]
+    pub fn proxies(&self) -> &[Proxy] {
+        &self.proxies
+    }
+
+    /// Plans a fault for the next request of this kind that has none planned.
+    ///
+    /// # Panics
+    ///
+    /// If the proxy does not know the fault.
+    pub fn plan(&self, request: Request, fault: Fault) {
+        let fate = match fault {
+            Fault::Duplicated => Fate::Duplicated {
+                after: std::time::Duration::ZERO,
+                answer: Answer::Second,
+            },
+            Fault::LateReply(delay) => Fate::LateReply(delay),
+            Fault::LostReply => Fate::LostReply(Then::Cut),
+            Fault::LostRequest => Fate::LostRequest(Then::Cut),
+            Fault::Silence => Fate::LostRequest(self.silence),
+            other => panic!("no fate for {other:?}"),
+        };
+        let planned = || {
+            let classify = Arc::clone(&self.classify);
+            Planned::once(move |command| classify(command) == Some(request), fate)
+        };
+        match self.across {
+            Across::Any => {
+                let planned = planned();
+                self.proxies.iter().for_each(|proxy| proxy.add(&planned));
+            }
+            Across::Each => self.proxies.iter().for_each(|proxy| proxy.add(&planned())),
+        }
+    }
+
+    /// Cuts off or reconnects all servers.
+    pub fn set_reachable(&self, reachable: Reachable) {
+        for proxy in &self.proxies {
+            proxy.set_reachable(reachable);
+        }
+    }
+
+    /// Drops what is planned.
+    pub fn clear(&self) {
+        self.proxies.iter().for_each(Proxy::clear);
+    }
+}
+
+impl fmt::Debug for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultPlan")
+            .field("proxies", &self.proxies)
+            .field("across", &self.across)
+            .finish_non_exhaustive()
+    }
+}
+
+type Classifier = dyn Fn(&Command) -> Option<Request> + Send + Sync;

@@ -1,0 +1,104 @@
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// The way of bytes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Direction {
+    /// From the clients and from the server.
+    Both,
+    /// From the server.
+    Replies,
+    /// From the clients.
+    Requests,
+}
+
+/// How bytes travel, one for each direction.
+#[derive(Default)]
+pub(super) struct Flows {
+    pub(super) replies: Gate,
+    pub(super) requests: Gate,
+}
+
+/// What all connections have in common in one direction.
+pub(super) struct Gate {
+    flow: watch::Sender<Flow>,
+    /// How many bytes are delivered before a connection is cut, if that is planned.
+    left: Mutex<Option<usize>>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flow {
+    pub(super) drip: Option<(usize, Duration)>,
+    pub(super) held: bool,
+    pub(super) latency: Duration,
+}
+
+impl Flows {
+    pub(super) fn change(&self, direction: Direction, change: impl Fn(&mut Flow)) {
+        for gate in self.gates(direction) {
+            gate.flow.send_modify(&change);
+        }
+    }
+
+    pub(super) fn cut_after(&self, direction: Direction, bytes: usize) {
+        for gate in self.gates(direction) {
+            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        for gate in self.gates(Direction::Both) {
+            gate.flow.send_replace(Flow::default());
+            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    fn gates(&self, direction: Direction) -> Vec<&Gate> {
+        match direction {
+            Direction::Both => vec![&self.replies, &self.requests],
+            Direction::Replies => vec![&self.replies],
+            Direction::Requests => vec![&self.requests],
+        }
+    }
+}
+
+impl Gate {
+    pub(super) fn flow(&self) -> Flow {
+        *self.flow.borrow()
+    }
+
+    /// Waits while bytes are held back.
+    pub(super) async fn open(&self) {
+        let mut changes = self.flow.subscribe();
+        // The sender lives as long as the gate.
+        drop(changes.wait_for(|flow| !flow.held).await);
+    }
+
+    /// How many of these bytes are delivered, and whether the connection is cut after them.
+    pub(super) fn admit(&self, bytes: usize) -> (usize, bool) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        match *left {
+            Some(rest) if bytes > rest => {
+                *left = None;
+                (rest, true)
+            }
+            Some(rest) => {
+                *left = Some(rest - bytes);
+                (bytes, false)
+            }
+            None => (bytes, false),
+        }
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            flow: watch::Sender::new(Flow::default()),
+            left: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Then;
+use super::flow::Gate;
+
+/// Where what was read waits for its time: everything in order, but what passes goes by it.
+pub(super) struct Lane<T> {
+    ordered: UnboundedSender<Item<T>>,
+    passing: UnboundedSender<Item<T>>,
+}
+
+/// The other end of a lane.
+pub(super) struct Exit<T> {
+    ordered: Queue<T>,
+    passing: Queue<T>,
+}
+
+/// Bytes that leave at a time, or the end of the connection.
+pub(super) struct Item<T> {
+    pub(super) due: Instant,
+    pub(super) bytes: Vec<u8>,
+    /// For whom it concerns when they leave.
+    pub(super) note: Option<T>,
+    pub(super) end: Option<End>,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// Somebody closed it.
+    Closed,
+    /// By a plan.
+    Planned(Then),
+}
+
+pub(super) fn lane<T>() -> (Lane<T>, Exit<T>) {
+    let (ordered, ordered_exit) = unbounded_channel();
+    let (passing, passing_exit) = unbounded_channel();
+    let exit = Exit {
+        ordered: Queue::new(ordered_exit),
+        passing: Queue::new(passing_exit),
+    };
+    (Lane { ordered, passing }, exit)
+}
+
+impl<T> Lane<T> {
+    // The exit goes only with the whole connection, and then nobody waits for the item.
+    pub(super) fn push(&self, item: Item<T>) {
+        drop(self.ordered.send(item));
+    }
+
+    pub(super) fn pass(&self, item: Item<T>) {
+        drop(self.passing.send(item));
+    }
+}
+
+impl<T> Exit<T> {
+    /// Delivers until the connection ends.
+    pub(super) async fn deliver(
+        mut self,
+        mut to: impl AsyncWrite + Unpin,
+        gate: &Gate,
+        mut leaves: impl FnMut(T),
+    ) -> End {
+        loop {
+            let item = tokio::select! {
+                biased;
+                item = self.passing.next() => item,
+                item = self.ordered.next() => item,
+            };
+            gate.open().await;
+            if let Some(note) = item.note {
+                leaves(note);
+            }
+            match write(&mut to, &item.bytes, gate).await {
+                Written::All => {}
+                Written::Cut => return End::Planned(Then::Cut),
+                // The reader of that side sees the same and ends the connection in its turn.
+                Written::Broken => {}
+            }
+            if let Some(end) = item.end {
+                return end;
+            }
+        }
+    }
+}
+
+impl<T> Item<T> {
+    pub(super) fn bytes(due: Instant, bytes: Vec<u8>) -> Self {
+        Self {
+            due,
+            bytes,
+            note: None,
+            end: None,
+        }
+    }
+
+    pub(super) fn end(due: Instant, bytes: Vec<u8>, end: End) -> Self {
+        Self {
+            due,
+            bytes,
+            note: None,
+            end: Some(end),
+        }
+    }
+
+    pub(super) fn with_note(mut self, note: T) -> Self {
+        self.note = Some(note);
+        self
+    }
+}
+
+struct Queue<T> {
+    receiver: UnboundedReceiver<Item<T>>,
+    /// Taken out and not yet due.
+    head: Option<Item<T>>,
+}
+
+impl<T> Queue<T> {
+    fn new(receiver: UnboundedReceiver<Item<T>>) -> Self {
+        Self {
+            receiver,
+            head: None,
+        }
+    }
+
+    /// Loses nothing when it is dropped: the head stays.
+    async fn next(&mut self) -> Item<T> {
+        loop {
+            if let Some(head) = &self.head {
+                sleep_until(head.due).await;
+            } else {
+                self.head = self.receiver.recv().await;
+            }
+            match self.head.take_if(|head| head.due <= Instant::now()) {
+                Some(head) => return head,
+                None if self.head.is_none() => std::future::pending().await,
+                None => {}
+            }
+        }
+    }
+}
+
+enum Written {
+    All,
+    Broken,
+    Cut,
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], gate: &Gate) -> Written {
+    let (admitted, cut) = gate.admit(bytes.len());
+    let mut rest = &bytes[..admitted];
+    while !rest.is_empty() {
+        let drip = gate.flow().drip;
+        let (piece, pause) = drip.map_or((rest.len(), None), |(piece, pause)| {
+            (piece.min(rest.len()), Some(pause))
+        });
+        let (now, later) = rest.split_at(piece);
+        if to.write_all(now).await.is_err() {
+            return Written::Broken;
+        }
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+        rest = later;
+    }
+    if cut { Written::Cut } else { Written::All }
+}

@@ -1,0 +1,218 @@
+use std::future::pending;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::connection::serve;
+use super::flow::Flows;
+use super::plan::Plans;
+
+/// The thread of a proxy; ends with the value.
+pub(super) struct Listener {
+    port: u16,
+    accepted: Arc<AtomicUsize>,
+    orders: Option<UnboundedSender<(Order, mpsc::Sender<()>)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy)]
+enum Order {
+    Accept,
+    Cut,
+    Refuse,
+}
+
+impl Listener {
+    pub(super) fn start(target: u16, plans: &Arc<Plans>, flows: &Arc<Flows>) -> io::Result<Self> {
+        // A runtime of its own serves clients on any runtime, also one whose clock stands still.
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // Entered and not blocked on, which is refused where the caller is on a runtime.
+        let door = {
+            let _entered = runtime.enter();
+            Door::open(listen(0)?)?
+        };
+        let (port, accepted) = (door.port, Arc::<AtomicUsize>::default());
+        let (orders, received) = unbounded_channel();
+        let clients = Clients {
+            target,
+            plans: Arc::clone(plans),
+            flows: Arc::clone(flows),
+            accepted: Arc::clone(&accepted),
+            cut: watch::Sender::new(()),
+            serving: JoinSet::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("fault proxy".to_owned())
+            .spawn(move || runtime.block_on(run(door, clients, received)))?;
+        Ok(Self {
+            port,
+            accepted,
+            orders: Some(orders),
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn accept(&self) {
+        self.order(Order::Accept);
+    }
+
+    pub(super) fn cut(&self) {
+        self.order(Order::Cut);
+    }
+
+    pub(super) fn refuse(&self) {
+        self.order(Order::Refuse);
+    }
+
+    /// Returns when it is done.
+    fn order(&self, order: Order) {
+        let (done, is_done) = mpsc::channel();
+        if let Some(orders) = &self.orders {
+            drop(orders.send((order, done)));
+        }
+        is_done.recv().expect("the proxy is gone");
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+async fn run(
+    mut door: Door,
+    mut clients: Clients,
+    mut orders: UnboundedReceiver<(Order, mpsc::Sender<()>)>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            order = orders.recv() => {
+                let Some((order, done)) = order else { return };
+                match order {
+                    Order::Accept => door = door.opened(),
+                    Order::Cut => clients.cut().await,
+                    Order::Refuse => door = door.closed(),
+                }
+                // Whoever gave the order waits for this, or has panicked.
+                done.send(()).ok();
+            }
+            client = door.next() => clients.serve(client),
+            Some(_) = clients.serving.join_next() => {}
+        }
+    }
+}
+
+struct Clients {
+    target: u16,
+    plans: Arc<Plans>,
+    flows: Arc<Flows>,
+    accepted: Arc<AtomicUsize>,
+    cut: watch::Sender<()>,
+    serving: JoinSet<io::Result<()>>,
+}
+
+impl Clients {
+    fn serve(&mut self, client: TcpStream) {
+        let number = self.accepted.fetch_add(1, Ordering::SeqCst);
+        let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
+        let (target, mut cut) = (self.target, self.cut.subscribe());
+        self.serving.spawn(async move {
+            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+                return client.set_zero_linger();
+            };
+            let cut = async move { drop(cut.changed().await) };
+            serve(client, server, number, &plans, &flows, cut).await
+        });
+    }
+
+    async fn cut(&mut self) {
+        self.cut.send_replace(());
+        while self.serving.join_next().await.is_some() {}
+    }
+}
+
+/// Holds the port, listening or not.
+struct Door {
+    port: u16,
+    state: State,
+}
+
+enum State {
+    /// Bound without listening: the system refuses connections, and nobody else gets the port.
+    Closed(#[expect(dead_code, reason = "holds the port")] TcpSocket),
+    Open(TcpListener),
+}
+
+impl Door {
+    fn open(listener: TcpListener) -> io::Result<Self> {
+        let port = listener.local_addr()?.port();
+        Ok(Self {
+            port,
+            state: State::Open(listener),
+        })
+    }
+
+    fn opened(self) -> Self {
+        let Self { port, state } = self;
+        drop(state);
+        let listener = listen(port).expect("its own port");
+        Self {
+            port,
+            state: State::Open(listener),
+        }
+    }
+
+    fn closed(self) -> Self {
+        let Self { port, state } = self;
+        drop(state);
+        let socket = bind(port).expect("its own port");
+        Self {
+            port,
+            state: State::Closed(socket),
+        }
+    }
+
+    async fn next(&mut self) -> TcpStream {
+        if let State::Open(listener) = &self.state {
+            // One that is gone before it is accepted is none.
+            loop {
+                if let Ok((client, _)) = listener.accept().await {
+                    return client;
+                }
+            }
+        }
+        pending().await
+    }
+}
+
+fn listen(port: u16) -> io::Result<TcpListener> {
+    bind(port)?.listen(1024)
+}
+
+fn bind(port: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(socket)
+}

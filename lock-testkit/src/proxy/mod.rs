@@ -1,0 +1,216 @@
+//! A proxy between the clients and one Redis server that makes the network fail as planned.
+
+mod command;
+mod connection;
+mod faults;
+mod flow;
+mod lane;
+mod listener;
+mod plan;
+mod relay;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::Reachable;
+
+use crate::servers::{Reply, RespClient};
+
+use self::flow::Flows;
+use self::listener::Listener;
+use self::plan::Plans;
+
+pub use self::command::Command;
+pub use self::faults::{Across, FaultPlan};
+pub use self::flow::Direction;
+pub use self::plan::{Answer, Fate, Planned, PushFate, Then, Watch};
+
+/// A proxy in front of one port of 127.0.0.1, on a thread of its own.
+///
+/// It understands RESP2 and RESP3, so that a fault meets a chosen command or push message: see
+/// [`plan`](Self::plan). What it does not understand, such as TLS, it passes on as bytes, and only
+/// the faults of bytes apply.
+///
+/// Replies stay in order: one that is late delays those behind it on its connection. Push messages
+/// pass them.
+pub struct Proxy {
+    target: u16,
+    plans: Arc<Plans>,
+    flows: Arc<Flows>,
+    listener: Listener,
+}
+
+impl Proxy {
+    /// Starts one in front of this port of 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn start(target: u16) -> Self {
+        let (plans, flows) = (Arc::<Plans>::default(), Arc::<Flows>::default());
+        let listener = Listener::start(target, &plans, &flows).expect("a port and a thread");
+        Self {
+            target,
+            plans,
+            flows,
+            listener,
+        }
+    }
+
+    /// The port of 127.0.0.1 that clients connect to.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.listener.port()
+    }
+
+    /// `redis://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// Plans a fate for the next command that matches and has none yet, on any connection.
+    pub fn plan(
+        &self,
+        matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
+        fate: Fate,
+    ) -> Planned {
+        let planned = Planned::once(matches, fate);
+        self.add(&planned);
+        planned
+    }
+
+    /// Plans a fate for every command that matches, until [`clear`](Self::clear).
+    pub fn plan_each(
+        &self,
+        matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
+        fate: Fate,
+    ) -> Planned {
+        let planned = Planned::each(matches, fate);
+        self.add(&planned);
+        planned
+    }
+
+    /// Adds a plan, also one that other proxies have: the first of them that it meets takes it.
+    pub fn add(&self, planned: &Planned) {
+        self.plans.add(planned);
+    }
+
+    /// Plans a fate for the next push message that matches and has none yet. The items of a message
+    /// begin with its kind, such as `message` and `smessage`; answers to `SUBSCRIBE` are none.
+    pub fn plan_push(
+        &self,
+        matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
+        fate: PushFate,
+    ) {
+        self.plans.add_push(Box::new(matches), fate, false);
+    }
+
+    /// The same for every push message that matches, until [`clear`](Self::clear).
+    pub fn plan_each_push(
+        &self,
+        matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
+        fate: PushFate,
+    ) {
+        self.plans.add_push(Box::new(matches), fate, true);
+    }
+
+    /// Remembers the commands that match from here on, as they come from the clients.
+    #[must_use]
+    pub fn watch(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Watch {
+        self.plans.watch(Box::new(matches))
+    }
+
+    /// How many commands came from the clients.
+    #[must_use]
+    pub fn commands(&self) -> usize {
+        self.plans.commands()
+    }
+
+    /// How many connections came from the clients.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.listener.connections()
+    }
+
+    /// Sends a command to the server once more, on a connection without a name or a password, and
+    /// returns its answer: what a client does that repeats a request long after it was served.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer within 5 s.
+    pub fn replay(&self, command: &Command) -> io::Result<Reply> {
+        RespClient::connect(self.target, Duration::from_secs(5))?.command(&command.args)
+    }
+
+    /// Cuts all connections that there are.
+    pub fn cut(&self) {
+        self.listener.cut();
+    }
+
+    /// Refuses further connections; those that there are stay.
+    pub fn refuse(&self) {
+        self.listener.refuse();
+    }
+
+    /// Accepts connections again.
+    pub fn accept(&self) {
+        self.listener.accept();
+    }
+
+    /// Refuses and cuts all connections, or accepts them again.
+    pub fn set_reachable(&self, reachable: Reachable) {
+        if reachable == Reachable::Connected {
+            self.accept();
+        } else {
+            self.refuse();
+            self.cut();
+        }
+    }
+
+    /// Holds the bytes of this direction back, as a network does that loses all packets:
+    /// connections stay, and [`resume`](Self::resume) delivers what was held.
+    pub fn hold(&self, direction: Direction) {
+        self.flows.change(direction, |flow| flow.held = true);
+    }
+
+    /// Delivers what was held, and what follows.
+    pub fn resume(&self, direction: Direction) {
+        self.flows.change(direction, |flow| flow.held = false);
+    }
+
+    /// Delays all bytes of this direction.
+    pub fn set_latency(&self, direction: Direction, latency: Duration) {
+        self.flows.change(direction, |flow| flow.latency = latency);
+    }
+
+    /// Delivers so many bytes at once and pauses in between. Pieces of 0 bytes end that.
+    pub fn set_drip(&self, direction: Direction, piece: usize, pause: Duration) {
+        let drip = (piece > 0).then_some((piece, pause));
+        self.flows.change(direction, |flow| flow.drip = drip);
+    }
+
+    /// Cuts the connection that delivers the byte after so many others from here on, of all
+    /// connections taken together, instead of delivering it.
+    pub fn cut_after(&self, direction: Direction, bytes: usize) {
+        self.flows.cut_after(direction, bytes);
+    }
+
+    /// Drops what is planned and held back, and what slows bytes down.
+    pub fn clear(&self) {
+        self.plans.clear();
+        self.flows.clear();
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("port", &self.port())
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}

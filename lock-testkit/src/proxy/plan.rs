@@ -1,0 +1,261 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::servers::Reply;
+
+use super::Command;
+
+/// What happens to a command.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// So many bytes of its reply arrive, then the connection is cut.
+    CutReply(usize),
+    /// So many of its own bytes arrive, then the connection is cut.
+    CutRequest(usize),
+    /// It arrives twice; the client gets one of the replies.
+    Duplicated {
+        /// How long the second follows the first. With [`Answer::First`] other commands pass in
+        /// between, with [`Answer::Second`] they wait.
+        after: Duration,
+        /// Which reply the client gets.
+        answer: Answer,
+    },
+    /// Its reply takes this much longer.
+    LateReply(Duration),
+    /// It takes this much longer to arrive, even if the client has gone by then.
+    LateRequest(Duration),
+    /// It arrives, and its reply does not.
+    LostReply(Then),
+    /// It does not arrive.
+    LostRequest(Then),
+}
+
+/// One of two replies.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// The one to the command that arrived first.
+    First,
+    /// The one to the command that arrived second.
+    Second,
+}
+
+/// What becomes of a connection that lost something: what follows cannot be delivered, for replies
+/// have no names.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Then {
+    /// It is cut.
+    Cut,
+    /// It is silent in both directions for this long, and then cut.
+    CutAfter(Duration),
+    /// It is silent in both directions until the client closes it.
+    Silent,
+}
+
+/// What happens to a push message.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PushFate {
+    /// It arrives twice.
+    Doubled,
+    /// It takes this much longer, and so do those behind it.
+    Late(Duration),
+    /// It does not arrive.
+    Lost,
+}
+
+/// A fate that waits for its command.
+#[derive(Clone)]
+pub struct Planned(Arc<Plan>);
+
+struct Plan {
+    matches: Matcher,
+    fate: Fate,
+    each: bool,
+    struck: AtomicUsize,
+    taken: AtomicBool,
+}
+
+impl Planned {
+    /// A fate for the next command that matches.
+    #[must_use]
+    pub fn once(matches: impl Fn(&Command) -> bool + Send + Sync + 'static, fate: Fate) -> Self {
+        Self::new(Box::new(matches), fate, false)
+    }
+
+    /// A fate for every command that matches.
+    #[must_use]
+    pub fn each(matches: impl Fn(&Command) -> bool + Send + Sync + 'static, fate: Fate) -> Self {
+        Self::new(Box::new(matches), fate, true)
+    }
+
+    fn new(matches: Matcher, fate: Fate, each: bool) -> Self {
+        Self(Arc::new(Plan {
+            matches,
+            fate,
+            each,
+            struck: AtomicUsize::new(0),
+            taken: AtomicBool::new(false),
+        }))
+    }
+
+    /// How many commands it has met.
+    #[must_use]
+    pub fn struck(&self) -> usize {
+        self.0.struck.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has met a command.
+    ///
+    /// # Panics
+    ///
+    /// If it does not `within` the time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn met(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        while self.struck() == 0 {
+            assert!(Instant::now() < deadline, "no command met {self:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn take(&self, command: &Command) -> Option<Fate> {
+        let plan = &self.0;
+        if self.is_over() || !(plan.matches)(command) {
+            return None;
+        }
+        // A plan of several proxies is taken by the first.
+        if !plan.each && plan.taken.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        plan.struck.fetch_add(1, Ordering::SeqCst);
+        Some(plan.fate)
+    }
+
+    fn is_over(&self) -> bool {
+        !self.0.each && self.0.taken.load(Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planned")
+            .field("fate", &self.0.fate)
+            .field("struck", &self.struck())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The commands that matched since [`Proxy::watch`](super::Proxy::watch).
+#[derive(Clone)]
+pub struct Watch(Arc<Watched>);
+
+struct Watched {
+    matches: Matcher,
+    seen: Mutex<Vec<Command>>,
+}
+
+impl Watch {
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        lock(&self.0.seen).len()
+    }
+
+    /// The commands in the order in which they came.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Command> {
+        lock(&self.0.seen).clone()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.seen()).finish()
+    }
+}
+
+/// What is planned for one proxy.
+#[derive(Default)]
+pub(super) struct Plans {
+    commands: AtomicUsize,
+    planned: Mutex<Vec<Planned>>,
+    pushes: Mutex<Vec<PushPlan>>,
+    watches: Mutex<Vec<Watch>>,
+}
+
+struct PushPlan {
+    matches: PushMatcher,
+    fate: PushFate,
+    each: bool,
+}
+
+impl Plans {
+    pub(super) fn add(&self, planned: &Planned) {
+        lock(&self.planned).push(planned.clone());
+    }
+
+    pub(super) fn add_push(&self, matches: PushMatcher, fate: PushFate, each: bool) {
+        lock(&self.pushes).push(PushPlan {
+            matches,
+            fate,
+            each,
+        });
+    }
+
+    pub(super) fn watch(&self, matches: Matcher) -> Watch {
+        let watch = Watch(Arc::new(Watched {
+            matches,
+            seen: Mutex::default(),
+        }));
+        lock(&self.watches).push(watch.clone());
+        watch
+    }
+
+    pub(super) fn commands(&self) -> usize {
+        self.commands.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn clear(&self) {
+        lock(&self.planned).clear();
+        lock(&self.pushes).clear();
+    }
+
+    /// Counts a command and takes the first fate that is planned for it.
+    pub(super) fn meet(&self, command: &Command) -> Option<Fate> {
+        self.commands.fetch_add(1, Ordering::SeqCst);
+        for watch in &*lock(&self.watches) {
+            if (watch.0.matches)(command) {
+                lock(&watch.0.seen).push(command.clone());
+            }
+        }
+        let mut planned = lock(&self.planned);
+        planned.retain(|planned| !planned.is_over());
+        planned.iter().find_map(|planned| planned.take(command))
+    }
+
+    /// The first fate that is planned for a push message.
+    pub(super) fn meet_push(&self, items: &[Reply]) -> Option<PushFate> {
+        let mut pushes = lock(&self.pushes);
+        let at = pushes.iter().position(|plan| (plan.matches)(items))?;
+        if pushes[at].each {
+            Some(pushes[at].fate)
+        } else {
+            Some(pushes.remove(at).fate)
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) type Matcher = Box<dyn Fn(&Command) -> bool + Send + Sync>;
+pub(super) type PushMatcher = Box<dyn Fn(&[Reply]) -> bool + Send + Sync>;
