@@ -5,12 +5,87 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    ProtocolVersion, RedisConnectionInfo, RedisError, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
 };
 
+use super::tls::Certificates;
 use crate::config::{Endpoint, Login, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
+
+/// How connections to the servers of one kind are made.
+#[derive(Clone, Debug)]
+pub(super) struct Dials {
+    certificates: Option<Certificates>,
+    login: Login,
+    database: u32,
+    resp3: bool,
+    timeout: Duration,
+    wants_masters: bool,
+}
+
+impl Dials {
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+        Ok(Self {
+            certificates: config.tls.as_ref().map(Certificates::read).transpose()?,
+            login: config.login.clone(),
+            database: config.database,
+            resp3: config.resp3,
+            timeout: config.timeout,
+            wants_masters: false,
+        })
+    }
+
+    /// Refuses servers that are no masters.
+    pub(super) fn to_masters(&self) -> Self {
+        Self {
+            wants_masters: true,
+            ..self.clone()
+        }
+    }
+
+    /// For Sentinels, which have a login of their own and no databases.
+    pub(super) fn to_sentinels(&self, login: &Login) -> Self {
+        Self {
+            login: login.clone(),
+            database: 0,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Dial, Failure> {
+        Ok(Dial {
+            server: endpoint.to_string().into(),
+            client: self.client(endpoint, ProtocolVersion::RESP3)?,
+            plain: self.client(endpoint, ProtocolVersion::RESP2)?,
+            resp3: self.resp3,
+            wants_master: self.wants_masters,
+        })
+    }
+
+    fn client(&self, endpoint: &Endpoint, protocol: ProtocolVersion) -> Result<Client, Failure> {
+        let mut redis = RedisConnectionInfo::default()
+            .set_db(i64::from(self.database))
+            .set_protocol(protocol)
+            .set_lib_name("polylock", env!("CARGO_PKG_VERSION"));
+        if let Some(username) = &self.login.username {
+            redis = redis.set_username(username);
+        }
+        if let Some(password) = &self.login.password {
+            redis = redis.set_password(password);
+        }
+        let wrong = |error: RedisError| Cause::Config(error.to_string());
+        let info = address(endpoint)
+            .into_connection_info()
+            .map_err(wrong)?
+            .set_redis_settings(redis)
+            .set_tcp_settings(tcp(self.timeout));
+        match (endpoint, &self.certificates) {
+            (Endpoint::Tcp { host, port }, Some(tls)) => tls.client(host, *port, info),
+            _ => Ok(Client::open(info).map_err(wrong)?),
+        }
+    }
+}
 
 /// How connections to one server are made.
 #[derive(Debug)]
@@ -26,52 +101,6 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    pub(super) fn new(config: &RedisConfig, endpoint: &Endpoint) -> Result<Self, Failure> {
-        Self::with_login(config, endpoint, &config.login, config.database)
-    }
-
-    pub(super) fn with_login(
-        config: &RedisConfig,
-        endpoint: &Endpoint,
-        login: &Login,
-        database: u32,
-    ) -> Result<Self, Failure> {
-        let server: Arc<str> = endpoint.to_string().into();
-        let client = |protocol| {
-            let mut redis = RedisConnectionInfo::default()
-                .set_db(i64::from(database))
-                .set_protocol(protocol)
-                .set_lib_name("polylock", env!("CARGO_PKG_VERSION"));
-            if let Some(username) = &login.username {
-                redis = redis.set_username(username);
-            }
-            if let Some(password) = &login.password {
-                redis = redis.set_password(password);
-            }
-            let info = address(endpoint)
-                .into_connection_info()?
-                .set_redis_settings(redis)
-                .set_tcp_settings(tcp(config.timeout));
-            open(config, info)
-        };
-        let wrong = |error: RedisError| Cause::Config(error.to_string());
-        Ok(Self {
-            client: client(ProtocolVersion::RESP3).map_err(wrong)?,
-            plain: client(ProtocolVersion::RESP2).map_err(wrong)?,
-            server,
-            resp3: config.resp3,
-            wants_master: false,
-        })
-    }
-
-    /// Refuses a server that is no master.
-    pub(super) fn to_master(self) -> Self {
-        Self {
-            wants_master: true,
-            ..self
-        }
-    }
-
     /// Makes a connection, and says whether its server can push.
     pub(super) async fn open(
         &self,
@@ -165,10 +194,6 @@ fn tcp(timeout: Duration) -> TcpSettings {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let settings = settings.set_user_timeout(timeout * 2);
     settings
-}
-
-fn open(_config: &RedisConfig, info: ConnectionInfo) -> Result<Client, RedisError> {
-    Client::open(info)
 }
 
 /// Servers before 6.0, and proxies that speak only RESP2.

@@ -9,6 +9,7 @@ mod scan;
 mod single;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{Cmd, Value};
 
-use super::dial::Dial;
+use super::dial::Dials;
 use super::node::{Node, Shared};
 use super::scan::scan;
 use super::{Call, Link};
@@ -24,7 +24,7 @@ impl Single {
         endpoint: &Endpoint,
         shared: Arc<Shared>,
     ) -> Result<Self, Failure> {
-        let node = Node::new(Dial::new(config, endpoint)?, Arc::clone(&shared));
+        let node = Node::new(Dials::new(config)?.to(endpoint)?, Arc::clone(&shared));
         Ok(Self { node, shared })
     }
 
