@@ -1,0 +1,3 @@
+//! Seven Redis locks and how each of them fails.
+
+fn main() {}
