@@ -36,6 +36,7 @@ pub struct RedisConfig {
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) node_timeout: Duration,
+    pub(crate) rejoin_delay: Duration,
     pub(crate) resp3: bool,
     pub(crate) push: bool,
     pub(crate) replica_acks: u32,
@@ -74,6 +75,9 @@ impl RedisConfig {
 
     /// How long a quorum waits for one of its nodes, unless set.
     pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(250);
+
+    /// How long a node of a quorum does not vote after it started, unless set.
+    pub const DEFAULT_REJOIN_DELAY: Duration = Duration::from_secs(30);
 
     /// How long replicas may take to acknowledge, unless set.
     pub const DEFAULT_REPLICA_ACK_TIMEOUT: Duration = Duration::from_millis(500);
@@ -127,6 +131,7 @@ impl RedisConfig {
             timeout: Self::DEFAULT_TIMEOUT,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             node_timeout: Self::DEFAULT_NODE_TIMEOUT,
+            rejoin_delay: Self::DEFAULT_REJOIN_DELAY,
             resp3: true,
             push: true,
             replica_acks: 0,
@@ -230,6 +235,26 @@ impl RedisConfig {
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_node_timeout(mut self, timeout: Duration) -> Result<Self> {
         self.node_timeout = in_range("node-timeout", timeout, Duration::from_millis(10))?;
+        Ok(self)
+    }
+
+    /// Sets how long a node of a quorum does not vote after it started, up to one day. Default: 30 s.
+    ///
+    /// A node that restarts may have forgotten a lock, so that it would vote for a second holder; it
+    /// stays out until every lease that it may have forgotten is over. A request with a longer ttl
+    /// is refused for that reason, and all clients of a quorum must be given the same delay. Zero
+    /// means that nodes vote at once: for nodes that keep every write (`appendfsync always`), and
+    /// for ensembles that have just been set up and have no holders.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_rejoin_delay(mut self, delay: Duration) -> Result<Self> {
+        if delay > Duration::from_secs(86_400) {
+            let message = format!("rejoin-delay must be at most 1day, not {delay:?}");
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        }
+        self.rejoin_delay = delay;
         Ok(self)
     }
 

@@ -32,6 +32,7 @@ impl RedisConfig {
     /// | `node-timeout=DURATION` | `250ms` | `redlock` only, see [`with_node_timeout`](Self::with_node_timeout) |
     /// | `password=TEXT` | none | `redis+unix` only |
     /// | `push=on` or `off` | `on` | see [`without_push`](Self::without_push) |
+    /// | `rejoin-delay=DURATION` | `30s` | `redlock` only, see [`with_rejoin_delay`](Self::with_rejoin_delay) |
     /// | `replica-ack-timeout=DURATION` | `500ms` | see [`with_replica_acks`](Self::with_replica_acks) |
     /// | `resp=3` or `2` | `3` | see [`with_resp2`](Self::with_resp2) |
     /// | `retention=DURATION` | `7days` | see [`with_retention`](Self::with_retention) |
@@ -120,7 +121,10 @@ fn quorum(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
         }
     }
     let config = RedisConfig::of(Servers::Quorum(masters));
-    let config = config.with_database(database(url.path().trim_start_matches('/'))?);
+    let mut config = config.with_database(database(url.path().trim_start_matches('/'))?);
+    if let Some(delay) = params.duration("rejoin-delay")? {
+        config = config.with_rejoin_delay(delay)?;
+    }
     match params.duration("node-timeout")? {
         Some(timeout) => config.with_node_timeout(timeout),
         None => Ok(config),
@@ -287,7 +291,8 @@ mod tests {
 
         let config = read("redis+unix:/r?username=u&password=w&database=9").unwrap();
         assert_eq!((config.login, config.database), (login("u", "w"), 9));
-        let config = read("redlock://:w@a,b,c/1?node-timeout=20ms").unwrap();
+        let config = read("redlock://:w@a,b,c/1?node-timeout=20ms&rejoin-delay=0s").unwrap();
+        assert!(config.rejoin_delay.is_zero());
         assert_eq!(config.login, Login::new(None, Some("w".into())));
         assert_eq!(config.node_timeout, Duration::from_millis(20));
         assert!(read("rediss://a").unwrap().tls.is_some());
@@ -318,6 +323,8 @@ mod tests {
             ("redlock://a,b", "at least 3"),
             ("redlock://a,b,a", "twice"),
             ("redlock://a,b,c?node-timeout=1ms", "10ms"),
+            ("redlock://a,b,c?rejoin-delay=2days", "1day"),
+            ("redis://a?rejoin-delay=1s", "unknown parameter"),
         ] {
             let error = read(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
