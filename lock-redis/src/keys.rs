@@ -6,7 +6,8 @@ use lock_core::{Error, ErrorKind, LockKey, Result};
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
 /// there. The others are `{<key>}:fence`, `:queue` and `:notes`, or `<key>:fence` where the key has
-/// a hash tag of its own. A key that cannot stand in a tag has its companions under a number whose
+/// a hash tag of its own; one that ends with a brace has a dot behind it, for the companions of `a`
+/// are not those of `{a}`. A key that cannot stand in a tag has its companions under a number whose
 /// slot is the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -21,6 +22,7 @@ impl Keys {
     pub(crate) fn of(key: &LockKey) -> Self {
         let name = key.as_bytes();
         let (head, tail): (&[u8], &[u8]) = match tag(name) {
+            Some(_) if ends_with_brace(name) => (b"", b"."),
             Some(_) => (b"", b""),
             None => (b"{", b"}"),
         };
@@ -76,6 +78,11 @@ impl Keys {
     }
 }
 
+/// Whether a brace is the last character but for dots, so that a dot more makes another name.
+fn ends_with_brace(name: &[u8]) -> bool {
+    name.iter().rfind(|byte| **byte != b'.') == Some(&b'}')
+}
+
 /// What is between the first opening brace and the first closing one after it, unless it is empty.
 fn tag(name: &[u8]) -> Option<&[u8]> {
     let open = name.iter().position(|byte| *byte == b'{')?;
@@ -123,7 +130,12 @@ mod tests {
 
     #[test]
     fn the_lock_has_the_name_that_the_user_gave_it() {
-        let expected = ["shop:a", "{shop:a}:fence", "{shop:a}:queue", "{shop:a}:notes"];
+        let expected = [
+            "shop:a",
+            "{shop:a}:fence",
+            "{shop:a}:queue",
+            "{shop:a}:notes",
+        ];
         assert_eq!(keys("shop:a"), expected);
         let expected = ["{t}a", "{t}a:fence", "{t}a:queue", "{t}a:notes"];
         assert_eq!(keys("{t}a"), expected);
@@ -143,9 +155,27 @@ mod tests {
     #[test]
     fn no_two_locks_share_a_key() {
         let names = [
-            "a", "{a}", "{a}:fence", "a:fence", "a}", "{a", "{}a", "{a}:queue", "}", "{}", "{a}:a",
+            "a",
+            "{a}",
+            "{a}.",
+            "{a}..",
+            "a.",
+            "{a}b",
+            "{a}b.",
+            "{a}:fence",
+            "a:fence",
+            "a}",
+            "{a",
+            "{}a",
+            "{a}:queue",
+            "}",
+            "{}",
+            "{a}:a",
         ];
-        let mut all: Vec<_> = names.iter().flat_map(|name| keys(name)[1..].to_vec()).collect();
+        let mut all: Vec<_> = names
+            .iter()
+            .flat_map(|name| keys(name)[1..].to_vec())
+            .collect();
         all.sort();
         let count = all.len();
         all.dedup();
