@@ -5,15 +5,21 @@
 //! milliseconds unless it says otherwise.
 
 mod client;
+mod cluster;
+mod cluster_config;
+mod launch;
 mod nodes;
 mod options;
 mod port;
 mod process;
 mod redis;
 mod reply;
+mod sentinel;
 
 pub use self::client::RespClient;
+pub use self::cluster::RedisCluster;
 pub use self::nodes::RedisNodes;
 pub use self::options::RedisOptions;
 pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
+pub use self::sentinel::RedisSentinels;

@@ -1,4 +1,5 @@
 use std::ops::Deref;
+use std::thread;
 
 use super::{RedisOptions, RedisServer};
 
@@ -14,7 +15,8 @@ impl RedisNodes {
     /// As [`RedisServer::start`].
     #[must_use]
     pub fn start(count: usize, options: &RedisOptions) -> Self {
-        Self(start_all(vec![options.clone(); count]))
+        let servers = at_once(0..count, |_| RedisServer::start(options.clone()));
+        Self(servers)
     }
 }
 
@@ -26,12 +28,16 @@ impl Deref for RedisNodes {
     }
 }
 
-/// Starts one for each of the options, all at the same time.
-pub(super) fn start_all(options: Vec<RedisOptions>) -> Vec<RedisServer> {
-    std::thread::scope(|scope| {
-        let starting: Vec<_> = options
+/// Starts several at the same time.
+pub(super) fn at_once<I: Send, T: Send>(
+    which: impl IntoIterator<Item = I>,
+    start: impl Fn(I) -> T + Sync,
+) -> Vec<T> {
+    let start = &start;
+    thread::scope(|scope| {
+        let starting: Vec<_> = which
             .into_iter()
-            .map(|options| scope.spawn(|| RedisServer::start(options)))
+            .map(|which| scope.spawn(move || start(which)))
             .collect();
         starting
             .into_iter()

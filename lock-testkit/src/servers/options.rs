@@ -4,6 +4,8 @@
 pub struct RedisOptions {
     lines: Vec<String>,
     secured: bool,
+    sentinel: bool,
+    files: Vec<(&'static str, String)>,
 }
 
 impl RedisOptions {
@@ -41,6 +43,28 @@ impl RedisOptions {
             self = self.with_config("user", &format!("{ADMIN} on nopass ~* &* +@all"));
         }
         self
+    }
+
+    /// A Sentinel.
+    pub(super) fn sentinel() -> Self {
+        Self {
+            sentinel: true,
+            ..Self::default()
+        }
+    }
+
+    /// Puts a file into its directory before it starts for the first time.
+    pub(super) fn with_file(mut self, name: &'static str, content: String) -> Self {
+        self.files.push((name, content));
+        self
+    }
+
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.sentinel
+    }
+
+    pub(super) fn files(&self) -> &[(&'static str, String)] {
+        &self.files
     }
 
     pub(super) fn lines(&self) -> &[String] {

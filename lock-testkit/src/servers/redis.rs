@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::options::ADMIN;
+use super::launch::{SOCKET, connect, launch};
 use super::port::free_port;
 use super::process::Process;
 use super::{RedisOptions, Reply, RespClient};
@@ -41,25 +41,20 @@ impl RedisServer {
     /// If `redis-server` is not installed or refuses the options.
     #[must_use]
     pub fn start(options: RedisOptions) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("polylock-")
-            .tempdir()
-            .expect("a temporary directory");
         loop {
             let port = free_port().expect("a free port");
-            match launch(dir.path(), port, &options) {
-                Ok(process) => {
-                    return Self {
-                        process: Mutex::new(process),
-                        dir,
-                        port,
-                        options,
-                    };
-                }
+            match launched(port, &options) {
+                Ok((process, dir)) => return Self::new(process, dir, port, options),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("redis-server does not start: {error}"),
             }
         }
+    }
+
+    /// Starts one at this port, unless somebody has taken it in the meantime.
+    pub(super) fn start_at(port: u16, options: RedisOptions) -> io::Result<Self> {
+        let (process, dir) = launched(port, &options)?;
+        Ok(Self::new(process, dir, port, options))
     }
 
     /// Its port of 127.0.0.1.
@@ -162,77 +157,38 @@ impl RedisServer {
         connect(&self.socket(), &self.options)?.command(args)
     }
 
+    /// A connection past the client under test, with all rights, for commands that belong together
+    /// such as a write and `WAIT`.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer within 5 s.
+    #[must_use]
+    pub fn connect(&self) -> RespClient {
+        connect(&self.socket(), &self.options).expect("the server answers")
+    }
+
+    fn new(process: Process, dir: TempDir, port: u16, options: RedisOptions) -> Self {
+        Self {
+            process: Mutex::new(process),
+            dir,
+            port,
+            options,
+        }
+    }
+
     fn process(&self) -> MutexGuard<'_, Process> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Result<Process> {
-    let (config, socket) = (dir.join("redis.conf"), dir.join(SOCKET));
-    fs::write(&config, configuration(dir, port, options))?;
-    // What a killed server has left behind would look like one that starts.
-    if let Err(error) = fs::remove_file(&socket)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
+fn launched(port: u16, options: &RedisOptions) -> io::Result<(Process, TempDir)> {
+    let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
+    for (name, content) in options.files() {
+        fs::write(dir.path().join(name), content)?;
     }
-    let process = Process::start("redis-server", &[config.as_os_str()], dir)?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        // It listens on the socket after the port, so an answer says that both are its own.
-        let answer = connect(&socket, options).and_then(|mut client| client.command(&["PING"]));
-        match answer {
-            Ok(Reply::Simple(_)) => return Ok(process),
-            answer if Instant::now() > deadline => {
-                return Err(io::Error::other(format!("no answer but {answer:?}")));
-            }
-            // Not there, or loading.
-            Ok(_) | Err(_) => {}
-        }
-        if let Some(printed) = process.ended() {
-            return Err(reason(dir, printed));
-        }
-        thread::sleep(PAUSE);
-    }
+    Ok((launch(dir.path(), port, options)?, dir))
 }
 
-fn configuration(dir: &Path, port: u16, options: &RedisOptions) -> String {
-    let dir = dir.display();
-    let mut lines = vec![
-        format!("port {port}"),
-        "bind 127.0.0.1".to_owned(),
-        format!("dir {dir}"),
-        format!("logfile {dir}/{LOG}"),
-        format!("unixsocket {dir}/{SOCKET}"),
-        "daemonize no".to_owned(),
-        "save \"\"".to_owned(),
-        "appendonly no".to_owned(),
-    ];
-    lines.extend_from_slice(options.lines());
-    lines.join("\n") + "\n"
-}
-
-/// By the socket in the server's own directory: nobody else answers there, and neither TLS nor a
-/// proxy is in between.
-fn connect(socket: &Path, options: &RedisOptions) -> io::Result<RespClient> {
-    let mut client = RespClient::connect_to(socket, PATIENCE)?;
-    if options.is_secured() {
-        client.command(&["AUTH", ADMIN, ""])?;
-    }
-    Ok(client)
-}
-
-fn reason(dir: &Path, printed: &str) -> io::Error {
-    let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-    let kind = if log.contains("Address already in use") {
-        io::ErrorKind::AddrInUse
-    } else {
-        io::ErrorKind::Other
-    };
-    io::Error::new(kind, format!("{printed}{log}"))
-}
-
-const SOCKET: &str = "socket";
-const LOG: &str = "log";
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);

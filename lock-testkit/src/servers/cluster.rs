@@ -1,0 +1,341 @@
+use std::io;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use super::cluster_config::{Addresses, BUS, ClusterConfig, ghost, id};
+use super::nodes::at_once;
+use super::port::free_port;
+use super::{RedisOptions, RedisServer, Reply};
+use crate::proxy::Proxy;
+
+/// A Redis Cluster: its masters, and after them its replicas.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+    /// Where clients connect to.
+    ports: Vec<u16>,
+}
+
+impl RedisCluster {
+    /// Starts one and waits until it serves writes and each replica has the data of its master.
+    ///
+    /// Takes 0.2 s without replicas; with them up to 1 s more, in the rhythm of their own timer. A
+    /// node counts as failed after 1 s with replicas, and after 15 s without, where nobody could
+    /// take its place.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not start or they do not find each other within 10 s.
+    #[must_use]
+    pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::launch(masters, replicas, false).0
+    }
+
+    /// The same with a proxy in front of each node, to which nodes refer clients.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_behind_proxies(masters: usize, replicas: usize) -> (Self, Vec<Proxy>) {
+        Self::launch(masters, replicas, true)
+    }
+
+    /// The ports that clients connect to: those of the proxies, if there are any.
+    #[must_use]
+    pub fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
+    /// `redis-cluster://127.0.0.1:PORT,127.0.0.1:PORT,...`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let nodes: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Panics
+    ///
+    /// If no node answers.
+    #[must_use]
+    pub fn slot_of(&self, key: &str) -> u16 {
+        let slot = self.alive().command(&["CLUSTER", "KEYSLOT", key]).integer();
+        slot.and_then(|slot| u16::try_from(slot).ok())
+            .expect("a slot")
+    }
+
+    /// The place of the master that has this slot, as all nodes that run see it.
+    ///
+    /// # Panics
+    ///
+    /// If no node answers.
+    #[must_use]
+    pub fn owner_of(&self, slot: u16) -> usize {
+        let owner = owner_seen_by(self.alive(), slot).expect("a slot has an owner");
+        self.place(&owner).expect("the owner is a node")
+    }
+
+    /// Begins to move a slot: from here on keys that are not at its owner are asked for with ASK.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    pub fn begin_move(&self, slot: u16, to: usize) {
+        let (slot, from) = (slot.to_string(), self.owner_of(slot));
+        let source = self.nodes[from].command(&["CLUSTER", "MYID"]);
+        let target = self.nodes[to].command(&["CLUSTER", "MYID"]);
+        let (source, target) = (text(&source), text(&target));
+        done(&self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]));
+        done(&self.nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]));
+    }
+
+    /// Moves one key of a slot that is moving.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    pub fn move_key(&self, key: impl AsRef<[u8]>, from: usize, to: usize) {
+        let port = self.nodes[to].port().to_string();
+        let words: [&[u8]; 6] = [
+            b"MIGRATE",
+            b"127.0.0.1",
+            port.as_bytes(),
+            key.as_ref(),
+            b"0",
+            b"5000",
+        ];
+        done(&self.nodes[from].command(&words));
+    }
+
+    /// Ends the move of a slot: tells all nodes its owner. Its keys must have been moved.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    pub fn end_move(&self, slot: u16, to: usize) {
+        let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
+        let (number, from) = (slot.to_string(), self.owner_of(slot));
+        let owner = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
+        // The target first: else nobody has the slot when the source has given it away.
+        done(&self.nodes[to].command(&owner));
+        done(&self.nodes[from].command(&owner));
+        for node in self.nodes.iter().filter(|node| answers(node)) {
+            // Replicas refuse, and learn it from their master.
+            node.command(&owner);
+        }
+        self.wait("the slot has moved", |node| {
+            owner_seen_by(node, slot).as_deref() == Some(&*target)
+        });
+    }
+
+    /// Moves a slot with its keys.
+    ///
+    /// # Panics
+    ///
+    /// If a node refuses.
+    pub fn move_slot(&self, slot: u16, to: usize) {
+        let from = self.owner_of(slot);
+        self.begin_move(slot, to);
+        loop {
+            let number = slot.to_string();
+            let keys = self.nodes[from].command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]);
+            if keys.items().is_empty() {
+                break self.end_move(slot, to);
+            }
+            for key in keys.items() {
+                let Reply::Bulk(key) = key else {
+                    panic!("{key:?} is no key");
+                };
+                self.move_key(key, from, to);
+            }
+        }
+    }
+
+    /// Makes a replica take the place of its master, with or without that, and waits until all nodes
+    /// that run know. Writes that have not reached the replica are lost.
+    ///
+    /// # Panics
+    ///
+    /// If it refuses, or that takes more than 10 s.
+    pub fn take_over(&self, replica: usize) {
+        let taker = &self.nodes[replica];
+        done(&taker.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
+        self.wait_for_master(replica);
+    }
+
+    /// Waits until this node is a master and all nodes that run know.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than 10 s.
+    pub fn wait_for_master(&self, node: usize) {
+        let name = text(&self.nodes[node].command(&["CLUSTER", "MYID"]));
+        self.wait("the node is a master", |node| {
+            let nodes = text(&node.command(&["CLUSTER", "NODES"]));
+            nodes
+                .lines()
+                .filter(|line| line.starts_with(&name))
+                .any(|line| line.contains("master ") && line.split(' ').count() > 8)
+        });
+        self.wait("the cluster serves", serves);
+    }
+
+    fn launch(masters: usize, replicas: usize, proxied: bool) -> (Self, Vec<Proxy>) {
+        assert!(masters > 0, "a cluster has a master");
+        loop {
+            match Self::try_launch(masters, replicas, proxied) {
+                Ok(launched) => return launched,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!("a node does not start: {error}"),
+            }
+        }
+    }
+
+    fn try_launch(
+        masters: usize,
+        replicas: usize,
+        proxied: bool,
+    ) -> io::Result<(Self, Vec<Proxy>)> {
+        let count = masters + replicas;
+        let ports = (0..count)
+            .map(|_| free_port())
+            .collect::<io::Result<Vec<_>>>()?;
+        let proxies: Vec<_> = ports
+            .iter()
+            .filter(|_| proxied)
+            .map(|port| Proxy::start(*port))
+            .collect();
+        let announced = |node: usize| proxies.get(node).map_or(ports[node], Proxy::port);
+        let addresses: Vec<_> = (0..count)
+            .map(|node| Addresses {
+                port: ports[node],
+                announced: announced(node),
+            })
+            .collect();
+        let config = ClusterConfig::new(masters, addresses.clone());
+        let patience = if replicas == 0 { 15_000 } else { 1_000 };
+        let start = |node: usize| {
+            let options = options(addresses[node], patience);
+            let options = options.with_file("nodes.conf", config.of(node));
+            let server = RedisServer::start_at(ports[node], options)?;
+            if node < masters {
+                wait("the replica of a ghost serves", || {
+                    text(&server.command(&["CLUSTER", "INFO"])).contains("cluster_state:ok")
+                });
+                done(&server.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
+            }
+            Ok(server)
+        };
+        // A replica that finds no master tries again after a second.
+        let mut nodes = at_once(0..masters, start);
+        nodes.append(&mut at_once(masters..count, start));
+        let nodes = nodes.into_iter().collect::<io::Result<Vec<_>>>()?;
+        let ports = addresses.iter().map(|node| node.announced).collect();
+        let cluster = Self { nodes, ports };
+        cluster.settle(&config, masters);
+        Ok((cluster, proxies))
+    }
+
+    fn settle(&self, config: &ClusterConfig, masters: usize) {
+        self.wait("the nodes know each other", |node| {
+            (0..masters).all(|master| {
+                [config.slots(master).start(), config.slots(master).end()]
+                    .iter()
+                    .all(|slot| owner_seen_by(node, **slot).as_deref() == Some(&*id(master)))
+            })
+        });
+        for node in &self.nodes {
+            for master in 0..masters {
+                // Unknown to those that never heard of it.
+                node.command(&["CLUSTER", "FORGET", &ghost(master)]);
+            }
+            done(&node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]));
+        }
+        self.wait("the cluster serves", serves);
+        for replica in &self.nodes[masters..] {
+            wait("the replica has the data", || {
+                text(&replica.command(&["INFO", "replication"])).contains("master_link_status:up")
+            });
+        }
+    }
+
+    /// Waits for something that all nodes that run see.
+    fn wait(&self, what: &str, seen: impl Fn(&RedisServer) -> bool) {
+        for node in self.nodes.iter().filter(|node| answers(node)) {
+            wait(what, || seen(node));
+        }
+    }
+
+    fn alive(&self) -> &RedisServer {
+        let alive = self.nodes.iter().find(|node| answers(node));
+        alive.expect("a node answers")
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        (0..self.nodes.len()).find(|node| id(*node) == name)
+    }
+}
+
+impl Deref for RedisCluster {
+    type Target = [RedisServer];
+
+    fn deref(&self) -> &Self::Target {
+        &self.nodes
+    }
+}
+
+fn options(node: Addresses, patience: u32) -> RedisOptions {
+    let bus = node.port + BUS;
+    RedisOptions::new()
+        .with_config("cluster-enabled", "yes")
+        .with_config("cluster-node-timeout", &patience.to_string())
+        .with_config("cluster-announce-ip", "127.0.0.1")
+        .with_config("cluster-announce-port", &node.announced.to_string())
+        .with_config("cluster-announce-bus-port", &bus.to_string())
+        .with_config("cluster-allow-replica-migration", "no")
+        // Until each knows the slots of the others.
+        .with_config("cluster-require-full-coverage", "no")
+        .with_config("repl-diskless-sync-delay", "0")
+}
+
+fn serves(node: &RedisServer) -> bool {
+    let info = text(&node.command(&["CLUSTER", "INFO"]));
+    info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
+}
+
+/// The id of the node that has this slot.
+fn owner_seen_by(node: &RedisServer, slot: u16) -> Option<String> {
+    let slot = i64::from(slot);
+    let ranges = node.command(&["CLUSTER", "SLOTS"]);
+    let range = ranges.items().iter().find(|range| {
+        let bound = |at: usize| range.items().get(at).and_then(Reply::integer);
+        bound(0) <= Some(slot) && Some(slot) <= bound(1)
+    })?;
+    range.items().get(2)?.items().get(2)?.text()
+}
+
+fn answers(node: &RedisServer) -> bool {
+    node.try_command(&["PING"]).is_ok()
+}
+
+fn done(reply: &Reply) {
+    assert_eq!(reply.text().as_deref(), Some("OK"));
+}
+
+fn text(reply: &Reply) -> String {
+    reply.text().expect("text")
+}
+
+pub(super) fn wait(what: &str, met: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !met() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

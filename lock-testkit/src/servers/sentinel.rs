@@ -1,0 +1,283 @@
+use std::io;
+use std::time::Duration;
+
+use super::cluster::wait;
+use super::nodes::at_once;
+use super::port::free_port;
+use super::{RedisOptions, RedisServer, Reply};
+use crate::proxy::Proxy;
+
+/// A master, its replica if there is one, and three Sentinels of which two decide.
+#[derive(Debug)]
+pub struct RedisSentinels {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+    /// Where Sentinels and clients find the first server.
+    entrance: u16,
+}
+
+impl RedisSentinels {
+    /// The name that the Sentinels have for the master.
+    pub const MASTER: &str = "main";
+
+    /// Starts them with one replica, and waits until it has the data of the master and all know
+    /// each other: 0.2 to 1.2 s, in the rhythm of their own timer.
+    ///
+    /// A master counts as down after 0.5 s.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not start or they do not find each other within 10 s.
+    #[must_use]
+    pub fn start() -> Self {
+        let master = RedisServer::start(options());
+        let of = format!("127.0.0.1 {}", master.port());
+        let replica = RedisServer::start(options().with_config("replicaof", &of));
+        wait_until_in_sync(&replica);
+        let entrance = master.port();
+        Self::watching(vec![master, replica], entrance, Duration::from_millis(500))
+    }
+
+    /// Starts them without a replica, so that nobody can take the master's place, and waits until
+    /// all know each other: 0.2 s.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_light() -> Self {
+        let master = RedisServer::start(options());
+        let entrance = master.port();
+        Self::watching(vec![master], entrance, NEVER)
+    }
+
+    /// The same with a proxy in front of the master, to which the Sentinels refer clients and
+    /// through which they watch it themselves.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_light_behind_proxy() -> (Self, Proxy) {
+        let master = RedisServer::start(options());
+        let proxy = Proxy::start(master.port());
+        (Self::watching(vec![master], proxy.port(), NEVER), proxy)
+    }
+
+    /// `redis-sentinel://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT/main`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let sentinels: Vec<_> = self
+            .ports()
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect();
+        format!("redis-sentinel://{}/{}", sentinels.join(","), Self::MASTER)
+    }
+
+    /// The ports of the Sentinels.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.sentinels.iter().map(RedisServer::port).collect()
+    }
+
+    /// The Sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[RedisServer] {
+        &self.sentinels
+    }
+
+    /// The servers that they watch: the one that was the master first, then the other.
+    #[must_use]
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// The server that the Sentinels take for the master.
+    ///
+    /// # Panics
+    ///
+    /// If no Sentinel answers.
+    #[must_use]
+    pub fn master(&self) -> &RedisServer {
+        &self.servers[self.master_place()]
+    }
+
+    /// The other server.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or no Sentinel answers.
+    #[must_use]
+    pub fn replica(&self) -> &RedisServer {
+        let master = self.master_place();
+        let other = (0..self.servers.len()).find(|place| *place != master);
+        &self.servers[other.expect("there is a replica")]
+    }
+
+    /// Waits until the replica has all that the master has at this moment.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than 10 s.
+    pub fn wait_for_replica(&self) {
+        let (master, replica) = (self.master(), self.replica());
+        wait_until_in_sync(replica);
+        let offset = |server| info(server, "master_repl_offset")?.parse::<u64>().ok();
+        let goal = offset(master);
+        wait("the replica has all", || offset(replica) >= goal);
+    }
+
+    /// Makes the Sentinels put the replica in the place of the master, and waits until all of them
+    /// and both servers know: about 2 s.
+    ///
+    /// # Panics
+    ///
+    /// If they refuse or that takes more than 10 s.
+    pub fn fail_over(&self) {
+        let old = self.master_place();
+        let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::MASTER]);
+        assert_eq!(order.text().as_deref(), Some("OK"));
+        self.wait_for_fail_over(old);
+    }
+
+    /// Waits until all Sentinels take the other server for the master, and it agrees. `old` is the
+    /// place of the former master in [`servers`](Self::servers).
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than 10 s.
+    pub fn wait_for_fail_over(&self, old: usize) {
+        wait("the Sentinels have another master", || {
+            self.sentinels
+                .iter()
+                .all(|sentinel| self.place_seen_by(sentinel).is_some_and(|new| new != old))
+        });
+        wait("the master knows", || {
+            let role = self.master().command(&["ROLE"]);
+            role.items().first().and_then(Reply::text).as_deref() == Some("master")
+        });
+    }
+
+    fn watching(servers: Vec<RedisServer>, entrance: u16, down_after: Duration) -> Self {
+        let replicas = servers
+            .iter()
+            .skip(1)
+            .map(RedisServer::port)
+            .collect::<Vec<_>>();
+        loop {
+            let sentinels = launch(entrance, &replicas, down_after);
+            match sentinels {
+                Ok(sentinels) => {
+                    let all = Self {
+                        servers,
+                        sentinels,
+                        entrance,
+                    };
+                    all.settle();
+                    return all;
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!("a Sentinel does not start: {error}"),
+            }
+        }
+    }
+
+    fn settle(&self) {
+        for sentinel in &self.sentinels {
+            wait("the Sentinels watch", || {
+                let quorum = sentinel.command(&["SENTINEL", "CKQUORUM", Self::MASTER]);
+                let replicas = sentinel.command(&["SENTINEL", "REPLICAS", Self::MASTER]);
+                let replicas = replicas.items().iter();
+                quorum.text().is_some_and(|text| text.starts_with("OK 3"))
+                    && flags(&sentinel.command(&["SENTINEL", "MASTER", Self::MASTER])) == "master"
+                    && replicas.map(flags).all(|flags| flags == "slave")
+            });
+        }
+    }
+
+    fn master_place(&self) -> usize {
+        let seen = self
+            .sentinels
+            .iter()
+            .find_map(|sentinel| self.place_seen_by(sentinel));
+        seen.expect("a Sentinel knows the master")
+    }
+
+    fn place_seen_by(&self, sentinel: &RedisServer) -> Option<usize> {
+        let name = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::MASTER];
+        let address = sentinel.try_command(&name).ok()?;
+        let port = address.items().get(1)?.integer()?;
+        let is_at = |at: u16| port == i64::from(at);
+        if is_at(self.entrance) {
+            return Some(0);
+        }
+        self.servers.iter().position(|server| is_at(server.port()))
+    }
+}
+
+fn launch(entrance: u16, replicas: &[u16], down_after: Duration) -> io::Result<Vec<RedisServer>> {
+    let ports = (0..3)
+        .map(|_| free_port())
+        .collect::<io::Result<Vec<_>>>()?;
+    let (name, down_after) = (RedisSentinels::MASTER, down_after.as_millis());
+    let sentinels = at_once(&ports, |own| {
+        // They find each other within 2 s, or know from the start.
+        let mut options = RedisOptions::sentinel()
+            .with_config("sentinel", &format!("myid {}", id(*own)))
+            .with_config(
+                "sentinel",
+                &format!("monitor {name} 127.0.0.1 {entrance} 2"),
+            )
+            .with_config(
+                "sentinel",
+                &format!("down-after-milliseconds {name} {down_after}"),
+            )
+            .with_config("sentinel", &format!("failover-timeout {name} 2000"));
+        for replica in replicas {
+            let known = format!("known-replica {name} 127.0.0.1 {replica}");
+            options = options.with_config("sentinel", &known);
+        }
+        for other in ports.iter().filter(|other| *other != own) {
+            let known = format!("known-sentinel {name} 127.0.0.1 {other} {}", id(*other));
+            options = options.with_config("sentinel", &known);
+        }
+        RedisServer::start_at(*own, options)
+    });
+    sentinels.into_iter().collect()
+}
+
+fn options() -> RedisOptions {
+    RedisOptions::new()
+        .with_config("repl-diskless-sync-delay", "0")
+        .with_config("repl-ping-replica-period", "1")
+}
+
+/// 40 hexadecimal digits.
+fn id(port: u16) -> String {
+    format!("{port:040x}")
+}
+
+fn wait_until_in_sync(replica: &RedisServer) {
+    wait("the replica has the data", || {
+        info(replica, "master_link_status").as_deref() == Some("up")
+    });
+}
+
+/// A field of the section on replication.
+fn info(server: &RedisServer, field: &str) -> Option<String> {
+    let info = server.command(&["INFO", "replication"]).text()?;
+    let value = |line: &str| Some(line.strip_prefix(field)?.strip_prefix(':')?.to_owned());
+    info.lines().find_map(value)
+}
+
+/// The flags among the names and values that a Sentinel tells of a server.
+fn flags(told: &Reply) -> String {
+    let mut words = told.items().iter().map(Reply::text);
+    let found = words.any(|word| word.as_deref() == Some("flags"));
+    let flags = if found { words.next().flatten() } else { None };
+    flags.unwrap_or_default()
+}
+
+/// Longer than a test takes: without a replica a master that counts as down helps nobody.
+const NEVER: Duration = Duration::from_secs(600);
