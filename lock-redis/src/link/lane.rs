@@ -1,46 +1,33 @@
 use std::fmt;
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::dial::Dial;
 use super::nap::before;
-use super::node::Shared;
+use super::on_demand::{Missing, OnDemand};
+use super::shared::Shared;
 use crate::error::{Cause, Failure, Refusal};
 
 /// One connection to one server, for the tasks of one runtime.
 ///
-/// It is made when it is needed, by a task of its runtime that no caller can cancel, and replaced
-/// after it broke or did not answer in time.
+/// It is made when it is needed, and replaced after it broke or did not answer in time.
 pub(super) struct Lane {
     dial: Arc<Dial>,
     shared: Arc<Shared>,
     runtime: Handle,
     channel: Arc<str>,
-    /// Whether a connection subscribes to the channel before anything else is sent on it.
-    listens: AtomicBool,
-    state: watch::Sender<State>,
+    connection: Arc<OnDemand<Connection>>,
+    made: AtomicU64,
     /// Serialises subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
-    made: AtomicU64,
     /// A task that ends with the runtime.
-    pub(super) witness: std::sync::OnceLock<AbortHandle>,
-}
-
-#[derive(Clone, Debug)]
-enum State {
-    Closed,
-    /// The last attempt failed, and the next one waits for its turn.
-    Failed(Failure, Instant),
-    Open(Connection),
-    Opening,
+    pub(super) witness: OnceLock<AbortHandle>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +37,8 @@ struct Connection {
     number: u64,
     pushes: bool,
     hearing: Hearing,
+    /// Set where the socket is read, at its end.
+    is_over: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,22 +49,16 @@ enum Hearing {
 }
 
 impl Lane {
-    pub(super) fn new(
-        dial: Arc<Dial>,
-        shared: Arc<Shared>,
-        runtime: Handle,
-        channel: Arc<str>,
-    ) -> Self {
+    pub(super) fn new(dial: Arc<Dial>, shared: Arc<Shared>, runtime: Handle) -> Self {
         Self {
             dial,
+            channel: shared.channel_of(runtime.id()),
             shared,
             runtime,
-            channel,
-            listens: AtomicBool::new(false),
-            state: watch::Sender::new(State::Closed),
-            subscribing: tokio::sync::Mutex::new(()),
+            connection: OnDemand::new(),
             made: AtomicU64::new(0),
-            witness: std::sync::OnceLock::new(),
+            subscribing: tokio::sync::Mutex::new(()),
+            witness: OnceLock::new(),
         }
     }
 
@@ -117,145 +100,112 @@ impl Lane {
 
     /// Subscribes to the channel of the lane; false if that is impossible here.
     pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
-        if let State::Open(connection) = &*self.state.borrow() {
-            if connection.hearing != Hearing::NotAsked {
-                return Ok(connection.hearing == Hearing::Subscribed);
-            }
+        if self.is_heard() {
+            return Ok(true);
         }
-        self.listens.store(true, Ordering::Relaxed);
+        // From here on, whatever connection comes next subscribes before anything else.
+        self.shared.listen(&self.runtime);
         loop {
-            let mut connection = self.connection(deadline).await?;
+            self.connection(deadline).await?;
             let turn = before(deadline, self.subscribing.lock()).await;
             let _turn = turn.ok_or_else(|| self.silent(false))?;
-            if let State::Open(now) = &*self.state.borrow() {
-                if now.hearing != Hearing::NotAsked {
-                    return Ok(now.hearing == Hearing::Subscribed);
-                }
-                connection = now.clone();
-            }
-            let hearing = before(deadline, self.subscribe(&mut connection)).await;
-            let hearing = match hearing {
-                Some(Ok(hearing)) => hearing,
-                Some(Err(failure)) => {
-                    self.close(connection.number);
-                    return Err(failure);
-                }
-                None => {
-                    self.close(connection.number);
-                    return Err(self.silent(false));
-                }
+            let Some(mut connection) = self.connection.present() else {
+                continue;
             };
-            let number = connection.number;
-            let kept = self.state.send_if_modified(|state| match state {
-                State::Open(now) if now.number == number => {
-                    now.hearing = hearing;
-                    true
+            if connection.hearing == Hearing::NotAsked {
+                let number = connection.number;
+                let subscribed = before(deadline, self.subscribe(&mut connection)).await;
+                let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
+                connection.hearing = subscribed.inspect_err(|_| self.close(number))?;
+                let same = |now: &Connection| now.number == number;
+                if !self
+                    .connection
+                    .change(same, |now| now.hearing = connection.hearing)
+                {
+                    continue;
                 }
-                _ => false,
-            });
-            if kept {
-                return Ok(hearing == Hearing::Subscribed);
             }
+            return Ok(connection.hearing == Hearing::Subscribed);
         }
     }
 
     /// Whether the channel of the lane is heard already.
     pub(super) fn is_heard(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Open(connection) if connection.hearing == Hearing::Subscribed)
+        let subscribed = |now: &Connection| now.hearing == Hearing::Subscribed;
+        self.connection.is(subscribed)
     }
 
     /// Closes the connection, whichever it is.
     pub(super) fn hang_up(&self) {
-        let number = match &*self.state.borrow() {
-            State::Open(connection) => connection.number,
-            State::Closed | State::Failed(..) | State::Opening => return,
-        };
-        self.close(number);
+        self.closed(self.connection.discard(|_| true));
     }
 
     async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Connection, Failure> {
-        if let State::Open(connection) = &*self.state.borrow() {
-            return Ok(connection.clone());
-        }
-        self.opened(deadline).await
-    }
-
-    async fn opened(self: &Arc<Self>, deadline: Instant) -> Result<Connection, Failure> {
-        let mut state = self.state.subscribe();
-        self.start();
-        let settled = state.wait_for(|state| !matches!(state, State::Opening));
-        match before(deadline, settled).await {
-            None => Err(self.silent(false)),
-            Some(Err(_)) => Err(self.gone()),
-            Some(Ok(state)) => match &*state {
-                State::Open(connection) => Ok(connection.clone()),
-                State::Failed(failure, _) => Err(failure.clone()),
-                State::Closed | State::Opening => Err(self.gone()),
-            },
-        }
-    }
-
-    /// Begins to connect, unless somebody has.
-    fn start(self: &Arc<Self>) {
-        let mut not_before = None;
-        let begun = self.state.send_if_modified(|state| {
-            match state {
-                State::Closed => {}
-                State::Failed(_, until) => not_before = Some(*until),
-                State::Open(_) | State::Opening => return false,
+        if let Some(connection) = self.connection.present() {
+            if !connection.is_over.load(Ordering::Relaxed) {
+                return Ok(connection);
             }
-            *state = State::Opening;
-            true
-        });
-        if begun {
-            let opening = Opening(Some(Arc::clone(self)));
-            drop(self.runtime.spawn(async move {
-                if let Some(until) = not_before {
-                    tokio::time::sleep_until(until).await;
-                }
-                opening.run().await;
-            }));
+            self.close(connection.number);
         }
+        let make = || Arc::clone(self).connect();
+        let made = self
+            .connection
+            .get(&self.runtime, &self.shared, deadline, make);
+        made.await.map_err(|missing| match missing {
+            Missing::Failed(failure) => failure,
+            Missing::Late => self.silent(false),
+            Missing::Runtime => {
+                let server = Arc::clone(&self.dial.server);
+                Cause::Runtime { server }.into()
+            }
+        })
     }
 
-    async fn open(self: &Arc<Self>) -> Result<(Connection, Arc<AtomicBool>), Failure> {
+    async fn connect(self: Arc<Self>) -> Result<Connection, Failure> {
+        let within = self.shared.connect_timeout;
+        let opened = before(Instant::now() + within, self.open()).await;
+        opened.unwrap_or_else(|| Err(Failure::silent(&self.dial.server, within, false)))
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<Connection, Failure> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let over = Arc::new(AtomicBool::new(false));
-        let pushed = self.pushed(number, Arc::clone(&over));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let pushed = self.pushed(number, Arc::clone(&is_over));
         let (redis, pushes) = self.dial.open(pushed).await?;
         let mut connection = Connection {
             redis,
             number,
             pushes,
             hearing: Hearing::NotAsked,
+            is_over,
         };
-        if self.listens.load(Ordering::Relaxed) {
+        if self.shared.listens(self.runtime.id()) {
             connection.hearing = self.subscribe(&mut connection).await?;
         }
-        Ok((connection, over))
+        Ok(connection)
     }
 
     /// What the connection does with messages, on the task that reads its socket.
     fn pushed(
         self: &Arc<Self>,
         number: u64,
-        over: Arc<AtomicBool>,
-    ) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + Send + Sync + 'static {
+        is_over: Arc<AtomicBool>,
+    ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
         let lane: Weak<Self> = Arc::downgrade(self);
         move |push| {
+            let Some(lane) = lane.upgrade() else {
+                return Err(SendError);
+            };
             match push.kind {
                 PushKind::Message => {
-                    if let (Some(lane), Some(Value::BulkString(payload))) =
-                        (lane.upgrade(), push.data.get(1))
-                    {
+                    if let Some(Value::BulkString(payload)) = push.data.get(1) {
                         lane.shared.ears.heard(payload);
                     }
                 }
                 PushKind::Disconnection => {
-                    over.store(true, Ordering::SeqCst);
-                    if let Some(lane) = lane.upgrade() {
-                        lane.close(number);
-                    }
+                    // In this order: the connection may not be in its place yet.
+                    is_over.store(true, Ordering::SeqCst);
+                    lane.close(number);
                 }
                 _ => {}
             }
@@ -264,19 +214,18 @@ impl Lane {
     }
 
     async fn subscribe(&self, connection: &mut Connection) -> Result<Hearing, Failure> {
+        let server = &self.dial.server;
         if !connection.pushes {
-            self.shared
-                .warn_of_silence(&self.dial.server, "it speaks no RESP3");
+            self.shared.warn_of_silence(server, "RESP2 cannot push");
             return Ok(Hearing::Denied);
         }
-        let server = &self.dial.server;
         let Err(error) = connection.redis.subscribe(&*self.channel).await else {
             return Ok(Hearing::Subscribed);
         };
-        match redis::ServerError::try_from(error) {
+        match ServerError::try_from(error) {
             Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
-                self.shared
-                    .warn_of_silence(server, "its ACL denies SUBSCRIBE");
+                let why = "the ACL denies SUBSCRIBE or the channel";
+                self.shared.warn_of_silence(server, why);
                 Ok(Hearing::Denied)
             }
             Ok(reply) => Err(Failure::refused(server, reply)),
@@ -300,16 +249,11 @@ impl Lane {
     }
 
     fn close(&self, number: u64) {
-        let mut heard = false;
-        self.state.send_if_modified(|state| match state {
-            State::Open(connection) if connection.number == number => {
-                heard = connection.hearing == Hearing::Subscribed;
-                *state = State::Closed;
-                true
-            }
-            _ => false,
-        });
-        if heard {
+        self.closed(self.connection.discard(|now| now.number == number));
+    }
+
+    fn closed(&self, connection: Option<Connection>) {
+        if connection.is_some_and(|it| it.hearing == Hearing::Subscribed) {
             self.shared.ears.deaf();
         }
     }
@@ -317,65 +261,6 @@ impl Lane {
     fn silent(&self, sent: bool) -> Failure {
         Failure::silent(&self.dial.server, self.shared.timeout, sent)
     }
-
-    fn gone(&self) -> Failure {
-        let server = Arc::clone(&self.dial.server);
-        Cause::Runtime { server }.into()
-    }
-}
-
-/// An attempt to connect. Says how it ended even if its runtime drops it.
-struct Opening(Option<Arc<Lane>>);
-
-impl Opening {
-    async fn run(mut self) {
-        let Some(lane) = self.0.clone() else { return };
-        let within = lane.shared.connect_timeout;
-        let opened = before(Instant::now() + within, lane.open()).await;
-        let server = &lane.dial.server;
-        let opened = opened.unwrap_or_else(|| Err(Failure::silent(server, within, false)));
-        self.0 = None;
-        match opened {
-            Ok((connection, over)) => {
-                let number = connection.number;
-                lane.state.send_replace(State::Open(connection));
-                // The connection may have ended before anybody could close it.
-                if over.load(Ordering::SeqCst) {
-                    lane.close(number);
-                }
-            }
-            Err(failure) => {
-                let until = Instant::now() + lane.shared.pause();
-                lane.state.send_replace(State::Failed(failure, until));
-            }
-        }
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        if let Some(lane) = self.0.take() {
-            lane.state.send_replace(State::Closed);
-        }
-    }
-}
-
-/// Calls `over` when `runtime` shuts down.
-pub(super) fn witness(runtime: &Handle, over: impl FnOnce() + Send + 'static) -> AbortHandle {
-    struct Over<F: FnOnce()>(Option<F>);
-    impl<F: FnOnce()> Drop for Over<F> {
-        fn drop(&mut self) {
-            if let Some(over) = self.0.take() {
-                over();
-            }
-        }
-    }
-    let over = Over(Some(over));
-    let task = async move {
-        let _over = over;
-        pending::<()>().await;
-    };
-    runtime.spawn(task).abort_handle()
 }
 
 impl Drop for Lane {

@@ -1,15 +1,20 @@
 //! The connections: what runs scripts on the server that has the keys, and hears its messages.
 
 mod dial;
+mod follow;
 mod lane;
 mod nap;
 mod node;
+mod on_demand;
 mod request;
 mod scan;
+mod sentinel;
+mod shared;
 mod single;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod witness;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +27,8 @@ use crate::config::{RedisConfig, Servers};
 use crate::error::{Cause, Failure};
 use crate::script::Script;
 
-use self::node::Shared;
+use self::sentinel::Sentinel;
+use self::shared::Shared;
 use self::single::Single;
 
 /// One run of a script. All keys lie in one slot.
@@ -94,9 +100,13 @@ pub(crate) async fn connect(
             link.open().await?;
             Ok(Arc::new(link))
         }
-        Servers::Cluster(_) | Servers::Quorum(_) | Servers::Sentinel { .. } => {
-            Err(Cause::Config("not there".to_owned()).into())
+        Servers::Sentinel { sentinels, master } => {
+            let link = Sentinel::new(config, sentinels, master, shared)?;
+            link.open().await?;
+            Ok(Arc::new(link))
         }
+        Servers::Cluster(_) => Err(Cause::Config("not there".to_owned()).into()),
+        Servers::Quorum(_) => Err(Cause::Config("a quorum has many links".to_owned()).into()),
     }
 }
 

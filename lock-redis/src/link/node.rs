@@ -1,71 +1,18 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use lock_core::engine::Engine;
 use redis::{Cmd, Pipeline, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::time::Instant;
 
 use super::dial::Dial;
-use super::lane::{Lane, witness};
-use super::{Call, Ears, request};
-use crate::config::RedisConfig;
+use super::lane::Lane;
+use super::shared::Shared;
+use super::witness::witness;
+use super::{Call, request};
 use crate::error::{Cause, Failure, Refusal};
-
-/// What all connections of a link have in common.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) ears: Arc<dyn Ears>,
-    pub(super) timeout: Duration,
-    pub(super) connect_timeout: Duration,
-    engine: Engine,
-    /// What the channels of this link begin with.
-    channel: String,
-    push: bool,
-    has_warned: AtomicBool,
-}
-
-impl Shared {
-    pub(super) fn new(config: &RedisConfig, ears: Arc<dyn Ears>, engine: &Engine) -> Self {
-        Self {
-            ears,
-            timeout: config.timeout,
-            connect_timeout: config.connect_timeout,
-            engine: engine.clone(),
-            channel: format!("polylock:{}", engine.lease_id().to_hex()),
-            push: config.push,
-            has_warned: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
-    }
-
-    /// How long after a failed attempt to connect there is no other one.
-    pub(super) fn pause(&self) -> Duration {
-        let (low, high) = (Duration::from_millis(20), Duration::from_millis(100));
-        self.engine.jitter(low, high)
-    }
-
-    pub(super) fn warn_of_silence(&self, server: &str, why: &str) {
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                server,
-                why,
-                "waiters are not notified and ask again and again"
-            );
-        }
-    }
-
-    /// The same on every server, so that a queue that moves keeps its waiters.
-    fn channel_of(&self, runtime: Id) -> Arc<str> {
-        format!("{}:{runtime}", self.channel).into()
-    }
-}
 
 /// One server.
 pub(super) struct Node {
@@ -204,9 +151,8 @@ impl Node {
     fn add_lane(&self, runtime: Handle, at: (Id, Use)) -> Arc<Lane> {
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(at).or_insert_with(|| {
-            let channel = self.shared.channel_of(at.0);
             let (dial, shared) = (Arc::clone(&self.dial), Arc::clone(&self.shared));
-            Arc::new(Lane::new(dial, shared, runtime.clone(), channel))
+            Arc::new(Lane::new(dial, shared, runtime.clone()))
         });
         let lane = Arc::clone(lane);
         drop(lanes);

@@ -5,8 +5,9 @@ use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::dial::Dials;
-use super::node::{Node, Shared};
+use super::node::Node;
 use super::scan::scan;
+use super::shared::Shared;
 use super::{Call, Link};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;

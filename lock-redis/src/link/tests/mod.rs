@@ -1,5 +1,6 @@
 //! The links against real servers.
 
+mod sentinel;
 mod single;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,0 +1,273 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::dial::Dials;
+use super::follow::follow;
+use super::nap::before;
+use super::node::Node;
+use super::on_demand::{Missing, OnDemand};
+use super::scan::scan;
+use super::shared::Shared;
+use super::{Call, Link};
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::{Cause, Failure, Refusal};
+
+/// The master that Sentinels name.
+///
+/// A server is used only after its `ROLE` is master. Whatever raises a doubt (a broken connection,
+/// silence, a refused write, a message of a Sentinel) has the Sentinels asked again.
+#[derive(Debug)]
+pub(super) struct Sentinel {
+    master: Arc<Master>,
+    /// Ends the tasks that follow the Sentinels.
+    _followers: watch::Sender<()>,
+}
+
+/// Which server is the master.
+#[derive(Debug)]
+pub(super) struct Master {
+    name: Arc<str>,
+    sentinels: Vec<Endpoint>,
+    pub(super) to_sentinels: Dials,
+    to_masters: Dials,
+    pub(super) shared: Arc<Shared>,
+    current: Arc<OnDemand<Arc<Node>>>,
+    /// The last one that was verified, in doubt or not.
+    last: Mutex<Option<(Endpoint, Arc<Node>)>>,
+}
+
+impl Sentinel {
+    pub(super) fn new(
+        config: &RedisConfig,
+        sentinels: &[Endpoint],
+        name: &str,
+        shared: Arc<Shared>,
+    ) -> Result<Self, Failure> {
+        let dials = Dials::new(config)?;
+        let master = Arc::new(Master {
+            name: name.into(),
+            sentinels: sentinels.to_vec(),
+            to_sentinels: dials.to_sentinels(&config.sentinel_login),
+            to_masters: dials.to_masters(),
+            current: OnDemand::new(),
+            last: Mutex::default(),
+            shared,
+        });
+        let (followers, end) = watch::channel(());
+        for sentinel in sentinels {
+            let following = follow(Arc::downgrade(&master), sentinel.clone(), end.clone());
+            master.shared.engine.spawn_service(following);
+        }
+        Ok(Self {
+            master,
+            _followers: followers,
+        })
+    }
+
+    pub(super) async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.master.patience();
+        self.master.find(deadline).await.map(drop)
+    }
+}
+
+impl Master {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address of the master that was verified last.
+    pub(super) fn address(&self) -> Option<Endpoint> {
+        self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
+    }
+
+    /// A Sentinel says that another server is the master.
+    pub(super) async fn switch(self: &Arc<Self>) {
+        if let Some(old) = self.current.discard(|_| true) {
+            old.hang_up();
+        }
+        // What fails is tried again by the next caller.
+        drop(self.find(Instant::now() + self.patience()).await);
+    }
+
+    async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Node>, Failure> {
+        if let Some(node) = self.current.present() {
+            return Ok(node);
+        }
+        let make = || Arc::clone(self).ask();
+        let here = Handle::current();
+        let found = self.current.get(&here, &self.shared, deadline, make);
+        found.await.map_err(|missing| match missing {
+            Missing::Failed(failure) => failure,
+            Missing::Late | Missing::Runtime => self.lost(),
+        })
+    }
+
+    async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
+        let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
+        asking.unwrap_or_else(|| Err(self.lost()))
+    }
+
+    /// Asks all Sentinels at the same time, and takes the first answer that holds.
+    async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
+        let asked = self.sentinels.iter();
+        let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
+        let mut seen = Vec::new();
+        let mut why = None;
+        while let Some(answer) = asked.next().await {
+            let answer = match answer {
+                Ok(Some(endpoint)) if seen.contains(&endpoint) => continue,
+                Ok(Some(endpoint)) => {
+                    seen.push(endpoint.clone());
+                    self.verify(endpoint).await
+                }
+                Ok(None) => continue,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(node) => return Ok(node),
+                Err(failure) => why = Some(failure),
+            }
+        }
+        Err(why.unwrap_or_else(|| self.lost()))
+    }
+
+    /// The address that one Sentinel knows, if it knows the master.
+    pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
+        let dial = self.to_sentinels.to(sentinel)?;
+        let (mut connection, _) = dial.open(|_| Ok::<(), ()>(())).await?;
+        let mut request = redis::cmd("SENTINEL");
+        request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
+        let answer = connection.send_packed_command(&request).await;
+        match answer.map_err(|error| Failure::unconnected(&dial.server, error))? {
+            Value::Nil => Ok(None),
+            Value::ServerError(error) => Err(Failure::refused(&dial.server, error)),
+            answer => match redis::from_redis_value::<(String, u16)>(answer) {
+                Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
+                Err(error) => Err(Cause::Malformed {
+                    server: dial.server,
+                    what: error.to_string(),
+                }
+                .into()),
+            },
+        }
+    }
+
+    /// Connects to a server that is said to be the master, which checks its role.
+    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
+        let node = match self.known(&endpoint) {
+            Some(node) => node,
+            None => {
+                let dial = self.to_masters.to(&endpoint)?;
+                Arc::new(Node::new(dial, Arc::clone(&self.shared)))
+            }
+        };
+        node.open().await?;
+        self.adopt(endpoint, &node);
+        Ok(node)
+    }
+
+    fn known(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+        let last = self.last();
+        let same = last.as_ref().filter(|(known, _)| known == endpoint);
+        same.map(|(_, node)| Arc::clone(node))
+    }
+
+    fn adopt(&self, endpoint: Endpoint, node: &Arc<Node>) {
+        let old = self.last().replace((endpoint, Arc::clone(node)));
+        if let Some((_, old)) = old
+            && !Arc::ptr_eq(&old, node)
+        {
+            tracing::debug!(old = %old.server(), new = %node.server(), "another master");
+            old.hang_up();
+            self.shared.ears.moved();
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<Node>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how a request ended.
+    fn learn<T>(&self, node: &Arc<Node>, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure) = &outcome {
+            let demoted = matches!(
+                failure.refusal(),
+                Some(Refusal::ReadOnly | Refusal::MasterDown)
+            );
+            if demoted {
+                // The next connection finds out by ROLE.
+                node.hang_up();
+            }
+            if demoted || failure.refusal().is_none() {
+                self.current.discard(|current| Arc::ptr_eq(current, node));
+            }
+        }
+        outcome
+    }
+
+    fn lost(&self) -> Failure {
+        let name = Arc::clone(&self.name);
+        Cause::NoMaster { name }.into()
+    }
+
+    /// How long Sentinels and then a master are given to answer.
+    fn patience(&self) -> Duration {
+        self.shared.connect_timeout + self.shared.timeout
+    }
+}
+
+#[async_trait]
+impl Link for Sentinel {
+    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.call(call, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn call_and_wait(
+        &self,
+        call: Call<'_>,
+        acks: u32,
+        within: Duration,
+    ) -> Result<(Value, u32), Failure> {
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.call_and_wait(call, acks, within, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.channel(deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.master.current.present()?.subscribed()
+    }
+
+    fn one_slot(&self) -> bool {
+        true
+    }
+
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
+        let node = self.master.find(self.master.shared.deadline()).await?;
+        let outcome = node.run(command).await;
+        Ok(vec![self.master.learn(&node, outcome)?])
+    }
+
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let node = self.master.find(self.master.shared.deadline()).await?;
+        let outcome = scan([&*node], pattern).await;
+        self.master.learn(&node, outcome)
+    }
+}

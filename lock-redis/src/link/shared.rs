@@ -1,0 +1,118 @@
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::Ears;
+use super::witness::witness;
+use crate::config::RedisConfig;
+
+/// What all connections of a link have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) ears: Arc<dyn Ears>,
+    pub(super) engine: Engine,
+    pub(super) timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) push: bool,
+    /// What the channels of this link begin with.
+    channel: String,
+    /// Runtimes whose channel is wanted, on whatever server is used for them next.
+    listening: Mutex<HashSet<Id>>,
+    /// What takes them out at their end.
+    witnesses: Mutex<Vec<AbortHandle>>,
+    has_warned: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(config: &RedisConfig, ears: Arc<dyn Ears>, engine: &Engine) -> Self {
+        Self {
+            ears,
+            engine: engine.clone(),
+            timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+            push: config.push,
+            channel: format!("polylock:{}", engine.lease_id().to_hex()),
+            listening: Mutex::default(),
+            witnesses: Mutex::default(),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// How long after a failed attempt to connect there is no other one.
+    pub(super) fn pause(&self) -> Duration {
+        let (low, high) = (Duration::from_millis(20), Duration::from_millis(100));
+        self.engine.jitter(low, high)
+    }
+
+    pub(super) fn warn_of_silence(&self, server: &str, why: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server,
+                why,
+                "waiters are not notified and ask again and again"
+            );
+        }
+    }
+
+    /// The channel of the whole link.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The channel of one runtime, the same on every server, so that a queue that moves keeps its
+    /// waiters.
+    pub(super) fn channel_of(&self, runtime: Id) -> Arc<str> {
+        format!("{}:{runtime}", self.channel).into()
+    }
+
+    pub(super) fn listens(&self, runtime: Id) -> bool {
+        self.listening().contains(&runtime)
+    }
+
+    pub(super) fn listen(self: &Arc<Self>, runtime: &Handle) {
+        let id = runtime.id();
+        if !self.listening().insert(id) {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        // Outside the lock: on a runtime that is over already, this ends at once.
+        let witness = witness(runtime, move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.listening().remove(&id);
+            }
+        });
+        let mut witnesses = self.witnesses();
+        witnesses.retain(|witness| !witness.is_finished());
+        witnesses.push(witness);
+    }
+
+    fn listening(&self) -> MutexGuard<'_, HashSet<Id>> {
+        self.listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn witnesses(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
+        self.witnesses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for witness in self.witnesses().iter() {
+            witness.abort();
+        }
+    }
+}
