@@ -57,7 +57,7 @@ impl LockAdmin for Client {
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self.shared.server.release(&Keys::of(key), id).await;
+        let released = self.shared.server.release(&Keys::of(key), &id.into()).await;
         released.map_err(|failure| named(failure).with_key(key))
     }
 }
@@ -67,7 +67,7 @@ fn named(failure: Failure) -> Error {
 }
 
 /// Longest reason that is stored, in bytes.
-const MAX_REASON: usize = 1024;
+pub(crate) const MAX_REASON: usize = 1024;
 
 /// The locks of this library under a prefix. Those of other programs are strings as well, which
 /// cannot be told from whatever else a server keeps, and are found by `inspect` only.
@@ -92,7 +92,7 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
 }
 
 /// A glob that matches what begins with `prefix`.
-fn pattern(prefix: &str) -> Vec<u8> {
+pub(crate) fn pattern(prefix: &str) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(prefix.len() + 1);
     for byte in prefix.bytes() {
         if b"*?[]\\^".contains(&byte) {
@@ -111,7 +111,7 @@ fn info(key: LockKey, seen: &Seen) -> LockInfo {
 }
 
 impl Seen {
-    fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         let limit = self.mode.strip_prefix('p').and_then(|n| n.parse().ok());
         match limit {
             Some(limit) => Mode::Permit { limit },
@@ -121,12 +121,12 @@ impl Seen {
     }
 
     /// Whether a lock has been written by this library.
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         let id = |value: &str| value.split('|').next().and_then(LeaseId::from_hex).is_some();
         self.holders.iter().all(|holder| id(&holder.value))
     }
 
-    fn holder(&self, holder: &SeenHolder) -> HolderInfo {
+    pub(crate) fn holder(&self, holder: &SeenHolder) -> HolderInfo {
         let (id, label) = holder.value.split_once('|').unwrap_or((&holder.value, ""));
         let noted = holder.note.split_once('|');
         let mut info = HolderInfo::new(Label::decode(noted.map_or(label, |(_, label)| label)));
@@ -154,7 +154,7 @@ fn at(micros: u64) -> SystemTime {
 }
 
 /// Time between two looks of a watch.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Compares what is held until nobody listens any more.
 async fn watch(
@@ -181,11 +181,11 @@ async fn watch(
 
 /// The locks of the last look, each with its largest token.
 #[derive(Default)]
-struct Before(BTreeMap<LockKey, Option<FencingToken>>);
+pub(crate) struct Before(BTreeMap<LockKey, Option<FencingToken>>);
 
 impl Before {
     /// What happened since the last look.
-    fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
+    pub(crate) fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
         let newest = |info: &LockInfo| info.holders.iter().filter_map(|holder| holder.token).max();
         let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
         let gone = self.0.keys().filter(|key| !now.contains_key(*key));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::Moment;
+use lock_core::engine::{LeaseId, Moment};
 use lock_core::{AcquireRequest, Error, ErrorKind, Grant, Result};
 
 use crate::budget::Budget;
@@ -28,6 +28,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) client: &'a Client,
     pub(crate) request: &'a AcquireRequest,
     pub(crate) budget: Budget,
+    pub(crate) id: LeaseId,
     pub(crate) lease: &'a RedisLease,
     pub(crate) claim: Claim,
 }
@@ -153,7 +154,7 @@ impl<'a> Waiting<'a> {
         self.channel = channel;
         if self.channel.is_some() && self.listening.is_none() {
             let inbox = &self.attempt.client.inbox;
-            self.listening = Some(inbox.listen(self.attempt.claim.id));
+            self.listening = Some(inbox.listen(self.attempt.id));
         }
     }
 

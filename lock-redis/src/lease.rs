@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
 use crate::script::BLOCK;
-use crate::server::Server;
+use crate::server::{Holder, Server};
 
 /// What all leases on one server share.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(crate) struct RedisLease {
     shared: Arc<Shared>,
     keys: Keys,
     id: LeaseId,
+    holder: Holder,
     /// The tokens that are set aside for this process, after the one that its holder has.
     tokens: Mutex<Tokens>,
     attached: AtomicBool,
@@ -40,14 +41,19 @@ struct Tokens {
 }
 
 impl RedisLease {
-    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId, holder: Holder) -> Self {
         Self {
             shared: Arc::clone(shared),
             keys,
             id,
+            holder,
             tokens: Mutex::default(),
             attached: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn id(&self) -> LeaseId {
+        self.id
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -113,7 +119,7 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        Ok(self.shared.server.release(&self.keys, self.id).await?)
+        Ok(self.shared.server.release(&self.keys, &self.holder).await?)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::keys::Keys;
 use crate::lease::{RedisLease, RedisRenewer, Shared};
 use crate::link::{self, Ears};
 use crate::live::Live;
-use crate::server::{Claim, Server};
+use crate::server::{Claim, Holder, Server};
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
 ///
@@ -184,6 +184,7 @@ impl Client {
             client: self,
             request,
             budget,
+            id: lease.id(),
             lease: &lease,
             claim,
         };
@@ -206,13 +207,14 @@ impl Client {
     fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
         let key = request.key();
         let keys = Keys::checked(key)?;
+        let id = self.engine.lease_id();
         let claim = Claim {
-            id: self.engine.lease_id(),
+            holder: Holder::new(id, request.label()),
             mode: request.mode(),
             ttl: request.ttl(),
-            label: request.label().encode(),
         };
-        let lease = Arc::new(RedisLease::new(&self.shared, keys, claim.id));
+        let holder = claim.holder.clone();
+        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, holder));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
         Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
     }

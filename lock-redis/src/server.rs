@@ -1,10 +1,12 @@
 //! What the scripts do, in types.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
+use lock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 use redis::Value;
 
 use crate::error::Failure;
@@ -20,16 +22,43 @@ use crate::script::{
 pub(crate) struct Server {
     pub(crate) link: Arc<dyn Link>,
     /// How long the token counter of a lock is kept after its last use, in ms.
-    retention: String,
+    pub(crate) retention: String,
 }
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) id: LeaseId,
+    pub(crate) holder: Holder,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
-    pub(crate) label: String,
+}
+
+/// Who asks: `<id>|<label>`, as the server stores it. The label may be missing.
+#[derive(Clone)]
+pub(crate) struct Holder(pub(crate) Arc<str>);
+
+impl Holder {
+    pub(crate) fn new(id: LeaseId, label: &Label) -> Self {
+        Self(format!("{}|{}", id.to_hex(), label.encode()).into())
+    }
+
+    /// The identity of an acquisition, in hexadecimal digits.
+    pub(crate) fn id(&self) -> &[u8] {
+        &self.0.as_bytes()[..32]
+    }
+}
+
+impl From<LeaseId> for Holder {
+    fn from(id: LeaseId) -> Self {
+        Self(id.to_hex().into())
+    }
+}
+
+/// Shows no id: whoever knows it can release the lock.
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Holder").field(&self.0.get(32..)).finish()
+    }
 }
 
 /// What a waiter tells with each heartbeat.
@@ -76,16 +105,8 @@ impl Server {
         claim: &Claim,
         place: Option<&Place>,
     ) -> Result<Answer, Failure> {
-        let (id, ttl) = (claim.id.to_hex(), millis(claim.ttl));
-        let (mode, place) = (mode_text(claim.mode), place_text(place));
-        let args = [
-            self.retention.as_bytes(),
-            id.as_bytes(),
-            mode.as_bytes(),
-            ttl.as_bytes(),
-            claim.label.as_bytes(),
-            place.as_bytes(),
-        ];
+        let (mode, ttl, place) = texts(claim, place);
+        let args = self.acquisition(claim, [&mode, &ttl, &place]);
         reply::answer(self.run(&ACQUIRE, keys, &args).await?)
     }
 
@@ -97,16 +118,8 @@ impl Server {
         place: Option<&Place>,
         (acks, within): (u32, Duration),
     ) -> Result<(Answer, u32), Failure> {
-        let (id, ttl) = (claim.id.to_hex(), millis(claim.ttl));
-        let (mode, place) = (mode_text(claim.mode), place_text(place));
-        let args = [
-            self.retention.as_bytes(),
-            id.as_bytes(),
-            mode.as_bytes(),
-            ttl.as_bytes(),
-            claim.label.as_bytes(),
-            place.as_bytes(),
-        ];
+        let (mode, ttl, place) = texts(claim, place);
+        let args = self.acquisition(claim, [&mode, &ttl, &place]);
         let call = Call {
             script: &ACQUIRE,
             keys: &keys.all(),
@@ -122,12 +135,11 @@ impl Server {
         claims: &[(Keys, Claim)],
     ) -> Result<Option<Vec<u64>>, Failure> {
         let keys: Vec<&[u8]> = claims.iter().flat_map(|(keys, _)| keys.all()).collect();
-        let texts: Vec<[String; 3]> = claims
-            .iter()
-            .map(|(_, claim)| [claim.id.to_hex(), millis(claim.ttl), claim.label.clone()])
-            .collect();
+        let ttls: Vec<String> = claims.iter().map(|(_, claim)| millis(claim.ttl)).collect();
         let mut args = vec![self.retention.as_bytes()];
-        args.extend(texts.iter().flatten().map(String::as_bytes));
+        for ((_, claim), ttl) in claims.iter().zip(&ttls) {
+            args.extend([claim.holder.id(), claim.holder.0.as_bytes(), ttl.as_bytes()]);
+        }
         let call = Call {
             script: &ACQUIRE_ALL,
             keys: &keys,
@@ -136,8 +148,17 @@ impl Server {
         reply::tokens(self.link.call(call).await?, claims.len())
     }
 
-    pub(crate) async fn release(&self, keys: &Keys, id: LeaseId) -> Result<Released, Failure> {
-        let reply = self.with_id(&RELEASE, keys, id).await?;
+    pub(crate) async fn release(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+    ) -> Result<Released, Failure> {
+        let args = [
+            self.retention.as_bytes(),
+            holder.id(),
+            holder.0.as_bytes(),
+        ];
+        let reply = self.run(&RELEASE, keys, &args).await?;
         Ok(if reply::flag(&reply)? {
             Released::Clean
         } else {
@@ -187,22 +208,7 @@ impl Server {
     }
 
     async fn renew_together(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
-        let texts: Vec<[String; 2]> = due
-            .iter()
-            .map(|one| [one.id.to_hex(), millis(one.ttl)])
-            .collect();
-        let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
-        let call = Call {
-            script: &RENEW,
-            keys: &keys,
-            args: &args,
-        };
-        let renewed = match self.link.call(call).await {
-            Ok(reply) => reply::flags(reply, due.len()),
-            Err(failure) => Err(failure),
-        };
-        let held = match renewed {
+        let held = match self.extend(due).await {
             Ok(held) => held,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
@@ -217,8 +223,24 @@ impl Server {
         states
     }
 
+    /// Extends leases in one call; whether each is held.
+    pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<bool>, Failure> {
+        let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
+        let texts: Vec<[String; 2]> = due
+            .iter()
+            .map(|one| [one.id.to_hex(), millis(one.ttl)])
+            .collect();
+        let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
+        let call = Call {
+            script: &RENEW,
+            keys: &keys,
+            args: &args,
+        };
+        reply::flags(self.link.call(call).await?, due.len())
+    }
+
     /// Why this id does not hold the lock any more.
-    async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
+    pub(crate) async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
         match self.with_id(&WHY, keys, id).await {
             Ok(reply) if reply != Value::Nil => LostReason::Broken,
             _ => LostReason::Stolen,
@@ -241,6 +263,13 @@ impl Server {
         reply::optional(self.run(&BREAK, &keys, &args).await?, reply::seen)
     }
 
+    fn acquisition<'a>(&'a self, claim: &'a Claim, texts: [&'a str; 3]) -> [&'a [u8]; 6] {
+        let [mode, ttl, place] = texts.map(str::as_bytes);
+        let Holder(holder) = &claim.holder;
+        let (id, holder) = (claim.holder.id(), holder.as_bytes());
+        [self.retention.as_bytes(), id, holder, mode, ttl, place]
+    }
+
     async fn with_id(
         &self,
         script: &'static Script,
@@ -252,7 +281,7 @@ impl Server {
         self.run(script, keys, &args).await
     }
 
-    async fn run(
+    pub(crate) async fn run(
         &self,
         script: &'static Script,
         keys: &Keys,
@@ -264,25 +293,27 @@ impl Server {
 }
 
 /// More would keep the server from its other clients for milliseconds.
-const MOST_RENEWALS: usize = 2_000;
+pub(crate) const MOST_RENEWALS: usize = 2_000;
 
-fn millis(duration: Duration) -> String {
+pub(crate) fn millis(duration: Duration) -> String {
     // Rounded up: a lease may last longer than asked for, and never shorter.
     duration.as_nanos().div_ceil(1_000_000).to_string()
 }
 
-fn mode_text(mode: Mode) -> std::borrow::Cow<'static, str> {
+/// The mode, the ttl and the place in the queue as the script reads them.
+fn texts(claim: &Claim, place: Option<&Place>) -> (Cow<'static, str>, String, String) {
+    let place = place.map_or_else(String::new, |place| {
+        let Place { beat, channel, .. } = place;
+        let (alive, window) = (millis(place.alive), millis(place.window));
+        format!("{beat}|{alive}|{window}|{channel}")
+    });
+    (mode_text(claim.mode), millis(claim.ttl), place)
+}
+
+pub(crate) fn mode_text(mode: Mode) -> Cow<'static, str> {
     match mode {
         Mode::Permit { limit } => format!("p{limit}").into(),
         Mode::Shared => "s".into(),
         _ => "x".into(),
     }
-}
-
-fn place_text(place: Option<&Place>) -> String {
-    place.map_or_else(String::new, |place| {
-        let Place { beat, channel, .. } = place;
-        let (alive, window) = (millis(place.alive), millis(place.window));
-        format!("{beat}|{alive}|{window}|{channel}")
-    })
 }

@@ -1,5 +1,5 @@
 
-local id, mode, ttl, label = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local beat, alive, window, channel = string.match(ARGV[6], '^(%d+)|(%d+)|(%d+)|(.*)$')
 
 -- When the lock can come free by time alone, in ms; -1 if it cannot.

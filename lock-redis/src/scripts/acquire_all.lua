@@ -1,6 +1,6 @@
 -- Takes several locks, all or none, where nobody holds them or waits for them.
 --
--- KEYS: four of each lock. ARGV: retention of FENCE (ms), then id, ttl (ms) and label of each lock.
+-- KEYS: four of each lock. ARGV: retention of FENCE (ms), then id, "<id>|<label>" and ttl (ms) of each lock.
 -- Gives the tokens, or false.
 for n = 1, #KEYS, 4 do
   local fence = redis.call('GET', KEYS[n + 1])
@@ -18,7 +18,7 @@ for n = 1, #KEYS, 4 do
   local at = 2 + (n - 1) / 4 * 3
   local fence = redis.call('GET', KEYS[n + 1])
   local token = math.max((fence and tonumber(string.sub(fence, 1, 16)) or 0) + 1, micros)
-  redis.call('SET', KEYS[n], ARGV[at] .. '|' .. ARGV[at + 2], 'PX', ARGV[at + 1])
+  redis.call('SET', KEYS[n], ARGV[at + 1], 'PX', ARGV[at + 2])
   local value = string.format('%016.0f|%s', token + 31, ARGV[at])
   redis.call('SET', KEYS[n + 1], value, 'PX', ARGV[1])
   table.insert(tokens, token)

@@ -2,12 +2,14 @@
 --   LOCK   who holds it. A string "<id>|<label>" for one holder, so that SET NX of any other client
 --          respects it; a sorted set of ids by expiry (ms) for several, whose last member is the
 --          mark of their mode, "#s" or "#p<limit>".
---   FENCE  "<last token, 16 digits>|<id of the last grant>", kept long after a release. With "|q"
---          behind it, QUEUE or NOTES may exist, and the short way of the scripts is closed.
+--   FENCE  "<last token, 16 digits>|<id of the last grant>", kept long after a release.
 --   QUEUE  a sorted set of the ids that wait, by their arrival.
 --   NOTES  a hash: w:<id> of a waiter, h:<id> of one of several holders, b:<id> of a broken lock,
---          g:<id> of a release that came before its acquisition.
+--          g:<id> of a release that came before its acquisition, with its time (ms);
+--          claim of a writer that waits for readers, where there is no queue.
 local LOCK, FENCE, QUEUE, NOTES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- Where QUEUE or NOTES may exist, "|q" stands behind FENCE, and behind LOCK if it is a string of
+-- ours: the short ways of the scripts are closed.
 local RETENTION = ARGV[1]
 local DAY = 86400000
 local call = redis.call
@@ -31,6 +33,12 @@ local function flag()
     fence = fence .. '|q'
   end
   call('SET', FENCE, fence, 'PX', RETENTION)
+  local value = redis.pcall('GET', LOCK)
+  -- What another program stores here is compared by it as a whole.
+  if type(value) == 'string' and string.match(value, '^%x+()|') == 33
+    and string.sub(value, -2) ~= '|q' then
+    call('APPEND', LOCK, '|q')
+  end
 end
 
 -- LOCK with several holders ends with the last of them.
@@ -93,16 +101,22 @@ local function is_holder(id)
   return as and call('ZSCORE', LOCK, id)
 end
 
+-- What stands behind LOCK and FENCE now.
+local function closed()
+  return call('EXISTS', QUEUE, NOTES) > 0 and '|q' or ''
+end
+
 -- Makes `id` a holder of a lock that admits it, and gives its first token: above every earlier one
--- that this server remembers, and no less than its clock, which covers those that it forgot.
-local function grant(id, mode, label, ms)
+-- that this server remembers, and no less than its clock, which covers those that it forgot, and
+-- than `floor`.
+local function grant(id, mode, label, ms, floor)
   local fence = call('GET', FENCE)
   local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
-  local token, reserved = math.max(last + 1, micros), 0
+  local token, reserved = math.max(last + 1, micros, floor or 0), 0
   if mode == 'x' then
     reserved = 31
     forget_holders()
-    call('SET', LOCK, id .. '|' .. label, 'PX', ms)
+    call('SET', LOCK, id .. '|' .. label .. closed(), 'PX', ms)
   else
     call('ZADD', LOCK, 'inf', '#' .. mode, now + ms, id)
     call('HSET', NOTES, 'h:' .. id, string.format('%.0f|%s', token, label))
@@ -110,8 +124,7 @@ local function grant(id, mode, label, ms)
     -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
     keep_notes(DAY)
   end
-  local closed = call('EXISTS', QUEUE, NOTES) > 0 and '|q' or ''
-  local value = string.format('%016.0f|%s%s', token + reserved, id, closed)
+  local value = string.format('%016.0f|%s%s', token + reserved, id, closed())
   call('SET', FENCE, value, 'PX', RETENTION)
   return token
 end

@@ -10,7 +10,7 @@ local function inspect()
   end
   local holders = {}
   if as == 'x' then
-    holders = { value, call('PTTL', LOCK), '' }
+    holders = { string.gsub(value, '|q$', ''), call('PTTL', LOCK), '' }
   else
     local members = call('ZRANGE', LOCK, 0, -2, 'WITHSCORES')
     for n = 1, #members, 2 do

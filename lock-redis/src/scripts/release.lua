@@ -1,14 +1,17 @@
 
 local id = ARGV[2]
-if released == 0 and type(value) == 'table' then
-  held()
-  released = call('ZREM', LOCK, id)
-  if released == 1 then
+local released = 0
+local as = held()
+if as and is_holder(id) then
+  released = 1
+  if as == 'x' then
+    call('DEL', LOCK)
+  else
+    call('ZREM', LOCK, id)
     call('HDEL', NOTES, 'h:' .. id)
     settle()
   end
-end
-if released == 0 and dequeue(id) == 0 then
+elseif dequeue(id) == 0 then
   -- The acquisition may still be on its way, on another connection.
   call('HSET', NOTES, 'g:' .. id, 1)
   keep_notes(60000)

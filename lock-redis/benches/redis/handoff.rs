@@ -1,0 +1,98 @@
+//! Two processes that both want one lock: from one's release to the other's acquisition.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lock_core::DistributedLockExt;
+
+use crate::bare::Bare;
+use crate::{calls, connect, median, row, runtime, server};
+
+const ROUNDS: usize = 1_000;
+
+pub(crate) fn run() {
+    let server = server();
+    let round_trip = || {
+        runtime().block_on(async {
+            let mut bare = Bare::connect(&server).await;
+            let mut times = Vec::new();
+            for _ in 0..2_000 {
+                let began = Instant::now();
+                bare.round_trip().await;
+                times.push(began.elapsed());
+            }
+            median(times)
+        })
+    };
+    let before = round_trip();
+    let calls_before = calls(&server);
+    let contenders: Vec<_> = (0..2)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["contend", &server.url(), &ROUNDS.to_string()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut holds: Vec<[u64; 4]> = Vec::new();
+    for (process, mut contender) in contenders.into_iter().enumerate() {
+        let mut text = String::new();
+        contender.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(contender.wait().unwrap().success());
+        for line in text.lines() {
+            let mut numbers = line.split(' ').map(|n| n.parse::<u64>().unwrap());
+            holds.push([
+                numbers.next().unwrap(),
+                numbers.next().unwrap(),
+                numbers.next().unwrap(),
+                process as u64,
+            ]);
+        }
+    }
+    let used = calls(&server) - calls_before;
+    let after = round_trip();
+    holds.sort_unstable();
+    let crossings = holds.windows(2).filter(|pair| pair[0][3] != pair[1][3]);
+    let times: Vec<_> = crossings
+        .map(|pair| {
+            assert!(pair[0][2] <= pair[1][1], "two held the lock");
+            Duration::from_nanos(pair[1][1] - pair[0][2])
+        })
+        .collect();
+    let (count, handoff) = (times.len(), median(times));
+    let round_trip = before.max(after);
+    row("one bare round trip, before and after", &format!("{before:.1?}, {after:.1?}"));
+    row(&format!("hand-off between two processes, {count} of them"), &format!("{handoff:.1?}"));
+    row("ratio", &format!("{:.2}", handoff.as_secs_f64() / round_trip.as_secs_f64()));
+    row("client calls per acquisition", &format!("{:.2}", used as f64 / holds.len() as f64));
+}
+
+/// One of the processes: prints token, time of the acquisition and time of the release.
+pub(crate) fn contend(url: &str, rounds: usize) {
+    runtime().block_on(async {
+        let registry = lock_core::Registry::new();
+        let registry = registry.with(lock_redis::RedisBackend::default()).unwrap();
+        let locks = registry.connect(&format!("{url}?namespace=bench")).await.unwrap();
+        let mut lines = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            let guard = locks.lock("handoff").await.unwrap();
+            let acquired = now();
+            let token: u64 = guard.fencing_token().unwrap().into();
+            // The other one is in the queue by now.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let released = now();
+            guard.release().await.unwrap();
+            lines.push(format!("{token} {acquired} {released}"));
+        }
+        for line in lines {
+            println!("{line}");
+        }
+    });
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_nanos()).unwrap()
+}
