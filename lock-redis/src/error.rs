@@ -45,6 +45,9 @@ pub(crate) enum Cause {
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
+    #[error("the cluster has no master for slot {slot}: CLUSTER NODES says which one fails")]
+    Uncovered { slot: u16 },
+
     #[error("{server} did not answer within {within:?}")]
     Silent { server: Arc<str>, within: Duration },
 }
@@ -54,6 +57,7 @@ pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
 /// What an error reply says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
+    Ask,
     Busy,
     ClusterDown,
     CrossSlot,
@@ -63,6 +67,7 @@ pub(crate) enum Refusal {
     Misconf,
     Moved,
     NoAuth,
+    NoCluster,
     NoPerm,
     NoReplicas,
     NoScript,
@@ -87,6 +92,9 @@ impl Refusal {
         if details.contains("max number of clients") {
             return Self::TooManyClients;
         }
+        if details.contains("cluster support disabled") {
+            return Self::NoCluster;
+        }
         if DENIED_IN_SCRIPT.iter().any(|text| details.contains(text)) {
             return Self::NoPerm;
         }
@@ -99,13 +107,14 @@ impl Refusal {
 
     fn of_code(code: &str) -> Option<Self> {
         Some(match code {
-            "ASK" | "MOVED" => Self::Moved,
+            "ASK" => Self::Ask,
             "BUSY" => Self::Busy,
             "CLUSTERDOWN" => Self::ClusterDown,
             "CROSSSLOT" => Self::CrossSlot,
             "LOADING" => Self::Loading,
             "MASTERDOWN" => Self::MasterDown,
             "MISCONF" => Self::Misconf,
+            "MOVED" => Self::Moved,
             "NOAUTH" => Self::NoAuth,
             "NOPERM" => Self::NoPerm,
             "NOREPLICAS" => Self::NoReplicas,
@@ -129,9 +138,10 @@ impl Refusal {
     fn kind(self) -> ErrorKind {
         match self {
             Self::NoAuth | Self::NoPerm | Self::WrongPass => ErrorKind::Denied,
-            Self::Moved => ErrorKind::InvalidConfig,
+            Self::Moved | Self::NoCluster => ErrorKind::InvalidConfig,
             Self::CrossSlot | Self::NoScript | Self::Other | Self::WrongType => ErrorKind::Protocol,
-            Self::Busy
+            Self::Ask
+            | Self::Busy
             | Self::ClusterDown
             | Self::Full
             | Self::Loading
@@ -154,6 +164,7 @@ const DENIED_IN_SCRIPT: &[&str] = &[
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Ask => "is moving the key to another node",
             Self::Busy => "is kept busy by a script that does not end; SCRIPT KILL ends it",
             Self::ClusterDown => {
                 "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"
@@ -168,6 +179,7 @@ impl fmt::Display for Refusal {
             }
             Self::Moved => "is in a cluster and does not have this key: use redis-cluster://",
             Self::NoAuth => "asks for a user or a password, and the URL has none",
+            Self::NoCluster => "is no cluster: use redis://",
             Self::NoPerm => "denies a command or a key to this user: see the list of ACL rules",
             Self::NoReplicas => {
                 "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"
@@ -274,6 +286,21 @@ impl Failure {
         self.cause.kind() == ErrorKind::Unavailable
     }
 
+    /// Where a cluster refers to: another node has the slot, or is about to get it.
+    pub(crate) fn redirection(&self) -> Option<&str> {
+        match &self.cause {
+            Cause::Refused {
+                refusal: Refusal::Ask | Refusal::Moved,
+                source,
+                ..
+            } => {
+                let reply = source.downcast_ref::<ServerError>()?;
+                reply.details()?.split(' ').nth(1)
+            }
+            _ => None,
+        }
+    }
+
     /// What the server refused, if that is what happened.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
@@ -294,7 +321,8 @@ impl Cause {
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
             | Self::Runtime { .. }
-            | Self::Silent { .. } => ErrorKind::Unavailable,
+            | Self::Silent { .. }
+            | Self::Uncovered { .. } => ErrorKind::Unavailable,
         }
     }
 

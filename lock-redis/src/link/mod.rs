@@ -1,8 +1,11 @@
 //! The connections: what runs scripts on the server that has the keys, and hears its messages.
 
+mod cluster;
 mod dial;
+mod ear;
 mod follow;
 mod lane;
+mod map;
 mod nap;
 mod node;
 mod on_demand;
@@ -11,6 +14,7 @@ mod scan;
 mod sentinel;
 mod shared;
 mod single;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -27,6 +31,7 @@ use crate::config::{RedisConfig, Servers};
 use crate::error::{Cause, Failure};
 use crate::script::Script;
 
+use self::cluster::Cluster;
 use self::sentinel::Sentinel;
 use self::shared::Shared;
 use self::single::Single;
@@ -105,7 +110,11 @@ pub(crate) async fn connect(
             link.open().await?;
             Ok(Arc::new(link))
         }
-        Servers::Cluster(_) => Err(Cause::Config("not there".to_owned()).into()),
+        Servers::Cluster(seeds) => {
+            let link = Cluster::new(config, seeds, shared)?;
+            link.open().await?;
+            Ok(Arc::new(link))
+        }
         Servers::Quorum(_) => Err(Cause::Config("a quorum has many links".to_owned()).into()),
     }
 }

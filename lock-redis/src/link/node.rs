@@ -21,6 +21,15 @@ pub(super) struct Node {
     lanes: Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>,
 }
 
+/// What goes along with a script.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extras {
+    /// Has a cluster node serve a slot that it is about to get.
+    pub(super) asking: bool,
+    /// How many replicas have to have what the script wrote, and how long they may take.
+    pub(super) wait: Option<(u32, Duration)>,
+}
+
 /// `WAIT` holds up whatever comes behind it, so calls that wait have a connection to themselves.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Use {
@@ -56,22 +65,18 @@ impl Node {
         }
     }
 
-    pub(super) async fn call_and_wait(
+    /// Runs a script with what belongs before and behind it, in one go.
+    pub(super) async fn call_with(
         &self,
         call: Call<'_>,
-        acks: u32,
-        within: Duration,
+        extras: Extras,
         deadline: Instant,
     ) -> Result<(Value, u32), Failure> {
-        let lane = self.lane(Use::Waits);
-        match self
-            .run_and_wait(&lane, request::by_hash(call), acks, within, deadline)
-            .await
-        {
+        let request = request::by_hash(call);
+        match self.run_with(request, extras, deadline).await {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
                 let request = request::by_text(call);
-                self.run_and_wait(&lane, request, acks, within, deadline)
-                    .await
+                self.run_with(request, extras, deadline).await
             }
             outcome => outcome,
         }
@@ -104,36 +109,46 @@ impl Node {
         lanes.iter().for_each(|lane| lane.hang_up());
     }
 
-    async fn run_and_wait(
+    async fn run_with(
         &self,
-        lane: &Arc<Lane>,
         request: Cmd,
-        acks: u32,
-        within: Duration,
+        Extras { asking, wait }: Extras,
         deadline: Instant,
     ) -> Result<(Value, u32), Failure> {
-        let mut requests = Pipeline::with_capacity(2);
-        let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut requests = Pipeline::with_capacity(3);
+        if asking {
+            requests.cmd("ASKING");
+        }
         requests.add_command(request);
-        requests.cmd("WAIT").arg(acks).arg(millis);
-        let answers = lane.run_all(&requests, deadline + within).await?;
-        let malformed = || {
-            let (server, what) = (Arc::clone(self.server()), "WAIT".to_owned());
-            Failure {
-                cause: Cause::Malformed { server, what },
-                outcome_unknown: true,
-            }
+        if let Some((acks, within)) = wait {
+            let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1);
+            requests.cmd("WAIT").arg(acks).arg(millis);
+        }
+        let used = wait.map_or(Use::Calls, |_| Use::Waits);
+        let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
+        let answers = self.lane(used).run_all(&requests, deadline).await?;
+        let mut answers = answers.into_iter().skip(usize::from(asking));
+        let value = match answers.next().ok_or_else(|| self.malformed("EVALSHA"))? {
+            Value::ServerError(error) => return Err(Failure::refused(self.server(), error)),
+            value => value,
         };
-        let [value, replicas] = <[Value; 2]>::try_from(answers).map_err(|_| malformed())?;
-        match (value, replicas) {
-            (Value::ServerError(error), _) => Err(Failure::refused(self.server(), error)),
-            (value, Value::Int(replicas)) => Ok((value, u32::try_from(replicas).unwrap_or(0))),
+        match (wait, answers.next()) {
+            (None, _) => Ok((value, 0)),
+            (_, Some(Value::Int(acks))) => Ok((value, u32::try_from(acks).unwrap_or(0))),
             // The script has run.
-            (_, Value::ServerError(error)) => Err(Failure {
+            (_, Some(Value::ServerError(error))) => Err(Failure {
                 outcome_unknown: true,
                 ..Failure::refused(self.server(), error)
             }),
-            _ => Err(malformed()),
+            _ => Err(self.malformed("WAIT")),
+        }
+    }
+
+    fn malformed(&self, what: &str) -> Failure {
+        let (server, what) = (Arc::clone(self.server()), what.to_owned());
+        Failure {
+            cause: Cause::Malformed { server, what },
+            outcome_unknown: true,
         }
     }
 

@@ -7,10 +7,7 @@ use super::node::Node;
 use crate::error::{Cause, Failure};
 
 /// All keys of some servers that match a pattern, each once.
-pub(super) async fn scan<'a>(
-    nodes: impl IntoIterator<Item = &'a Node, IntoIter: Send>,
-    pattern: &[u8],
-) -> Result<Vec<Vec<u8>>, Failure> {
+pub(super) async fn scan(nodes: &[&Node], pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     let mut keys = HashSet::new();
     for node in nodes {
         let mut cursor = 0;

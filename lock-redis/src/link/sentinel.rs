@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::dial::Dials;
 use super::follow::follow;
 use super::nap::before;
-use super::node::Node;
+use super::node::{Extras, Node};
 use super::on_demand::{Missing, OnDemand};
 use super::scan::scan;
 use super::shared::Shared;
@@ -240,7 +240,11 @@ impl Link for Sentinel {
     ) -> Result<(Value, u32), Failure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
-        let outcome = node.call_and_wait(call, acks, within, deadline).await;
+        let extras = Extras {
+            wait: Some((acks, within)),
+            ..Extras::default()
+        };
+        let outcome = node.call_with(call, extras, deadline).await;
         self.master.learn(&node, outcome)
     }
 
@@ -267,7 +271,7 @@ impl Link for Sentinel {
 
     async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let node = self.master.find(self.master.shared.deadline()).await?;
-        let outcome = scan([&*node], pattern).await;
+        let outcome = scan(&[&node], pattern).await;
         self.master.learn(&node, outcome)
     }
 }

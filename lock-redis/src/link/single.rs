@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::dial::Dials;
-use super::node::Node;
+use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
 use super::{Call, Link};
@@ -47,7 +47,11 @@ impl Link for Single {
         within: Duration,
     ) -> Result<(Value, u32), Failure> {
         let deadline = self.shared.deadline();
-        self.node.call_and_wait(call, acks, within, deadline).await
+        let extras = Extras {
+            wait: Some((acks, within)),
+            ..Extras::default()
+        };
+        self.node.call_with(call, extras, deadline).await
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
@@ -67,6 +71,6 @@ impl Link for Single {
     }
 
     async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        scan([&self.node], pattern).await
+        scan(&[&self.node], pattern).await
     }
 }

@@ -1,5 +1,6 @@
 //! The links against real servers.
 
+mod cluster;
 mod sentinel;
 mod single;
 

@@ -1,0 +1,217 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::ear::Ear;
+use super::map::Map;
+use super::nap::before;
+use super::node::{Extras, Node};
+use super::scan::scan;
+use super::shared::Shared;
+use super::slots::{Slots, slot};
+use super::{Call, Link};
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::{Cause, Failure, Refusal};
+
+/// A cluster.
+///
+/// Routing is done here and not by the client of the `redis` crate: that one repeats a request whose
+/// outcome is unknown and reports how the last attempt ended, so nobody could tell whether an
+/// earlier one took the lock.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    map: Arc<Map>,
+    ear: Ear,
+    shared: Arc<Shared>,
+}
+
+/// What to do about a failure.
+enum Step {
+    Fail,
+    Redirect {
+        to: Endpoint,
+        asking: bool,
+    },
+    /// Nothing has happened, and a moment later it may.
+    Retry,
+}
+
+impl Cluster {
+    pub(super) fn new(
+        config: &RedisConfig,
+        seeds: &[Endpoint],
+        shared: Arc<Shared>,
+    ) -> Result<Self, Failure> {
+        let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
+        let ear = Ear::new(Arc::clone(&map), Arc::clone(&shared));
+        Ok(Self { map, ear, shared })
+    }
+
+    pub(super) async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
+        self.map.slots(deadline).await.map(drop)
+    }
+
+    /// Brings a call to the node that has its keys.
+    async fn route(
+        &self,
+        call: Call<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Value, u32), Failure> {
+        let deadline = self.shared.deadline();
+        let slot = slot(call.keys.first().copied().unwrap_or_default());
+        let mut slots = self.map.slots(deadline).await?;
+        let mut way = self.owner(&slots, slot);
+        let (mut redirections, mut asking) = (0, false);
+        loop {
+            let outcome = match way {
+                Ok(node) => {
+                    self.once(&node, call, Extras { asking, wait }, deadline)
+                        .await
+                }
+                Err(failure) => Err(failure),
+            };
+            let failure = match outcome {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            match step(&failure) {
+                Step::Redirect { to, asking: ask } if redirections < MOST_REDIRECTIONS => {
+                    if !ask {
+                        self.map.outdated(&slots);
+                    }
+                    redirections += 1;
+                    asking = ask;
+                    way = self.map.node(&to);
+                }
+                Step::Retry => {
+                    self.map.outdated(&slots);
+                    let next = Instant::now() + self.shared.pause();
+                    if next >= deadline {
+                        return Err(failure);
+                    }
+                    drop(before(next, std::future::pending::<()>()).await);
+                    asking = false;
+                    slots = match self.map.slots(deadline).await {
+                        Ok(slots) => slots,
+                        // The first reason says more.
+                        Err(_) => return Err(failure),
+                    };
+                    way = self.owner(&slots, slot);
+                }
+                Step::Fail | Step::Redirect { .. } => {
+                    if failure.refusal().is_none() {
+                        self.map.outdated(&slots);
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        node: &Node,
+        call: Call<'_>,
+        extras: Extras,
+        deadline: Instant,
+    ) -> Result<(Value, u32), Failure> {
+        if extras.asking || extras.wait.is_some() {
+            node.call_with(call, extras, deadline).await
+        } else {
+            Ok((node.call(call, deadline).await?, 0))
+        }
+    }
+
+    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
+        match slots.master(slot) {
+            Some(endpoint) => self.map.node(endpoint),
+            None => Err(Cause::Uncovered { slot }.into()),
+        }
+    }
+
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        let slots = self.map.slots(self.shared.deadline()).await?;
+        let masters = slots.masters().iter();
+        masters.map(|endpoint| self.map.node(endpoint)).collect()
+    }
+}
+
+/// A slot has one owner, and a second one while it moves.
+const MOST_REDIRECTIONS: u32 = 5;
+
+fn step(failure: &Failure) -> Step {
+    if let Some(to) = failure.redirection().and_then(endpoint) {
+        let asking = failure.refusal() == Some(Refusal::Ask);
+        return Step::Redirect { to, asking };
+    }
+    match (&failure.cause, failure.refusal()) {
+        _ if failure.outcome_unknown => Step::Fail,
+        (Cause::Connect { .. } | Cause::Uncovered { .. }, _) => Step::Retry,
+        (
+            _,
+            Some(
+                Refusal::ClusterDown
+                | Refusal::Loading
+                | Refusal::MasterDown
+                | Refusal::ReadOnly
+                | Refusal::TryAgain,
+            ),
+        ) => Step::Retry,
+        _ => Step::Fail,
+    }
+}
+
+/// Reads `host:port`, where the host may be an IPv6 address.
+fn endpoint(text: &str) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some(())?;
+    Some(Endpoint::tcp(host, port.parse().ok()?))
+}
+
+#[async_trait]
+impl Link for Cluster {
+    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let (value, _) = self.route(call, None).await?;
+        Ok(value)
+    }
+
+    async fn call_and_wait(
+        &self,
+        call: Call<'_>,
+        acks: u32,
+        within: Duration,
+    ) -> Result<(Value, u32), Failure> {
+        self.route(call, Some((acks, within))).await
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        self.ear.channel(self.shared.deadline()).await
+    }
+
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.ear.subscribed()
+    }
+
+    fn one_slot(&self) -> bool {
+        false
+    }
+
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
+        let mut answers = Vec::new();
+        for node in self.masters().await? {
+            answers.push(node.run(command).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let masters = self.masters().await?;
+        let masters: Vec<&Node> = masters.iter().map(Arc::as_ref).collect();
+        scan(&masters, pattern).await
+    }
+}

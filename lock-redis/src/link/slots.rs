@@ -1,0 +1,196 @@
+use redis::Value;
+
+use crate::config::Endpoint;
+
+/// Which master has which slot.
+#[derive(Debug)]
+pub(super) struct Slots {
+    masters: Vec<Endpoint>,
+    /// First and last slot, and the place of the master; ordered.
+    ranges: Vec<(u16, u16, usize)>,
+}
+
+impl Slots {
+    /// Reads the answer to `CLUSTER SLOTS`; `asked` is the server that gave it, and stands for a
+    /// host that it does not know.
+    pub(super) fn read(answer: Value, asked: &Endpoint) -> Option<Self> {
+        let mut slots = Self {
+            masters: Vec::new(),
+            ranges: Vec::new(),
+        };
+        let Value::Array(rows) = answer else {
+            return None;
+        };
+        for row in rows {
+            let Value::Array(row) = row else { return None };
+            let [
+                Value::Int(first),
+                Value::Int(last),
+                Value::Array(master),
+                ..,
+            ] = row.as_slice()
+            else {
+                return None;
+            };
+            let master = endpoint(master, asked)?;
+            let known = slots.masters.iter().position(|known| *known == master);
+            let at = known.unwrap_or_else(|| {
+                slots.masters.push(master);
+                slots.masters.len() - 1
+            });
+            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+            slots.ranges.push((first, last, at));
+        }
+        slots.ranges.sort_unstable();
+        Some(slots)
+    }
+
+    pub(super) fn master(&self, slot: u16) -> Option<&Endpoint> {
+        let after = self.ranges.partition_point(|(first, ..)| *first <= slot);
+        let (_, last, at) = self.ranges.get(after.checked_sub(1)?)?;
+        (slot <= *last).then(|| &self.masters[*at])
+    }
+
+    pub(super) fn masters(&self) -> &[Endpoint] {
+        &self.masters
+    }
+
+    /// Whether a master of `old` is none here.
+    pub(super) fn lacks_one_of(&self, old: &Self) -> bool {
+        old.masters.iter().any(|old| !self.masters.contains(old))
+    }
+}
+
+fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
+    let [host, Value::Int(port), ..] = parts else {
+        return None;
+    };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let asked = match asked {
+        Endpoint::Tcp { host, .. } => host,
+        Endpoint::Unix(_) => return None,
+    };
+    // A node that nobody has met yet does not know its own address.
+    let host = if host.is_empty() || host == "?" {
+        asked
+    } else {
+        host
+    };
+    Some(Endpoint::tcp(host, u16::try_from(*port).ok()?))
+}
+
+/// The slot of a key: that of its first `{tag}`, if there is one that is not empty.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    let tag = || {
+        let open = key.iter().position(|byte| *byte == b'{')? + 1;
+        let length = key[open..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &key[open..open + length])
+    };
+    crc16(tag().unwrap_or(key)) % 16384
+}
+
+/// CRC-16/XMODEM, which a cluster divides its keys by.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        CRC16[usize::from((crc >> 8) ^ u16::from(*byte))] ^ (crc << 8)
+    })
+}
+
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let mut crc = (at as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(slot(b"foo"), 12182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16384);
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_eq!(slot(b"foo{bar"), crc16(b"foo{bar") % 16384);
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![
+            host,
+            Value::Int(port),
+            Value::BulkString(b"id".to_vec()),
+        ])
+    }
+
+    fn row(first: i64, last: i64, master: Value) -> Value {
+        let replica = node(Value::BulkString(b"r".to_vec()), 1);
+        Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
+    }
+
+    #[test]
+    fn every_slot_has_its_master() {
+        let asked = Endpoint::tcp("seed", 7);
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let answer = Value::Array(vec![
+            row(101, 200, node(text("b"), 2)),
+            row(0, 100, node(text(""), 1)),
+            row(300, 300, node(text("b"), 2)),
+            row(301, 16383, node(Value::Nil, 3)),
+        ]);
+        let slots = Slots::read(answer, &asked).unwrap();
+        let own = Endpoint::tcp("seed", 1);
+        let other = Endpoint::tcp("b", 2);
+        assert_eq!(slots.masters().len(), 3);
+        for (slot, master) in [
+            (0, Some(&own)),
+            (100, Some(&own)),
+            (101, Some(&other)),
+            (200, Some(&other)),
+            (201, None),
+            (299, None),
+            (300, Some(&other)),
+            (16383, Some(&Endpoint::tcp("seed", 3))),
+        ] {
+            assert_eq!(slots.master(slot), master, "{slot}");
+        }
+        let less = Value::Array(vec![row(0, 16383, node(text("b"), 2))]);
+        let less = Slots::read(less, &asked).unwrap();
+        assert!(less.lacks_one_of(&slots));
+        assert!(!slots.lacks_one_of(&less));
+    }
+
+    #[test]
+    fn junk_is_no_map() {
+        let asked = Endpoint::tcp("seed", 7);
+        for junk in [
+            Value::Okay,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![row(0, 70_000, node(Value::Nil, 1))]),
+            Value::Array(vec![row(0, 1, node(Value::Nil, 70_000))]),
+            Value::Array(vec![row(0, 1, Value::Nil)]),
+        ] {
+            assert!(Slots::read(junk, &asked).is_none());
+        }
+    }
+}
