@@ -3,20 +3,23 @@
 mod background;
 mod clock;
 mod entropy;
+mod nap;
 mod spawn;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::guard::PendingRelease;
 use crate::key::LockKey;
 use crate::lease::{Keeper, Lease};
 
 use self::background::Background;
+use self::nap::Nap;
 use self::spawn::OwnThread;
 
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
@@ -140,32 +143,19 @@ impl Engine {
         self.background.detach(&*self.keeper.spawn, task);
     }
 
-    /// Bounds `work`; `None` if it is not done in time.
-    ///
-    /// The timer is the engine's: `work` may move to another runtime than it began on, where a timer
-    /// of the first one would panic once that is gone. Work without I/O needs none.
+    /// Bounds `work`; `None` if it is not done in time. Work without I/O needs no timer.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
+        let mut late = Nap::until(Instant::now() + limit);
         tokio::pin!(work);
-        let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-        if let Poll::Ready(done) = first {
-            return Some(done);
-        }
-        let (mut timer, over) = oneshot::channel::<()>();
-        self.spawn_service(async move {
-            tokio::select! {
-                () = tokio::time::sleep(limit) => {}
-                () = timer.closed() => {}
-            }
-        });
-        tokio::select! {
-            biased;
-            done = work => Some(done),
-            _ = over => None,
-        }
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => late.poll(self, cx).map(|()| None),
+        })
+        .await
     }
 
     /// Waits for the background work of this backend; false if it is not done `within` the time.
