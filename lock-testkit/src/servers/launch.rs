@@ -47,8 +47,14 @@ pub(super) fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Resul
 
 fn configuration(dir: &Path, port: u16, options: &RedisOptions) -> String {
     let dir = dir.display();
+    let (plain, tls) = if options.is_tls() {
+        (0, port)
+    } else {
+        (port, 0)
+    };
     let mut lines = vec![
-        format!("port {port}"),
+        format!("port {plain}"),
+        format!("tls-port {tls}"),
         "bind 127.0.0.1".to_owned(),
         format!("dir {dir}"),
         format!("logfile {dir}/{LOG}"),

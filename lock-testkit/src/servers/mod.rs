@@ -15,11 +15,13 @@ mod process;
 mod redis;
 mod reply;
 mod sentinel;
+mod tls;
 
 pub use self::client::RespClient;
 pub use self::cluster::RedisCluster;
 pub use self::nodes::RedisNodes;
-pub use self::options::RedisOptions;
+pub use self::options::{Fsync, RedisOptions};
 pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
+pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};

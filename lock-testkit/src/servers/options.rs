@@ -1,3 +1,5 @@
+use super::tls::{ClientCertificate, TlsFiles};
+
 /// How a [`RedisServer`](super::RedisServer) is set up. By default it persists nothing and asks
 /// for no password.
 #[derive(Clone, Debug, Default)]
@@ -5,6 +7,7 @@ pub struct RedisOptions {
     lines: Vec<String>,
     secured: bool,
     sentinel: bool,
+    tls: Option<TlsFiles>,
     files: Vec<(&'static str, String)>,
 }
 
@@ -36,6 +39,41 @@ impl RedisOptions {
             .with_config("user", &format!("{name} {rules}"))
     }
 
+    /// Keeps what is written in an append-only file, so that it is there after
+    /// [`restart`](super::RedisServer::restart).
+    #[must_use]
+    pub fn with_aof(self, fsync: Fsync) -> Self {
+        let fsync = match fsync {
+            Fsync::Always => "always",
+            Fsync::EverySecond => "everysec",
+        };
+        self.with_config("appendonly", "yes")
+            .with_config("appendfsync", fsync)
+    }
+
+    /// Bounds its memory in bytes and says which keys go then: `noeviction`, `allkeys-lru` and so on.
+    #[must_use]
+    pub fn with_memory(self, limit: usize, policy: &str) -> Self {
+        self.with_config("maxmemory", &limit.to_string())
+            .with_config("maxmemory-policy", policy)
+    }
+
+    /// Makes its port take TLS only.
+    #[must_use]
+    pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
+        self.tls = Some(files.clone());
+        let auth = match clients {
+            ClientCertificate::Ignored => "no",
+            ClientCertificate::Optional => "optional",
+            ClientCertificate::Required => "yes",
+        };
+        let path = |file: std::path::PathBuf| file.display().to_string();
+        self.with_config("tls-cert-file", &path(files.server_certificate()))
+            .with_config("tls-key-file", &path(files.server_key()))
+            .with_config("tls-ca-cert-file", &path(files.ca()))
+            .with_config("tls-auth-clients", auth)
+    }
+
     /// Lets the testkit in, whatever the users may do.
     fn secure(mut self) -> Self {
         if !self.secured {
@@ -59,6 +97,10 @@ impl RedisOptions {
         self
     }
 
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(super) fn is_sentinel(&self) -> bool {
         self.sentinel
     }
@@ -74,6 +116,16 @@ impl RedisOptions {
     pub(super) fn is_secured(&self) -> bool {
         self.secured
     }
+}
+
+/// When a server writes its append-only file to the disk.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fsync {
+    /// Before it answers.
+    Always,
+    /// Once in a second.
+    EverySecond,
 }
 
 /// The user that the testkit itself is where users are needed.

@@ -63,10 +63,21 @@ impl RedisServer {
         self.port
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// `redis://127.0.0.1:PORT`, or `rediss:` where it takes TLS.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let scheme = if self.options.is_tls() {
+            "rediss"
+        } else {
+            "redis"
+        };
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    /// `redis+unix:///PATH/TO/ITS/SOCKET`.
+    #[must_use]
+    pub fn socket_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
     }
 
     /// Its socket of the file system.
