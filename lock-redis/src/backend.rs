@@ -3,8 +3,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, DistributedLock, LockUrl, Result};
 
-use crate::config::{RedisConfig, SCHEMES};
+use crate::config::{RedisConfig, SCHEMES, Servers};
 use crate::lock::Redis;
+use crate::quorum::Redlock;
 
 /// Opens the URLs of Redis; their forms and parameters are those of [`RedisConfig::from_url`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +23,9 @@ impl Backend for RedisBackend {
 
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         let config = RedisConfig::from_url(url)?;
-        Ok(Arc::new(Redis::connect(config).await?))
+        match config.servers {
+            Servers::Quorum(_) => Ok(Arc::new(Redlock::connect(config).await?)),
+            _ => Ok(Arc::new(Redis::connect(config).await?)),
+        }
     }
 }

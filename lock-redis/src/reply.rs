@@ -123,7 +123,7 @@ pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
     read().ok_or_else(|| strange(&reply))
 }
 
-fn text(value: &Value) -> Option<&str> {
+pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -140,7 +140,7 @@ fn lossy(value: &Value) -> Option<String> {
 }
 
 /// Something that no script of ours says. It may have acted all the same.
-fn strange(reply: &Value) -> Failure {
+pub(crate) fn strange(reply: &Value) -> Failure {
     let kind = match reply {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",

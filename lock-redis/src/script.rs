@@ -57,6 +57,10 @@ script!(
     INSPECT = "inspect": "common", "inspect", "inspect.return"
 );
 script!(
+    /// Records a token that several nodes agree on.
+    RAISE = "raise": "common", "raise"
+);
+script!(
     /// Gives back the lock or the place in its queue.
     RELEASE = "release": "release.fast", "common", "release"
 );
@@ -67,6 +71,10 @@ script!(
 script!(
     /// Sets tokens aside for hand-overs.
     RESERVE = "reserve": "common", "reserve"
+);
+script!(
+    /// Takes the vote of one of several nodes.
+    VOTE = "vote": "common", "vote"
 );
 script!(
     /// Tells who lost a lock whether it was broken.
@@ -88,9 +96,11 @@ mod tests {
             &BREAK,
             &DOWNGRADE,
             &INSPECT,
+            &RAISE,
             &RELEASE,
             &RENEW,
             &RESERVE,
+            &VOTE,
             &WHY,
         ] {
             assert_eq!(script.hash().len(), 40, "{}", script.name);

@@ -13,9 +13,19 @@ if as and is_holder(id) then
   end
 elseif dequeue(id) == 0 then
   -- The acquisition may still be on its way, on another connection.
-  call('HSET', NOTES, 'g:' .. id, 1)
+  call('HSET', NOTES, 'g:' .. id, now)
   keep_notes(60000)
   flag()
+  -- A lock in steady use never loses its notes by time alone.
+  if now - tonumber(call('HGET', NOTES, 'swept') or 0) > 60000 then
+    local notes = call('HGETALL', NOTES)
+    for n = 1, #notes, 2 do
+      if string.sub(notes[n], 1, 2) == 'g:' and now - tonumber(notes[n + 1]) > 60000 then
+        call('HDEL', NOTES, notes[n])
+      end
+    end
+    call('HSET', NOTES, 'swept', now)
+  end
 end
 serve()
 return released

@@ -2,11 +2,11 @@
 -- Votes for a holder as one of several independent nodes.
 -- Idempotent by id: who has the vote is given it again, with the same token.
 --
--- ARGV: retention of FENCE (ms), id, mode, ttl (ms), label, proposed token, rejoin delay (ms),
---       and for one who waits "<claim for ms>|<name of the waiter>".
+-- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, rejoin delay
+--       (ms), and for one who waits "<claim for ms>|<name of the waiter>".
 -- Gives the token, or {"blind", token} if the server does not tell for how long it is up; else
 -- what is in the way: young, with the ms that are left; gone; held, with the ms until it expires.
-local id, mode, ttl, label = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local proposal, delay = tonumber(ARGV[6]), tonumber(ARGV[7])
 local patience, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
 

@@ -1,0 +1,214 @@
+//! Locks that a majority of independent masters grants.
+//!
+//! `vote` and `agreement` decide and know nothing of servers; `round` is one attempt, `client` goes
+//! on until there is a majority, and `lease` and `renewer` keep it.
+
+mod admin;
+mod agreement;
+mod client;
+mod ensemble;
+mod lease;
+mod node;
+mod pace;
+mod renewer;
+mod round;
+mod settle;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod view;
+mod vote;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::Engine;
+use lock_core::layers::in_order;
+use lock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Renewer,
+    Result, Waiting,
+};
+
+use self::client::Client;
+use self::ensemble::Ensemble;
+use self::node::Node;
+use self::pace::Lead;
+use self::renewer::QuorumRenewer;
+use self::vote::{Election, Votes};
+use crate::config::{RedisConfig, Servers};
+use crate::error::{Failure, Refusal};
+use crate::link::{self, Ears};
+use crate::server::Server;
+
+/// Locks on several independent Redis masters, held by whoever has the votes of a majority.
+///
+/// With `n` masters, three or more, `n/2 + 1` have to answer, and the lock survives the loss of the
+/// others with all that they knew. Each one is written to in the same form as by
+/// [`Redis`](crate::Redis), so that other clients of the Redlock family exclude these and are
+/// excluded by them. Permits are refused: majorities that overlap in one master do not add up to a
+/// number of holders.
+///
+/// # Guarantees
+///
+/// Two guards do not hold a lock at the same time as long as the clocks of a majority run at the
+/// same rate within the margin of the lease, do not jump, and no master votes that has forgotten a
+/// holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger than
+/// that of every earlier holder as long as a majority remembers it, or its clock is not behind.
+///
+/// # Examples
+///
+/// ```no_run
+/// use lock_core::prelude::*;
+/// use lock_redis::{RedisConfig, Redlock};
+///
+/// # async fn example() -> lock_core::Result<()> {
+/// let masters = [("a.internal", 6379), ("b.internal", 6379), ("c.internal", 6379)];
+/// let locks = Redlock::connect(RedisConfig::quorum(masters)).await?;
+/// let guard = locks.lock("orders/42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Redlock {
+    client: Client,
+}
+
+/// Name of the backend.
+const NAME: &str = "redlock";
+
+impl Redlock {
+    /// Connects to a majority of the masters; the others are connected to when they are there.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration is not made by
+    ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
+    ///   replicas, which the masters of a quorum take no account of.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached.
+    /// - [`Denied`](ErrorKind::Denied) if so many refuse the credentials that there is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left but connections that close.
+    pub async fn connect(config: RedisConfig) -> Result<Self> {
+        let ensemble = Arc::new(ensemble(&config).map_err(|e| e.with_backend(NAME))?);
+        let client = Client {
+            renewer: Arc::new(QuorumRenewer(Arc::clone(&ensemble))) as Arc<dyn Renewer>,
+            ensemble,
+        };
+        let reached = reach(&client.ensemble).await;
+        reached.map_err(|error| error.with_backend(NAME))?;
+        Ok(Self { client })
+    }
+}
+
+fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
+    let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidConfig, message));
+    let Servers::Quorum(masters) = &config.servers else {
+        return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
+    };
+    if masters.len() < LEAST_NODES {
+        return wrong(
+            "a quorum needs at least 3 independent masters: of two, each is a single point of failure",
+        );
+    }
+    if (1..masters.len()).any(|at| masters[..at].contains(&masters[at])) {
+        return wrong("a master is named twice and would vote twice");
+    }
+    if config.replica_acks > 0 {
+        return wrong(
+            "the masters of a quorum have no replicas that count: leave min-replica-acks out",
+        );
+    }
+    let engine = config.engine.clone();
+    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+    let node = |master: &crate::config::Endpoint| {
+        let mut config = config.for_node(master.clone());
+        config.timeout = config.node_timeout;
+        config.push = false;
+        let link = link::connect_node(&config, Arc::new(Deaf), &engine)?;
+        let server = Server::new(link, config.retention);
+        Ok(Arc::new(Node::new(server, master.to_string())))
+    };
+    let nodes: Result<Vec<_>, Failure> = masters.iter().map(node).collect();
+    Ok(Ensemble {
+        nodes: nodes?,
+        engine,
+        lead: Lead::default(),
+        rejoin_delay: config.rejoin_delay,
+    })
+}
+
+/// Of two nodes both have to be there, so that one alone is safer and more available.
+const LEAST_NODES: usize = 3;
+
+/// Waits until a majority answers.
+async fn reach(ensemble: &Ensemble) -> Result<()> {
+    let mut asking = ensemble.ask(
+        |_| true,
+        |node| async move { node.server.link.on_each_master(&redis::cmd("PING")).await },
+    );
+    let mut votes = Votes::new(ensemble.len());
+    let mut failures = Vec::new();
+    while let Some((_, answer)) = asking.next().await {
+        match answer {
+            // Who may not ask has been let in.
+            Err(failure) if failure.refusal() != Some(Refusal::NoPerm) => {
+                votes.silent += 1;
+                failures.push(failure);
+            }
+            _ => votes.yes += 1,
+        }
+        if votes.election() == Election::Won {
+            return Ok(());
+        }
+    }
+    Err(ensemble.silence(&failures, &[]))
+}
+
+/// Nodes tell nothing unasked.
+#[derive(Debug)]
+struct Deaf;
+
+impl Ears for Deaf {
+    fn heard(&self, _payload: &[u8]) {}
+
+    fn deaf(&self) {}
+
+    fn moved(&self) {}
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Redlock {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.admin = true;
+        capabilities.downgrade = true;
+        capabilities.fencing = Fencing::BestEffort;
+        capabilities.shared = true;
+        capabilities.waiting = Waiting::Poll;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let acquired = self.client.acquire(request).await;
+        acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(&self.client)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.client.ensemble.engine.drain(within).await
+    }
+}
