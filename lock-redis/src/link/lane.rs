@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
@@ -78,7 +79,9 @@ impl Lane {
         deadline: Instant,
     ) -> Result<Value, Failure> {
         let mut connection = self.connection(deadline).await?;
+        let waited = Waited::for_answer(self, connection.number);
         let answer = before(deadline, connection.redis.send_packed_command(request)).await;
+        waited.is_over();
         match self.received(connection.number, answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.dial.server, error)),
             value => Ok(value),
@@ -93,8 +96,10 @@ impl Lane {
     ) -> Result<Vec<Value>, Failure> {
         let mut connection = self.connection(deadline).await?;
         let count = requests.len();
+        let waited = Waited::for_answer(self, connection.number);
         let answers = connection.redis.send_packed_commands(requests, 0, count);
         let answers = before(deadline, answers).await;
+        waited.is_over();
         self.received(connection.number, answers)
     }
 
@@ -260,6 +265,41 @@ impl Lane {
 
     fn silent(&self, sent: bool) -> Failure {
         Failure::silent(&self.dial.server, self.shared.timeout, sent)
+    }
+}
+
+/// A caller who waits for an answer. One who gives up after a while, as a renewal does long before
+/// the time-out, does not leave a dead connection to the next.
+struct Waited<'a> {
+    lane: &'a Lane,
+    number: u64,
+    since: Instant,
+    is_over: bool,
+}
+
+/// An answer that takes longer is a reason to try another connection.
+const WHILE: Duration = Duration::from_millis(150);
+
+impl<'a> Waited<'a> {
+    fn for_answer(lane: &'a Lane, number: u64) -> Self {
+        Self {
+            lane,
+            number,
+            since: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    fn is_over(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.since.elapsed() >= WHILE {
+            self.lane.close(self.number);
+        }
     }
 }
 
