@@ -1,57 +1,56 @@
-//! One Redis server keeps every promise.
+//! Redis keeps every promise, in every way to run it.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+mod support;
 
-use std::sync::Arc;
+mod single {
+    use std::sync::Arc;
 
-use async_trait::async_trait;
-use lock_core::{DistributedLock, LockKey};
-use lock_redis::{Redis, RedisConfig};
-use lock_testkit::harness::{Harness, Look};
-use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
-use lock_testkit::taker::Taker;
+    use async_trait::async_trait;
+    use lock_core::memory::{Fault, Reachable, Request};
+    use lock_core::{DistributedLock, LockKey};
+    use lock_testkit::harness::{Faults, Harness, Look};
+    use lock_testkit::taker::Taker;
 
-lock_testkit::conformance!(harness = Place::new(), skip = [Duplicates, Faults]);
+    use super::support::Place;
 
-#[derive(Debug)]
-struct Place {
-    server: RedisServer,
-}
+    lock_testkit::conformance!(harness = Place::new().await);
 
-impl Place {
-    fn new() -> Self {
-        let server = RedisServer::start(RedisOptions::default());
-        Self { server }
-    }
-}
+    #[async_trait]
+    impl Harness for Place {
+        async fn client(&self) -> Arc<dyn DistributedLock> {
+            Self::client(self).await
+        }
 
-#[async_trait]
-impl Harness for Place {
-    async fn client(&self) -> Arc<dyn DistributedLock> {
-        let config = RedisConfig::new("127.0.0.1", self.server.port());
-        Arc::new(Redis::connect(config).await.unwrap())
-    }
+        fn faults(&self) -> Option<&dyn Faults> {
+            Some(self)
+        }
 
-    fn taker(&self) -> Option<Taker> {
-        let url = format!("{}?namespace=", self.server.url());
-        Some(Taker::example("redis-taker", url))
+        fn taker(&self) -> Option<Taker> {
+            let url = format!("{}?namespace=", self.server.url());
+            Some(Taker::example("redis-taker", url))
+        }
+
+        async fn look(&self, key: &LockKey) -> Option<Look> {
+            Some(Self::look(self, key))
+        }
     }
 
-    async fn look(&self, key: &LockKey) -> Option<Look> {
-        let count = |command: &[&[u8]]| match self.server.command(command) {
-            Reply::Integer(count) => usize::try_from(count).unwrap(),
-            reply => panic!("{reply:?}"),
-        };
-        let queue = [b"{", key.as_bytes(), b"}:queue"].concat();
-        let waiters = count(&[b"ZCARD", &queue]);
-        let kind = self.server.command(&[&b"TYPE"[..], key.as_bytes()]);
-        let holders = match kind {
-            Reply::Simple(kind) if kind == "zset" => {
-                // Without the mark of the mode.
-                count(&[b"ZCARD", key.as_bytes()]) - 1
-            }
-            _ => count(&[b"EXISTS", key.as_bytes()]),
-        };
-        Some(Look::new(holders, waiters))
+    #[async_trait]
+    impl Faults for Place {
+        fn plan(&self, request: Request, fault: Fault) {
+            Self::faults(self).plan(request, fault);
+        }
+
+        fn set_reachable(&self, reachable: Reachable) {
+            Self::faults(self).set_reachable(reachable);
+        }
+
+        async fn end(&self, key: &LockKey) {
+            self.command(&["DEL", key.as_str()]);
+        }
+
+        fn duplicates(&self) -> bool {
+            true
+        }
     }
 }

@@ -1,0 +1,165 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::{Fault, Request};
+use lock_core::{DistributedLock, LockKey};
+use lock_redis::{Redis, RedisConfig};
+use lock_testkit::harness::Look;
+use lock_testkit::proxy::{Across, FaultPlan, Proxy};
+use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
+
+use super::requests::Kinds;
+use super::{SOON, open, until};
+
+/// A server of its own with a proxy before it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) server: RedisServer,
+    faults: FaultPlan,
+    pub(crate) kinds: Arc<Kinds>,
+}
+
+/// Short enough for several attempts within the shortest lease.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
+
+impl Place {
+    pub(crate) async fn new() -> Self {
+        Self::with(RedisOptions::new()).await
+    }
+
+    pub(crate) async fn with(options: RedisOptions) -> Self {
+        Self::before(RedisServer::start(options)).await
+    }
+
+    pub(crate) async fn before(server: RedisServer) -> Self {
+        let proxy = Proxy::start(server.port());
+        let way = RedisConfig::new("127.0.0.1", proxy.port());
+        let kinds = Arc::new(Kinds::learn(&proxy, way).await);
+        let classify = Arc::clone(&kinds);
+        let faults = FaultPlan::new(vec![proxy], Across::Any, move |command| {
+            classify.of(command)
+        });
+        Self {
+            server,
+            faults,
+            kinds,
+        }
+    }
+
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.faults.proxies()[0]
+    }
+
+    pub(crate) fn faults(&self) -> &FaultPlan {
+        &self.faults
+    }
+
+    pub(crate) fn plan(&self, request: Request, fault: Fault) {
+        self.faults.plan(request, fault);
+    }
+
+    /// The way through the proxy.
+    pub(crate) fn config(&self) -> RedisConfig {
+        let config = RedisConfig::new("127.0.0.1", self.proxy().port());
+        config.with_timeout(TIMEOUT).expect("it is in range")
+    }
+
+    /// The way past the proxy.
+    pub(crate) fn direct(&self) -> RedisConfig {
+        RedisConfig::new("127.0.0.1", self.server.port())
+    }
+
+    /// A client behind the proxy.
+    pub(crate) async fn client(&self) -> Arc<Redis> {
+        open(self.config()).await
+    }
+
+    /// A client that the proxy does not disturb.
+    pub(crate) async fn elsewhere(&self) -> Arc<Redis> {
+        open(self.direct()).await
+    }
+
+    pub(crate) fn command(&self, words: &[&str]) -> Reply {
+        self.server.command(words)
+    }
+
+    pub(crate) fn number(&self, words: &[&str]) -> i64 {
+        let reply = self.command(words);
+        reply
+            .integer()
+            .unwrap_or_else(|| panic!("{words:?}: {reply:?}"))
+    }
+
+    pub(crate) fn look(&self, key: &LockKey) -> Look {
+        look(&self.server, key.as_str())
+    }
+
+    pub(crate) fn waiters(&self, name: &str) -> usize {
+        look(&self.server, name).waiters
+    }
+
+    pub(crate) async fn queued(&self, name: &str, count: usize) {
+        until("they wait", || self.waiters(name) == count).await;
+    }
+
+    /// What the server has of a lock, but for the counter and the notes that end by themselves: of
+    /// releases that overtook their acquisitions, and of locks that were broken.
+    pub(crate) fn remains(&self, name: &str) -> Vec<String> {
+        let mut remains = Vec::new();
+        if self.number(&["EXISTS", name]) == 1 {
+            remains.push(format!("LOCK {:?}", self.command(&["GET", name])));
+        }
+        let queue = format!("{{{name}}}:queue");
+        if self.number(&["EXISTS", &queue]) == 1 {
+            let ids = self.command(&["ZRANGE", &queue, "0", "-1"]);
+            remains.push(format!("QUEUE {ids:?}"));
+        }
+        let notes = format!("{{{name}}}:notes");
+        for field in self.command(&["HKEYS", &notes]).items() {
+            let field = field.text().unwrap_or_default();
+            if !field.starts_with("g:") && !field.starts_with("b:") {
+                remains.push(format!("NOTES {field}"));
+            }
+        }
+        if self.number(&["EXISTS", &notes]) == 1 && self.number(&["PTTL", &notes]) < 0 {
+            remains.push("NOTES for ever".to_owned());
+        }
+        remains
+    }
+
+    /// Waits until the clients have nothing more to do, and asserts that nothing is left of a lock.
+    pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<Redis>], name: &str) {
+        for client in clients {
+            assert!(
+                client.shutdown(SOON * 2).await,
+                "background work does not end"
+            );
+        }
+        let remains = self.remains(name);
+        assert!(remains.is_empty(), "{remains:?}");
+    }
+
+    /// Asserts that somebody else gets the lock with one attempt.
+    pub(crate) async fn assert_free(&self, name: &str) {
+        let request = super::request(name).with_wait(lock_core::Wait::Never);
+        let guard = self.elsewhere().await.acquire(&request).await;
+        let guard = guard.expect("it is not free");
+        guard.release().await.expect("it is released");
+    }
+}
+
+/// What a server says of a lock, past the clients.
+pub(crate) fn look(server: &RedisServer, name: &str) -> Look {
+    let count = |words: &[&str]| match server.command(words) {
+        Reply::Integer(count) => usize::try_from(count).expect("a number"),
+        reply => panic!("{words:?}: {reply:?}"),
+    };
+    let waiters = count(&["ZCARD", &format!("{{{name}}}:queue")]);
+    let kind = server.command(&["TYPE", name]).text();
+    let holders = match kind.as_deref() {
+        // Without the mark of the mode.
+        Some("zset") => count(&["ZCARD", name]).saturating_sub(1),
+        _ => count(&["EXISTS", name]),
+    };
+    Look::new(holders, waiters)
+}
