@@ -4,6 +4,7 @@ mod admin;
 mod attempt;
 mod backend;
 mod budget;
+mod checks;
 mod config;
 mod error;
 mod inbox;

@@ -16,7 +16,7 @@ mod shared;
 mod single;
 mod slots;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tls;
 mod witness;
 
@@ -27,6 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::engine::Engine;
 
+use crate::checks::check;
 use crate::config::{RedisConfig, Servers};
 use crate::error::{Cause, Failure};
 use crate::script::Script;
@@ -92,31 +93,35 @@ pub(crate) trait Ears: fmt::Debug + Send + Sync + 'static {
     fn moved(&self);
 }
 
-/// Connects to the servers of a configuration, those of a quorum excepted.
+/// Connects to the servers of a configuration and checks them, those of a quorum excepted.
 pub(crate) async fn connect(
     config: &RedisConfig,
     ears: Arc<dyn Ears>,
     engine: &Engine,
 ) -> Result<Arc<dyn Link>, Failure> {
     let shared = Arc::new(Shared::new(config, ears, engine));
-    match &config.servers {
+    let link: Arc<dyn Link> = match &config.servers {
         Servers::Single(endpoint) => {
             let link = Single::new(config, endpoint, shared)?;
             link.open().await?;
-            Ok(Arc::new(link))
+            Arc::new(link)
         }
         Servers::Sentinel { sentinels, master } => {
             let link = Sentinel::new(config, sentinels, master, shared)?;
             link.open().await?;
-            Ok(Arc::new(link))
+            Arc::new(link)
         }
         Servers::Cluster(seeds) => {
             let link = Cluster::new(config, seeds, shared)?;
             link.open().await?;
-            Ok(Arc::new(link))
+            Arc::new(link)
         }
-        Servers::Quorum(_) => Err(Cause::Config("a quorum has many links".to_owned()).into()),
-    }
+        Servers::Quorum(_) => {
+            return Err(Cause::Config("a quorum has a link for each node".to_owned()).into());
+        }
+    };
+    check(&*link, config).await?;
+    Ok(link)
 }
 
 /// A link to one node of a quorum, which may be down: its first call connects.

@@ -19,7 +19,7 @@ use crate::script::Script;
 
 /// What a link has told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     pub(super) messages: Mutex<Vec<Vec<u8>>>,
     pub(super) deaf: AtomicUsize,
     pub(super) moved: AtomicUsize,
@@ -46,13 +46,13 @@ impl Told {
     }
 }
 
-pub(super) fn config(server: &RedisServer) -> RedisConfig {
+pub(crate) fn config(server: &RedisServer) -> RedisConfig {
     RedisConfig::new("127.0.0.1", server.port())
         .with_timeout(Duration::from_millis(300))
         .expect("it is in range")
 }
 
-pub(super) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
+pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let (ears, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
     let link = connect(config, ears, &engine).await.expect("it connects");
