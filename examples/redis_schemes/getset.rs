@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::{Result, connect, look, server};
+use crate::stage::{Result, connect, look, server, work};
 
 pub(crate) async fn clocks_differ() -> Result<Report> {
     let server = server();
@@ -22,6 +22,7 @@ pub(crate) async fn clocks_differ() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "2",
         scheme: "SETNX + time, GETSET",
+        how: "the value says when it ends; GETSET takes an old one over",
         provocation: "clocks differ",
         breaks: &[
             Invariant::MutualExclusion,
@@ -47,6 +48,7 @@ pub(crate) async fn clocks_differ() -> Result<Report> {
     if value != b.mine && value == c.mine {
         scene.overwrites("C", "B");
     }
+    work().await;
     scene.writes("A", None);
     scene.leaves("A");
     scene.releases("A", a.release().await?);

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::{Result, connect, server};
+use crate::stage::{Result, connect, server, work};
 
 pub(crate) async fn release_is_late() -> Result<Report> {
     let server = server();
@@ -21,6 +21,7 @@ pub(crate) async fn release_is_late() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "3",
         scheme: "SETNX + PEXPIRE in Lua",
+        how: "one script takes it and gives it an end, DEL releases it",
         provocation: "release is late",
         breaks: &[
             Invariant::MutualExclusion,
@@ -45,6 +46,7 @@ pub(crate) async fn release_is_late() -> Result<Report> {
     if c.acquire().await? {
         scene.enters("C", "the lock is free");
     }
+    work().await;
     scene.writes("B", None);
     scene.leaves("B");
     scene.writes("C", None);
@@ -70,4 +72,4 @@ impl Lock {
 
 const KEY: &str = "lock:orders";
 /// Milliseconds.
-const TTL: u64 = 300;
+const TTL: u64 = 1000;

@@ -21,6 +21,8 @@ mod scene;
 mod set_ex_nx;
 mod setnx_expire;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod unique_value;
 mod watchdog;

@@ -34,21 +34,19 @@ impl Report {
 /// The story.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Script {
-            rung,
-            scheme,
-            provocation,
-            ..
-        } = self.script;
-        writeln!(f, "{rung:<3} {scheme}: {provocation}")?;
+        let script = self.script;
+        writeln!(f, "{:<3} {}: {}.", script.rung, script.scheme, script.how)?;
+        writeln!(f, "    Provoked by: {}.", script.provocation)?;
         for entry in &self.entries {
             writeln!(f, "{entry}")?;
         }
-        for (invariant, evidence) in &self.findings.broken {
-            writeln!(f, "    broken: {invariant}: {evidence}")?;
+        for invariant in Invariant::ALL {
+            if let Some(evidence) = self.findings.broken.get(&invariant) {
+                writeln!(f, "    BROKEN {invariant}: {evidence}")?;
+            }
         }
         if let Some(evidence) = &self.findings.fenced {
-            writeln!(f, "    harmless: {evidence}")?;
+            writeln!(f, "    fenced: {evidence}")?;
         }
         if self.findings.broken.is_empty() {
             writeln!(f, "    nothing broke")?;
@@ -67,14 +65,9 @@ impl fmt::Display for Table<'_> {
         row(f, "", "scheme", "provoked by", second)?;
         writeln!(f, "{}", "-".repeat(WIDTH))?;
         for report in self.0 {
-            let Script {
-                rung,
-                scheme,
-                provocation,
-                ..
-            } = report.script;
+            let script = report.script;
             let verdicts = Invariant::ALL.map(|invariant| report.verdict(invariant));
-            row(f, rung, scheme, provocation, verdicts)?;
+            row(f, script.rung, script.scheme, script.provocation, verdicts)?;
             if !report.is_as_predicted() {
                 let predicted: Vec<_> = report
                     .script
@@ -85,7 +78,24 @@ impl fmt::Display for Table<'_> {
                 writeln!(f, "    UNEXPECTED, predicted was: {}", predicted.join(", "))?;
             }
         }
-        writeln!(f, "{}", "-".repeat(WIDTH))
+        writeln!(f, "{}", "-".repeat(WIDTH))?;
+        writeln!(f, "{}", self.sum())
+    }
+}
+
+impl Table<'_> {
+    fn sum(&self) -> String {
+        let is_weak = |report: &&Report| !report.script.breaks.is_empty();
+        let is_broken = |report: &&&Report| !report.findings.broken.is_empty();
+        let (weak, strong): (Vec<_>, Vec<_>) = self.0.iter().partition(is_weak);
+        let count = |reports: &[&Report]| reports.iter().filter(is_broken).count();
+        format!(
+            "classic schemes: {} of {} broke; polylock: {} of {} broke",
+            count(&weak),
+            weak.len(),
+            count(&strong),
+            strong.len()
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use crate::timeline::{Entry, Event, Who};
 pub(crate) struct Script {
     pub(crate) rung: &'static str,
     pub(crate) scheme: &'static str,
+    pub(crate) how: &'static str,
     pub(crate) provocation: &'static str,
     /// What is known to break.
     pub(crate) breaks: &'static [Invariant],
@@ -50,6 +51,10 @@ impl Scene {
 
     pub(crate) fn leaves(&self, who: Who) {
         self.add(who, Event::Leaves);
+    }
+
+    pub(crate) fn dies(&self, who: Who) {
+        self.add(who, Event::Dies);
     }
 
     pub(crate) fn is_told(&self, who: Who, why: impl Into<String>) {

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::{Result, connect, server};
+use crate::stage::{Result, connect, server, work};
 
 pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
     let server = server();
@@ -22,6 +22,7 @@ pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "4",
         scheme: "SET EX NX",
+        how: "one command takes it and gives it an end, DEL releases it",
         provocation: "work outlives the lock",
         breaks: &[
             Invariant::MutualExclusion,
@@ -38,12 +39,14 @@ pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
         sleep(Duration::from_millis(10)).await;
     }
     scene.enters("B", "the lock of A has expired");
+    work().await;
     scene.writes("A", None);
     scene.leaves("A");
     scene.releases("A", a.release().await?);
     if c.acquire().await? {
         scene.enters("C", "the lock is free");
     }
+    work().await;
     scene.writes("B", None);
     scene.leaves("B");
     scene.writes("C", None);

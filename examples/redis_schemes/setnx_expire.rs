@@ -20,16 +20,15 @@ pub(crate) async fn crash_between() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "1",
         scheme: "SETNX, then EXPIRE",
+        how: "SETNX takes it, EXPIRE gives it an end, DEL releases it",
         provocation: "crash between the two",
         breaks: &[Invariant::Liveness],
     });
 
     a.take().await?;
+    scene.notes("A", format!("SETNX: taken; is about to EXPIRE in {TTL} s"));
     drop(a);
-    scene.notes(
-        "A",
-        format!("SETNX: taken; would EXPIRE in {TTL} s, but crashes"),
-    );
+    scene.dies("A");
 
     let mut attempts = 0;
     for _ in 0..15 {

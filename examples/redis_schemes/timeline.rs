@@ -15,6 +15,7 @@ pub(crate) struct Entry {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
+    Dies,
     /// It got the lock, and works from here on.
     Enters(String),
     /// It cannot get in, and nobody is inside.
@@ -35,6 +36,13 @@ pub(crate) enum Event {
         token: Option<u64>,
         accepted: bool,
     },
+}
+
+impl Event {
+    /// Whether a client is not inside any more.
+    fn is_end(&self) -> bool {
+        matches!(self, Self::Dies | Self::IsTold(_) | Self::Leaves)
+    }
 }
 
 /// The time from which to which a client was inside.
@@ -59,7 +67,7 @@ impl Stay {
         stays
             .map(|(n, entry)| {
                 let mut later = entries[n + 1..].iter().filter(|e| e.who == entry.who);
-                let end = later.find(|e| matches!(e.event, Event::IsTold(_) | Event::Leaves));
+                let end = later.find(|e| e.event.is_end());
                 Self {
                     who: entry.who,
                     from: entry.at,
@@ -82,6 +90,7 @@ impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>6} ms  {}  ", self.at.as_millis(), self.who)?;
         match &self.event {
+            Event::Dies => write!(f, "DIES"),
             Event::Enters(how) => write!(f, "ENTERS    {how}"),
             Event::IsStuck(why) => write!(f, "IS STUCK  {why}"),
             Event::IsTold(why) => write!(f, "IS TOLD   {why}"),

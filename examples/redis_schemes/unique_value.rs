@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::{Result, connect, server};
+use crate::stage::{Result, connect, server, work};
 
 pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
     let server = server();
@@ -20,6 +20,7 @@ pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "5",
         scheme: "SET PX NX, unique value",
+        how: "the same, and a script deletes it if the value is the own one",
         provocation: "work outlives the lock",
         breaks: &[
             Invariant::MutualExclusion,
@@ -36,6 +37,7 @@ pub(crate) async fn work_outlives_the_lock() -> Result<Report> {
     }
     scene.enters("B", "the lock of A has expired");
     scene.writes("B", None);
+    work().await;
     scene.writes("A", None);
     scene.leaves("A");
     scene.releases("A", a.release().await?);

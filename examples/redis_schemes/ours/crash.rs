@@ -15,8 +15,7 @@ pub(crate) async fn crash() -> Result<Report> {
     scene.enters("A", "for 1 s");
     // Sends nothing any more, as the dead do.
     guard.abandon();
-    scene.notes("A", "crashes");
-    scene.leaves("A");
+    scene.dies("A");
     match b.lock_within(KEY, PATIENCE).await {
         Ok(guard) => {
             scene.enters("B", "the lease of A has ended");

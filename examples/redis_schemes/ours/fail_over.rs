@@ -47,7 +47,7 @@ pub(crate) async fn fail_over_with_acks() -> Result<Report> {
     let pair = Pair::start().await?;
     let careful = config(pair.port()).with_replica_acks(1, Duration::from_millis(100))?;
     let (a, b) = (Redis::connect(careful).await?, connect(pair.port()).await?);
-    let scene = Scene::begin(script("fail-over, 1 acknowledges"));
+    let scene = Scene::begin(script("fail-over, replica asked"));
 
     let guard = a.request(KEY).ttl(TTL).acquire().await?;
     scene.enters("A", "master and replica say so");

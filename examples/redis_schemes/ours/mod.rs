@@ -31,6 +31,7 @@ fn script(provocation: &'static str) -> Script {
     Script {
         rung: "8",
         scheme: "polylock",
+        how: "renewed, with a signal of its loss and a token that grows with every holder",
         provocation,
         breaks: &[],
     }

@@ -18,7 +18,7 @@ pub(crate) async fn clocks_differ() -> Result<Report> {
     let scene = Scene::begin(script("clocks differ"));
 
     let guard = a.request(KEY).ttl(TTL).acquire().await?;
-    scene.enters("A", "");
+    scene.enters("A", "for 1 s, renewed");
     scene.writes("A", token(&guard));
     scene.notes("B", "has a clock 60 s ahead");
     let early = b.try_lock(KEY).await?;

@@ -56,4 +56,4 @@ impl Lock {
 }
 
 /// What a node gets, much less than a lock lasts.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(300);

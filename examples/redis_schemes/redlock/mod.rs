@@ -15,7 +15,7 @@ use lock_testkit::servers::{RedisNodes, RedisOptions};
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::Result;
+use crate::stage::{Result, work};
 
 use self::lock::Lock;
 
@@ -25,11 +25,12 @@ pub(crate) async fn pause() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "7",
         scheme: "quorum (Redlock)",
+        how: HOW,
         provocation: "holder is paused",
         breaks: &[Invariant::Fencing],
     });
 
-    let ttl = Duration::from_millis(400);
+    let ttl = Duration::from_secs(1);
     let valid = a
         .acquire(ttl)
         .await?
@@ -66,6 +67,7 @@ pub(crate) async fn node_forgets() -> Result<Report> {
     let scene = Scene::begin(Script {
         rung: "7",
         scheme: "quorum (Redlock)",
+        how: HOW,
         provocation: "node restarts empty",
         breaks: &[
             Invariant::MutualExclusion,
@@ -95,6 +97,7 @@ pub(crate) async fn node_forgets() -> Result<Report> {
         scene.enters("B", "nodes 2 and 3: a majority as well");
     }
     scene.writes("B", None);
+    work().await;
     scene.writes("A", None);
     scene.leaves("A");
     scene.leaves("B");
@@ -106,3 +109,5 @@ pub(crate) async fn node_forgets() -> Result<Report> {
 fn nodes() -> RedisNodes {
     block_in_place(|| RedisNodes::start(3, &RedisOptions::new()))
 }
+
+const HOW: &str = "scheme 5 on a majority of independent servers, within a time";

@@ -3,8 +3,11 @@
 mod address;
 mod pair;
 
+use std::time::Duration;
+
 use redis::aio::MultiplexedConnection;
 use tokio::task::block_in_place;
+use tokio::time::sleep;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
 
@@ -28,4 +31,9 @@ pub(crate) async fn connect(port: u16) -> Result<MultiplexedConnection> {
 pub(crate) fn look(server: &RedisServer, command: &[&str]) -> Result<String> {
     let reply = block_in_place(|| server.try_command(command))?;
     Ok(reply.text().unwrap_or_else(|| "nothing".to_owned()))
+}
+
+/// What a holder does inside, for long enough to be seen.
+pub(crate) async fn work() {
+    sleep(Duration::from_millis(40)).await;
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::invariant::Invariant;
 use crate::report::Report;
 use crate::scene::{Scene, Script};
-use crate::stage::{Pair, Result, server};
+use crate::stage::{Pair, Result, server, work};
 
 use self::lock::Lock;
 
@@ -51,18 +51,14 @@ pub(crate) async fn watchdog_dies() -> Result<Report> {
         format!("for {} ms, renewed by its watchdog", lock::TTL),
     );
     a.lock().await?;
-    scene.notes(
-        "A",
-        format!(
-            "enters again; unlocks once: removed is {}",
-            a.unlock().await?
-        ),
-    );
+    scene.notes("A", "enters again, and unlocks once");
+    scene.releases("A", a.unlock().await?);
     a.kill_watchdog();
     scene.notes("A", "its watchdog dies, and nobody watches the watchdog");
     b.lock().await?;
     scene.enters("B", "the lock of A has expired");
     scene.writes("B", None);
+    work().await;
     scene.writes("A", None);
     scene.leaves("A");
 
@@ -87,6 +83,7 @@ fn script(provocation: &'static str) -> Script {
     Script {
         rung: "6",
         scheme: "watchdog, count, PUBLISH",
+        how: "renewed in the background; may be entered again; a release wakes who waits",
         provocation,
         breaks: &[
             Invariant::MutualExclusion,
