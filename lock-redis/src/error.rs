@@ -48,6 +48,12 @@ pub(crate) enum Cause {
     #[error("the cluster has no master for slot {slot}: CLUSTER NODES says which one fails")]
     Uncovered { slot: u16 },
 
+    #[error(
+        "the TLS handshake with {server} failed: it speaks no TLS, or its certificate is not trusted, \
+         or that of this client"
+    )]
+    Untrusted { server: Arc<str>, source: Source },
+
     #[error("{server} did not answer within {within:?}")]
     Silent { server: Arc<str>, within: Duration },
 }
@@ -244,6 +250,10 @@ impl Failure {
                 outcome_unknown: false,
                 ..Self::refused(&server, reply)
             },
+            Err(error) if is_of_tls(&error) => {
+                let source = Arc::new(error);
+                Cause::Untrusted { server, source }.into()
+            }
             Err(error) => {
                 let source = Arc::new(error);
                 Cause::Connect { server, source }.into()
@@ -310,11 +320,22 @@ impl Failure {
     }
 }
 
+/// Whether a TLS handshake failed; rustls wraps its reasons in such I/O errors.
+fn is_of_tls(error: &RedisError) -> bool {
+    let io = error.source().and_then(|source| {
+        let io = source.downcast_ref::<Arc<dyn StdError + Send + Sync>>();
+        io.map_or(Some(source), |io| Some(&**io))
+    });
+    let io = io.and_then(|io| io.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData)
+}
+
 impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Malformed { .. } => ErrorKind::Protocol,
+            Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
             Self::Connect { .. }
             | Self::Disconnected { .. }
@@ -330,7 +351,8 @@ impl Cause {
         match self {
             Self::Connect { source, .. }
             | Self::Disconnected { source, .. }
-            | Self::Refused { source, .. } => Some(source),
+            | Self::Refused { source, .. }
+            | Self::Untrusted { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -3,6 +3,8 @@
 mod cluster;
 mod sentinel;
 mod single;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
