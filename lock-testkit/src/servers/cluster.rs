@@ -243,18 +243,25 @@ impl RedisCluster {
     }
 
     fn settle(&self, config: &ClusterConfig, masters: usize) {
-        self.wait("the nodes know each other", |node| {
-            (0..masters).all(|master| {
-                [config.slots(master).start(), config.slots(master).end()]
-                    .iter()
-                    .all(|slot| owner_seen_by(node, **slot).as_deref() == Some(&*id(master)))
-            })
+        let mut last = Instant::now();
+        wait("the nodes know each other", || {
+            // One that has heard of a replica of a ghost, and not that it has taken over, would
+            // hear of that within a second.
+            if last.elapsed() > Duration::from_millis(120) {
+                last = Instant::now();
+                self.meet(masters);
+            }
+            self.nodes.iter().all(|node| knows(node, config, masters))
         });
-        for node in &self.nodes {
+        // One may hear of a ghost again from another that has not forgotten it yet.
+        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
+        self.wait("the ghosts are forgotten", |node| {
             for master in 0..masters {
-                // Unknown to those that never heard of it.
                 node.command(&["CLUSTER", "FORGET", &ghost(master)]);
             }
+            text(&node.command(&["CLUSTER", "INFO"])).contains(&known)
+        });
+        for node in &self.nodes {
             done(&node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]));
         }
         self.wait("the cluster serves", serves);
@@ -262,6 +269,21 @@ impl RedisCluster {
             wait("the replica has the data", || {
                 text(&replica.command(&["INFO", "replication"])).contains("master_link_status:up")
             });
+        }
+    }
+
+    /// Makes each master tell all other nodes about itself.
+    fn meet(&self, masters: usize) {
+        for master in &self.nodes[..masters] {
+            for other in self
+                .nodes
+                .iter()
+                .filter(|other| other.port() != master.port())
+            {
+                let (port, bus) = (other.port(), other.port() + BUS);
+                let (port, bus) = (port.to_string(), bus.to_string());
+                done(&master.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
+            }
         }
     }
 
@@ -304,6 +326,15 @@ fn options(node: Addresses, patience: u32) -> RedisOptions {
         .with_config("repl-diskless-sync-delay", "0")
 }
 
+fn knows(node: &RedisServer, config: &ClusterConfig, masters: usize) -> bool {
+    (0..masters).all(|master| {
+        let slots = config.slots(master);
+        [*slots.start(), *slots.end()]
+            .iter()
+            .all(|slot| owner_seen_by(node, *slot).as_deref() == Some(&*id(master)))
+    })
+}
+
 fn serves(node: &RedisServer) -> bool {
     let info = text(&node.command(&["CLUSTER", "INFO"]));
     info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384")
@@ -332,7 +363,7 @@ fn text(reply: &Reply) -> String {
     reply.text().expect("text")
 }
 
-pub(super) fn wait(what: &str, met: impl Fn() -> bool) {
+pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !met() {
         assert!(Instant::now() < deadline, "not in time: {what}");
