@@ -9,6 +9,8 @@ use super::{RedisOptions, RedisServer, Reply};
 use crate::proxy::Proxy;
 
 /// A Redis Cluster: its masters, and after them its replicas.
+///
+/// A master that is [restarted](RedisServer::restart) refuses writes for 2 s, as Redis does.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
