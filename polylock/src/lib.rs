@@ -23,6 +23,7 @@
 //! |---|---|---|
 //! | `memory:`, `memory:NAME` | always there | tasks of one process |
 //! | `sqlite:PATH` | `sqlite` | processes on one host |
+//! | `redis:`, `rediss:`, `redis+unix:`, `redis-sentinel:`, `redis-cluster:`, `redlock:` | `redis` (and `tls`) | processes that reach the servers |
 //!
 //! The syntax is in [`LockUrl`], the parameters of the layers in [`Registry`], those of a backend in
 //! its own documentation. A backend of your own implements [`Backend`] and joins the others:
@@ -52,6 +53,8 @@ pub use lock_core::{
     Registry, Released, Renewal, RequestBuilder, Result, Wait, Waiting, admin, engine, layers,
     memory, prelude,
 };
+#[cfg(feature = "redis")]
+pub use lock_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
 
@@ -92,6 +95,8 @@ pub fn compiled_in() -> Registry {
 
 static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = Registry::new().with(memory::MemoryBackend::default());
+    #[cfg(feature = "redis")]
+    let backends = backends.and_then(|registry| registry.with(redis::RedisBackend::default()));
     #[cfg(feature = "sqlite")]
     let backends = backends.and_then(|registry| registry.with(sql::SqliteBackend::default()));
     backends.expect("BUG: two backends serve one scheme")
