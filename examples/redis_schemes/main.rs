@@ -70,6 +70,7 @@ async fn play() -> Result<Vec<Report>> {
         start(ours::fail_over()),
         start(ours::fail_over_with_acks()),
         start(ours::paused()),
+        start(ours::node_forgets()),
     ];
     let mut reports = Vec::new();
     for report in playing {
@@ -92,7 +93,10 @@ fn print(out: &mut impl Write, reports: &[Report]) -> io::Result<()> {
     for invariant in Invariant::ALL {
         writeln!(out, "    {invariant:<16}  {}", invariant.meaning())?;
     }
-    writeln!(out)?;
+    writeln!(
+        out,
+        "\nA, B and C are clients; the times are those since a scene began.\n"
+    )?;
     for report in reports {
         writeln!(out, "{report}")?;
     }

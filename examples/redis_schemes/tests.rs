@@ -15,12 +15,17 @@ async fn every_classic_scheme_breaks_as_it_is_known_to_and_ours_does_not() {
         assert!(!line.contains("BROKEN"), "{printed}");
     }
     assert!(
-        rest.contains("classic schemes: 9 of 9 broke; polylock: 0 of 8 broke"),
+        rest.contains("classic schemes: 9 of 9 broke; polylock: 0 of 9 broke"),
         "{printed}"
     );
 
     // Where the server forgets the lock, and where the holder is paused, only the token is left.
-    for provocation in ["fail-over", "holder is paused", "renewal fails"] {
+    for provocation in [
+        "fail-over",
+        "holder is paused",
+        "node restarts empty",
+        "renewal fails",
+    ] {
         let report = reports
             .iter()
             .find(|report| report.script.rung == "8" && report.script.provocation == provocation);

@@ -59,7 +59,7 @@ pub(crate) async fn fail_over_with_acks() -> Result<Report> {
     match a.request(KEY).ttl(TTL).try_acquire().await {
         Ok(Some(_)) => scene.enters("A", "the master says so"),
         Ok(None) => scene.notes("A", "is refused: the lock is held"),
-        Err(error) => scene.notes("A", format!("is refused: {error}")),
+        Err(error) => scene.notes("A", format!("refused: {error}")),
     }
     pair.fail_over()?;
     scene.notes("-", "the master dies, the replica takes its place");

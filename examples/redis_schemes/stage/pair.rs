@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use lock_testkit::servers::{RedisOptions, RedisServer};
+use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 
 use super::{Address, Result, look};
 
@@ -28,7 +28,10 @@ impl Pair {
         let options = RedisOptions::new().with_config("replicaof", &replicaof);
         let replica = block_in_place(|| RedisServer::start(options));
         while !look(&replica, &["INFO", "replication"])?.contains("master_link_status:up") {
-            sleep(Duration::from_millis(10)).await;
+            sleep(PAUSE).await;
+        }
+        while !is_replicated(&master)? {
+            sleep(PAUSE).await;
         }
         let address = Address::of(master.port()).await?;
         Ok(Self {
@@ -57,3 +60,14 @@ impl Pair {
         Ok(())
     }
 }
+
+/// Whether the replica confirms a write.
+fn is_replicated(master: &RedisServer) -> Result<bool> {
+    block_in_place(|| {
+        let mut client = RespClient::connect(master.port(), Duration::from_secs(5))?;
+        client.command(&["SET", "probe", "1"])?;
+        Ok(client.command(&["WAIT", "1", "100"])?.integer() == Some(1))
+    })
+}
+
+const PAUSE: Duration = Duration::from_millis(10);

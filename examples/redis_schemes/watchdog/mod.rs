@@ -83,7 +83,7 @@ fn script(provocation: &'static str) -> Script {
     Script {
         rung: "6",
         scheme: "watchdog, count, PUBLISH",
-        how: "renewed in the background; may be entered again; a release wakes who waits",
+        how: "renewed in the background, may be entered again, wakes waiters",
         provocation,
         breaks: &[
             Invariant::MutualExclusion,
