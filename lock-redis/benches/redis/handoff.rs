@@ -39,7 +39,12 @@ pub(crate) fn run() {
     let mut holds: Vec<[u64; 4]> = Vec::new();
     for (process, mut contender) in contenders.into_iter().enumerate() {
         let mut text = String::new();
-        contender.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        contender
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         assert!(contender.wait().unwrap().success());
         for line in text.lines() {
             let mut numbers = line.split(' ').map(|n| n.parse::<u64>().unwrap());
@@ -63,10 +68,22 @@ pub(crate) fn run() {
         .collect();
     let (count, handoff) = (times.len(), median(times));
     let round_trip = before.max(after);
-    row("one bare round trip, before and after", &format!("{before:.1?}, {after:.1?}"));
-    row(&format!("hand-off between two processes, {count} of them"), &format!("{handoff:.1?}"));
-    row("ratio", &format!("{:.2}", handoff.as_secs_f64() / round_trip.as_secs_f64()));
-    row("client calls per acquisition", &format!("{:.2}", used as f64 / holds.len() as f64));
+    row(
+        "one bare round trip, before and after",
+        &format!("{before:.1?}, {after:.1?}"),
+    );
+    row(
+        &format!("hand-off between two processes, {count} of them"),
+        &format!("{handoff:.1?}"),
+    );
+    row(
+        "ratio",
+        &format!("{:.2}", handoff.as_secs_f64() / round_trip.as_secs_f64()),
+    );
+    row(
+        "client calls per acquisition",
+        &format!("{:.2}", used as f64 / holds.len() as f64),
+    );
 }
 
 /// One of the processes: prints token, time of the acquisition and time of the release.
@@ -74,7 +91,10 @@ pub(crate) fn contend(url: &str, rounds: usize) {
     runtime().block_on(async {
         let registry = lock_core::Registry::new();
         let registry = registry.with(lock_redis::RedisBackend::default()).unwrap();
-        let locks = registry.connect(&format!("{url}?namespace=bench")).await.unwrap();
+        let locks = registry
+            .connect(&format!("{url}?namespace=bench"))
+            .await
+            .unwrap();
         let mut lines = Vec::with_capacity(rounds);
         for _ in 0..rounds {
             let guard = locks.lock("handoff").await.unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::DistributedLockExt;
 
-use crate::{calls, connect, row, runtime, server};
+use crate::{calls, connect, processor_time, row, runtime, server};
 
 const HELD: usize = 10_000;
 const TTL: Duration = Duration::from_secs(6);
@@ -20,30 +20,32 @@ pub(crate) fn run() {
         }
         // The first periods bring locks together that were taken apart.
         tokio::time::sleep(TTL).await;
-        let (before, cpu, began) = (calls(&server), processor_time(), Instant::now());
+        let (before, cpu, began) = (
+            calls(&server),
+            processor_time(std::process::id()),
+            Instant::now(),
+        );
         tokio::time::sleep(2 * TTL).await;
-        let (used, cpu, took) = (calls(&server) - before, processor_time() - cpu, began.elapsed());
+        let (used, cpu, took) = (
+            calls(&server) - before,
+            processor_time(std::process::id()) - cpu,
+            began.elapsed(),
+        );
         let periods = took.as_secs_f64() / (TTL.as_secs_f64() / 3.0);
         assert!(guards.iter().all(lock_core::LockGuard::is_held));
-        row("10,000 locks held, ttl 6 s: script calls per renewal period", &format!("{:.1}", used as f64 / periods));
-        row("processor of the client for all of them", &format!("{:.2} % of one", 100.0 * cpu.as_secs_f64() / took.as_secs_f64()));
+        row(
+            "10,000 locks held, ttl 6 s: script calls per renewal period",
+            &format!("{:.1}", used as f64 / periods),
+        );
+        row(
+            "processor of the client for all of them",
+            &format!(
+                "{:.2} % of one",
+                100.0 * cpu.as_secs_f64() / took.as_secs_f64()
+            ),
+        );
         for guard in guards {
             guard.abandon();
         }
     });
-}
-
-fn processor_time() -> Duration {
-    // User and system time, in ticks of 10 ms.
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let ticks: u64 = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|ticks| ticks.parse::<u64>().unwrap())
-        .sum();
-    Duration::from_millis(10 * ticks)
 }

@@ -22,7 +22,10 @@ use lock_redis::RedisBackend;
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     if let [contender, url, rounds] = args.as_slice() {
         if contender == "contend" {
             pin(rustix::process::getpid().as_raw_nonzero().get(), 1);
@@ -93,6 +96,19 @@ fn median(mut values: Vec<Duration>) -> Duration {
 fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// User and system time of a process.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    // In ticks of 10 ms.
+    let ticks: u64 = fields
+        .skip(11)
+        .take(2)
+        .map(|n| n.parse::<u64>().unwrap())
+        .sum();
+    Duration::from_millis(10 * ticks)
 }
 
 fn row(what: &str, figure: &str) {

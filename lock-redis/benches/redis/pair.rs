@@ -41,7 +41,10 @@ pub(crate) fn run() {
                 theirs.push(bare);
             }
         }
-        row("acquire and release, bare commands", &format!("{:.1?}", median(theirs)));
+        row(
+            "acquire and release, bare commands",
+            &format!("{:.1?}", median(theirs)),
+        );
         row("acquire and release", &format!("{:.1?}", median(ours)));
         row("ratio", &format!("{:.3}", middle(ratios)));
     });

@@ -24,10 +24,19 @@ pub(crate) fn run() {
             bare_rates.push(contend(&without, &format!("without:{round}")).await.0);
         }
         let (with, without) = (middle(rates), middle(bare_rates));
-        row("64 tasks on one key, each its own waiter on the server", &format!("{without:.0}/s"));
-        row("64 tasks on one key, with hand-over", &format!("{with:.0}/s"));
+        row(
+            "64 tasks on one key, each its own waiter on the server",
+            &format!("{without:.0}/s"),
+        );
+        row(
+            "64 tasks on one key, with hand-over",
+            &format!("{with:.0}/s"),
+        );
         row("ratio", &format!("{:.1}", with / without));
-        row("least served task, share of the mean", &format!("{:.2}", middle(fairness)));
+        row(
+            "least served task, share of the mean",
+            &format!("{:.2}", middle(fairness)),
+        );
     });
 }
 
@@ -54,5 +63,8 @@ async fn contend(locks: &Arc<dyn DistributedLock>, key: &str) -> (f64, f64) {
     }
     let total: f64 = counts.iter().sum();
     let least = counts.iter().copied().fold(f64::INFINITY, f64::min);
-    (total / began.elapsed().as_secs_f64(), least / (total / TASKS as f64))
+    (
+        total / began.elapsed().as_secs_f64(),
+        least / (total / TASKS as f64),
+    )
 }
