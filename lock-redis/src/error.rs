@@ -1,10 +1,11 @@
 use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Error, ErrorKind};
 use redis::{RedisError, ServerError};
+
+pub(crate) use crate::refusal::Refusal;
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
@@ -59,147 +60,6 @@ pub(crate) enum Cause {
 }
 
 pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
-
-/// What an error reply says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Refusal {
-    Ask,
-    Busy,
-    ClusterDown,
-    CrossSlot,
-    Full,
-    Loading,
-    MasterDown,
-    Misconf,
-    Moved,
-    NoAuth,
-    NoCluster,
-    NoPerm,
-    NoReplicas,
-    NoScript,
-    Other,
-    ReadOnly,
-    TooManyClients,
-    TryAgain,
-    WrongPass,
-    WrongType,
-}
-
-impl Refusal {
-    /// Reads an error reply.
-    ///
-    /// An error inside a script keeps its code from Redis 7 on, and follows `ERR Error running
-    /// script` before.
-    pub(crate) fn of(error: &ServerError) -> Self {
-        let details = error.details().unwrap_or_default();
-        if let Some(refusal) = Self::of_code(error.code()) {
-            return refusal;
-        }
-        if details.contains("max number of clients") {
-            return Self::TooManyClients;
-        }
-        if details.contains("cluster support disabled") {
-            return Self::NoCluster;
-        }
-        if DENIED_IN_SCRIPT.iter().any(|text| details.contains(text)) {
-            return Self::NoPerm;
-        }
-        let words = details.split(|c: char| !c.is_ascii_uppercase());
-        words
-            .filter(|word| word.len() > 2)
-            .find_map(Self::of_code)
-            .unwrap_or(Self::Other)
-    }
-
-    fn of_code(code: &str) -> Option<Self> {
-        Some(match code {
-            "ASK" => Self::Ask,
-            "BUSY" => Self::Busy,
-            "CLUSTERDOWN" => Self::ClusterDown,
-            "CROSSSLOT" => Self::CrossSlot,
-            "LOADING" => Self::Loading,
-            "MASTERDOWN" => Self::MasterDown,
-            "MISCONF" => Self::Misconf,
-            "MOVED" => Self::Moved,
-            "NOAUTH" => Self::NoAuth,
-            "NOPERM" => Self::NoPerm,
-            "NOREPLICAS" => Self::NoReplicas,
-            "NOSCRIPT" => Self::NoScript,
-            "OOM" => Self::Full,
-            "READONLY" => Self::ReadOnly,
-            "TRYAGAIN" => Self::TryAgain,
-            "WRONGPASS" => Self::WrongPass,
-            "WRONGTYPE" => Self::WrongType,
-            _ => return None,
-        })
-    }
-
-    /// Whether a script that ends like this has changed nothing.
-    ///
-    /// These meet its first write or the call itself; a missing right may show at a later command.
-    fn is_before_anything(self) -> bool {
-        !matches!(self, Self::NoPerm | Self::Other)
-    }
-
-    fn kind(self) -> ErrorKind {
-        match self {
-            Self::NoAuth | Self::NoPerm | Self::WrongPass => ErrorKind::Denied,
-            Self::Moved | Self::NoCluster => ErrorKind::InvalidConfig,
-            Self::CrossSlot | Self::NoScript | Self::Other | Self::WrongType => ErrorKind::Protocol,
-            Self::Ask
-            | Self::Busy
-            | Self::ClusterDown
-            | Self::Full
-            | Self::Loading
-            | Self::MasterDown
-            | Self::Misconf
-            | Self::NoReplicas
-            | Self::ReadOnly
-            | Self::TooManyClients
-            | Self::TryAgain => ErrorKind::Unavailable,
-        }
-    }
-}
-
-/// How a missing right looks inside a script: up to Redis 7.0, and from 7.2 on.
-const DENIED_IN_SCRIPT: &[&str] = &[
-    "The user executing the script can't",
-    "ACL failure in script",
-];
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ask => "is moving the key to another node",
-            Self::Busy => "is kept busy by a script that does not end; SCRIPT KILL ends it",
-            Self::ClusterDown => {
-                "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"
-            }
-            Self::CrossSlot => "is in a cluster and was given keys of different slots",
-            Self::Full => "has no memory left: raise maxmemory or remove data",
-            Self::Loading => "is loading its data set",
-            Self::MasterDown => "is a replica that has lost its master",
-            Self::Misconf => {
-                "cannot save its data and takes no writes (MISCONF): its log says why, often a full \
-                 disk"
-            }
-            Self::Moved => "is in a cluster and does not have this key: use redis-cluster://",
-            Self::NoAuth => "asks for a user or a password, and the URL has none",
-            Self::NoCluster => "is no cluster: use redis://",
-            Self::NoPerm => "denies a command or a key to this user: see the list of ACL rules",
-            Self::NoReplicas => {
-                "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"
-            }
-            Self::NoScript => "does not keep scripts",
-            Self::Other => "answered with an error",
-            Self::ReadOnly => "is a replica, which takes no writes: name its master",
-            Self::TooManyClients => "has as many clients as its maxclients allows",
-            Self::TryAgain => "is moving the keys to another node",
-            Self::WrongPass => "refuses this user or password",
-            Self::WrongType => "has something at the key that is no lock",
-        })
-    }
-}
 
 impl Failure {
     /// The reply to a request is an error.

@@ -14,6 +14,7 @@ mod link;
 mod live;
 mod lock;
 mod quorum;
+mod refusal;
 mod reply;
 mod script;
 mod server;

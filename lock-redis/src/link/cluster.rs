@@ -93,7 +93,7 @@ impl Cluster {
                     if next >= deadline {
                         return Err(failure);
                     }
-                    drop(before(next, std::future::pending::<()>()).await);
+                    before(next, std::future::pending::<()>()).await;
                     asking = false;
                     slots = match self.map.slots(deadline).await {
                         Ok(slots) => slots,

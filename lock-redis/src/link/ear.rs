@@ -101,7 +101,7 @@ impl Search {
                 Ok(_) => self.set(State::Searching(None)),
                 Err(failure) => {
                     // Callers need not wait for the whole round.
-                    if turn % candidates.len() == 0 {
+                    if turn.is_multiple_of(candidates.len()) {
                         self.set(State::Searching(Some(failure)));
                     }
                 }

@@ -81,7 +81,7 @@ impl Lane {
         let mut connection = self.connection(deadline).await?;
         let waited = Waited::for_answer(self, connection.number);
         let answer = before(deadline, connection.redis.send_packed_command(request)).await;
-        waited.is_over();
+        waited.ends();
         match self.received(connection.number, answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.dial.server, error)),
             value => Ok(value),
@@ -99,7 +99,7 @@ impl Lane {
         let waited = Waited::for_answer(self, connection.number);
         let answers = connection.redis.send_packed_commands(requests, 0, count);
         let answers = before(deadline, answers).await;
-        waited.is_over();
+        waited.ends();
         self.received(connection.number, answers)
     }
 
@@ -290,7 +290,7 @@ impl<'a> Waited<'a> {
         }
     }
 
-    fn is_over(mut self) {
+    fn ends(mut self) {
         self.is_over = true;
     }
 }

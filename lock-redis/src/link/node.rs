@@ -14,11 +14,13 @@ use super::witness::witness;
 use super::{Call, request};
 use crate::error::{Cause, Failure, Refusal};
 
+type Lanes = Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>;
+
 /// One server.
 pub(super) struct Node {
     dial: Arc<Dial>,
     shared: Arc<Shared>,
-    lanes: Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>,
+    lanes: Lanes,
 }
 
 /// What goes along with a script.
@@ -160,10 +162,10 @@ impl Node {
             return Arc::clone(lane);
         }
         drop(lanes);
-        self.add_lane(runtime, at)
+        self.add_lane(&runtime, at)
     }
 
-    fn add_lane(&self, runtime: Handle, at: (Id, Use)) -> Arc<Lane> {
+    fn add_lane(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Lane> {
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(at).or_insert_with(|| {
             let (dial, shared) = (Arc::clone(&self.dial), Arc::clone(&self.shared));
@@ -174,7 +176,7 @@ impl Node {
         // Outside the lock: on a runtime that is over already, this ends at once.
         lane.witness.get_or_init(|| {
             let lanes = Arc::downgrade(&self.lanes);
-            witness(&runtime, move || {
+            witness(runtime, move || {
                 if let Some(lanes) = lanes.upgrade() {
                     let removed = lanes
                         .write()

@@ -63,7 +63,7 @@ async fn messages_are_heard_through_any_node_and_after_its_end() {
     let ear = cluster.iter().position(hears).unwrap();
     cluster[ear].stop();
     until("deafness", || told.deaf.load(Ordering::SeqCst) == 1).await;
-    assert_eq!(link.channel().await.unwrap(), Some(channel.clone()));
+    assert_eq!(link.channel().await.unwrap(), Some(Arc::clone(&channel)));
     let other = (ear + 1) % 3;
     cluster[other].command(&["PUBLISH", &*channel, "again"]);
     until("a message", || told.has(b"again")).await;

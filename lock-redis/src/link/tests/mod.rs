@@ -89,10 +89,6 @@ macro_rules! script {
 script!(COUNT, "return redis.call('INCR', KEYS[1])");
 script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
 script!(SPIN, "while true do end");
-script!(
-    SLOW,
-    "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('INCR', KEYS[1])"
-);
 
 pub(super) async fn count(link: &dyn Link, key: &str) -> Result<i64, Failure> {
     let call = Call {
