@@ -113,9 +113,11 @@ local function grant(id, mode, label, ms, floor)
   local fence = call('GET', FENCE)
   local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
   local token, reserved = math.max(last + 1, micros, floor or 0), 0
+  if call('EXISTS', LOCK) == 0 then
+    forget_holders()
+  end
   if mode == 'x' then
     reserved = 31
-    forget_holders()
     call('SET', LOCK, id .. '|' .. label .. closed(), 'PX', ms)
   else
     call('ZADD', LOCK, 'inf', '#' .. mode, now + ms, id)
