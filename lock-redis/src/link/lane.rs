@@ -38,8 +38,15 @@ struct Connection {
     number: u64,
     pushes: bool,
     hearing: Hearing,
+    life: Arc<Life>,
+}
+
+#[derive(Debug, Default)]
+struct Life {
     /// Set where the socket is read, at its end.
-    is_over: Arc<AtomicBool>,
+    is_over: AtomicBool,
+    /// How many requests have been answered.
+    answers: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -147,15 +154,14 @@ impl Lane {
 
     async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Connection, Failure> {
         if let Some(connection) = self.connection.present() {
-            if !connection.is_over.load(Ordering::Relaxed) {
+            if !connection.life.is_over.load(Ordering::Relaxed) {
                 return Ok(connection);
             }
             self.close(connection.number);
         }
         let make = || Arc::clone(self).connect();
-        let made = self
-            .connection
-            .get(&self.runtime, &self.shared, deadline, make);
+        let spawn = |task| drop(self.runtime.spawn(task));
+        let made = self.connection.get(spawn, &self.shared, deadline, make);
         made.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
             Missing::Late => self.silent(false),
@@ -174,15 +180,15 @@ impl Lane {
 
     async fn open(self: &Arc<Self>) -> Result<Connection, Failure> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let pushed = self.pushed(number, Arc::clone(&is_over));
+        let life = Arc::<Life>::default();
+        let pushed = self.pushed(number, Arc::clone(&life));
         let (redis, pushes) = self.dial.open(pushed).await?;
         let mut connection = Connection {
             redis,
             number,
             pushes,
             hearing: Hearing::NotAsked,
-            is_over,
+            life,
         };
         if self.shared.listens(self.runtime.id()) {
             connection.hearing = self.subscribe(&mut connection).await?;
@@ -194,7 +200,7 @@ impl Lane {
     fn pushed(
         self: &Arc<Self>,
         number: u64,
-        is_over: Arc<AtomicBool>,
+        life: Arc<Life>,
     ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
         let lane: Weak<Self> = Arc::downgrade(self);
         move |push| {
@@ -209,7 +215,7 @@ impl Lane {
                 }
                 PushKind::Disconnection => {
                     // In this order: the connection may not be in its place yet.
-                    is_over.store(true, Ordering::SeqCst);
+                    life.is_over.store(true, Ordering::SeqCst);
                     lane.close(number);
                 }
                 _ => {}
@@ -224,12 +230,19 @@ impl Lane {
             self.shared.warn_of_silence(server, "RESP2 cannot push");
             return Ok(Hearing::Denied);
         }
-        let Err(error) = connection.redis.subscribe(&*self.channel).await else {
+        // Scripts publish with the rights of their users, and cannot tell that they have none.
+        let attempt = async {
+            connection.redis.subscribe(&*self.channel).await?;
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(&*self.channel).arg("");
+            publish.query_async::<()>(&mut connection.redis).await
+        };
+        let Err(error) = attempt.await else {
             return Ok(Hearing::Subscribed);
         };
         match ServerError::try_from(error) {
             Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
-                let why = "the ACL denies SUBSCRIBE or the channel";
+                let why = "the ACL denies SUBSCRIBE, PUBLISH or the channel";
                 self.shared.warn_of_silence(server, why);
                 Ok(Hearing::Denied)
             }
