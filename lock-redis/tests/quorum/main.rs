@@ -1,7 +1,12 @@
 //! Locks on several independent masters: what every backend promises, and what nodes do to them.
 
+mod cost;
 mod kinds;
 mod nodes;
+mod outages;
+mod partition;
+mod rejoin;
+mod support;
 
 mod conformance_suite {
     use std::sync::Arc;
@@ -14,7 +19,10 @@ mod conformance_suite {
 
     use super::nodes::Nodes;
 
-    lock_testkit::conformance!(harness = Nodes::behind_proxies(3).await, skip = [Fair, Permits]);
+    lock_testkit::conformance!(
+        harness = Nodes::behind_proxies(3).await,
+        skip = [Fair, Permits]
+    );
 
     #[async_trait]
     impl Harness for Nodes {

@@ -35,13 +35,20 @@ impl Nodes {
 
     /// The way past the proxies.
     pub(crate) fn url(&self) -> String {
-        let hosts: Vec<_> = self.servers.iter().map(|s| format!("127.0.0.1:{}", s.port())).collect();
+        let hosts: Vec<_> = self
+            .servers
+            .iter()
+            .map(|s| format!("127.0.0.1:{}", s.port()))
+            .collect();
         format!("redlock://{}?namespace=&rejoin-delay=0s", hosts.join(","))
     }
 
     /// The same command at every node.
     pub(crate) fn each(&self, words: &[&str]) -> Vec<Reply> {
-        self.servers.iter().map(|server| server.command(words)).collect()
+        self.servers
+            .iter()
+            .map(|server| server.command(words))
+            .collect()
     }
 
     /// The most holders that any node has.

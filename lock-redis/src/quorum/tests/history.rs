@@ -69,7 +69,7 @@ enum Phase {
 }
 
 const TTL: u64 = 1_000;
-const STEPS: usize = 600;
+const STEPS: usize = 800;
 const CLIENTS: usize = 4;
 
 impl History {

@@ -1,0 +1,92 @@
+//! What locks cost the nodes.
+
+use lock_core::DistributedLock;
+use lock_testkit::servers::RedisServer;
+use tokio::time::Instant;
+
+use super::support::{SOON, client, ms, once, release, request, start, take};
+
+/// How many scripts a node has run for its clients.
+fn calls(node: &RedisServer) -> u64 {
+    let stats = node
+        .command(&["INFO", "commandstats"])
+        .text()
+        .expect("a text");
+    let row = stats
+        .lines()
+        .find(|line| line.starts_with("cmdstat_evalsha:"));
+    let count = row
+        .and_then(|row| row.split_once("calls="))
+        .expect("it ran scripts")
+        .1;
+    count
+        .split(',')
+        .next()
+        .expect("a number")
+        .parse()
+        .expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_travel_together() {
+    let nodes = start(3);
+    let locks = client(&nodes).await;
+    let mut guards = Vec::new();
+    for n in 0..300 {
+        guards.push(
+            locks
+                .acquire(&request(&format!("k{n}")).with_ttl(ms(6_000)))
+                .await,
+        );
+    }
+    assert!(locks.shutdown(SOON).await);
+    let (began, before) = (Instant::now(), calls(&nodes[0]));
+    tokio::time::sleep(ms(4_000)).await;
+    let periods = began.elapsed().as_secs_f64() / 2.0;
+    let renewals = calls(&nodes[0]) - before;
+    // A period is a third of the ttl.
+    assert!(
+        renewals as f64 <= 10.0 * periods,
+        "{renewals} in {periods} periods"
+    );
+    assert!(guards.iter().flatten().all(|guard| guard.is_held()));
+}
+
+/// An uncontended lock costs each node one call to take it, and one to give it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_agree_need_no_second_round() {
+    let nodes = start(3);
+    let locks = client(&nodes).await;
+    release(take(&locks, "a").await).await;
+    assert!(locks.shutdown(SOON).await);
+    let before = calls(&nodes[0]);
+    for _ in 0..50 {
+        release(take(&locks, "a").await).await;
+    }
+    assert!(locks.shutdown(SOON).await);
+    let calls = calls(&nodes[0]) - before;
+    assert!((100..115).contains(&calls), "{calls} calls for 50 locks");
+}
+
+/// Attempts in vain leave no notes behind that grow without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_leave_nothing() {
+    let nodes = start(3);
+    let (locks, other) = (client(&nodes).await, client(&nodes).await);
+    let guard = take(&locks, "a").await;
+    for _ in 0..50 {
+        let refused = other.acquire(&once(request("a"))).await;
+        refused.expect_err("two hold the lock");
+    }
+    assert!(other.shutdown(SOON).await);
+    let notes: i64 = nodes
+        .iter()
+        .map(|node| {
+            node.command(&["HLEN", "{a}:notes"])
+                .integer()
+                .expect("a number")
+        })
+        .sum();
+    assert!(notes < 15, "{notes} notes of 50 refusals");
+    release(guard).await;
+}

@@ -1,0 +1,226 @@
+//! Nodes that are down, frozen or cut off.
+
+use lock_core::admin::LockAdmin;
+use lock_core::{DistributedLock, ErrorKind, LostReason, Mode};
+use tokio::time::Instant;
+
+use super::nodes::holders;
+use super::support::{
+    SOON, TTL, client, lease, ms, once, release, request, start, take, to, token, until, within,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_may_be_down() {
+    let nodes = start(5);
+    let locks = client(&nodes).await;
+    let first = take(&locks, "a").await;
+    let before = token(&first);
+    release(first).await;
+    nodes[1].kill();
+    nodes[4].kill();
+    let guard = take(&locks, "a").await;
+    assert!(token(&guard) > before);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    let other = client(&nodes).await;
+    let refused = other.acquire(&once(request("a"))).await;
+    let refused = refused.expect_err("two hold the lock");
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    release(guard).await;
+    release(take(&other, "a").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_nothing_is_granted() {
+    let nodes = start(5);
+    let locks = client(&nodes).await;
+    let guard = take(&locks, "held").await;
+    for down in [0, 2, 3] {
+        nodes[down].kill();
+    }
+    let began = Instant::now();
+    let error = locks.acquire(&once(request("a"))).await;
+    let error = error.expect_err("granted by two of five");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    assert!(
+        error.message().contains("fewer than 3 of 5 nodes"),
+        "{error}"
+    );
+
+    let began = Instant::now();
+    let error = locks.acquire(&within(request("a"), ms(700))).await;
+    let error = error.expect_err("granted by two of five");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let waited = began.elapsed();
+    assert!((ms(600)..ms(2_000)).contains(&waited), "waited {waited:?}");
+
+    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
+    assert_eq!(lost.expect("it is lost"), LostReason::Unreachable);
+    for down in [0, 2, 3] {
+        nodes[down].restart();
+    }
+    release(take(&locks, "a").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_frozen_nodes() {
+    let nodes = start(5);
+    let locks = client(&nodes).await;
+    release(take(&locks, "a").await).await;
+    nodes[0].stop();
+    nodes[3].stop();
+    let began = Instant::now();
+    let guard = take(&locks, "a").await;
+    let taken = began.elapsed();
+    let refused = locks.acquire(&once(request("a"))).await;
+    assert_eq!(
+        refused.expect_err("it is held").kind(),
+        ErrorKind::Contended
+    );
+    let refused = began.elapsed();
+    release(guard).await;
+    let released = began.elapsed();
+    nodes[0].resume();
+    nodes[3].resume();
+    // Each would take as long as a node may, 350 ms.
+    assert!(released < ms(300), "{taken:?}, {refused:?}, {released:?}");
+    // What was on its way to them does not stay.
+    until("nothing is left", || {
+        nodes.iter().all(|node| holders(node, "a") == 0)
+    })
+    .await;
+    assert!(locks.shutdown(SOON).await, "background work does not end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_majority_continues_the_tokens_of_the_others() {
+    let nodes = start(5);
+    let mut last = 0;
+    for round in 0..10 {
+        // Another two are frozen each time, and the clients change.
+        let (one, other) = (round % 5, (round * 2 + 1) % 5);
+        let locks = client(&nodes).await;
+        nodes[one].stop();
+        if other != one {
+            nodes[other].stop();
+        }
+        let guard = take(&locks, "a").await;
+        assert!(token(&guard) > last, "{} after {last}", token(&guard));
+        last = token(&guard);
+        release(guard).await;
+        nodes[one].resume();
+        nodes[other].resume();
+        assert!(locks.shutdown(SOON).await, "background work does not end");
+    }
+}
+
+/// The largest counter of a majority is on one node only, which is then gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_outlives_the_node_that_gave_it() {
+    let nodes = start(3);
+    let locks = client(&nodes).await;
+    let first = take(&locks, "a").await;
+    let id = "0".repeat(32);
+    let ahead = token(&first) + 3_600_000_000;
+    release(first).await;
+    assert!(locks.shutdown(SOON).await, "background work does not end");
+    nodes[2].command(&["SET", "{a}:fence", &format!("{ahead}|{id}")]);
+    nodes[1].stop();
+    let second = take(&locks, "a").await;
+    assert!(token(&second) > ahead);
+    let before = token(&second);
+    release(second).await;
+    nodes[1].resume();
+    nodes[2].kill();
+    let third = take(&locks, "a").await;
+    assert!(token(&third) > before, "{} after {before}", token(&third));
+    release(third).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_and_breaks_what_a_majority_has() {
+    let nodes = start(5);
+    let locks = client(&nodes).await;
+    let guard = take(&locks, "a").await;
+    let other = client(&nodes).await;
+    nodes[0].kill();
+    nodes[1].kill();
+    let admin: &dyn LockAdmin = other.admin().expect("it has one");
+    let shown = admin.inspect(guard.key()).await.expect("it answers");
+    let shown = shown.expect("it is held");
+    assert_eq!(shown.holders[0].token, guard.fencing_token());
+    let broken = admin.break_lock(guard.key(), "a test").await;
+    assert!(broken.expect("it answers").is_some());
+    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
+    assert_eq!(lost.expect("it is lost"), LostReason::Broken);
+    nodes[2].kill();
+    let error = admin.inspect(guard.key()).await.expect_err("two of five");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = admin.list("").await.expect_err("two of five");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_needs_a_majority() {
+    let nodes = start(3);
+    let locks = client(&nodes).await;
+    nodes[0].kill();
+    let mut guard = take(&locks, "a").await;
+    guard.downgrade().await.expect("two of three answer");
+    let reader = request("a").with_mode(Mode::Shared);
+    let other = locks
+        .acquire(&within(reader, SOON))
+        .await
+        .expect("readers hold together");
+    release(other).await;
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_has_to_be_there_to_begin_with() {
+    let nodes = start(3);
+    nodes[0].kill();
+    let locks = client(&nodes).await;
+    nodes[1].kill();
+    let error = lock_redis::Redlock::connect(to(&nodes)).await;
+    let error = error.expect_err("one of three is there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    nodes[0].restart();
+    release(take(&locks, "a").await).await;
+}
+
+/// Two nodes jump to the end of every lease or stop their clocks, one at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_a_minority_may_jump() {
+    let nodes = start(3);
+    let (locks, other) = (client(&nodes).await, client(&nodes).await);
+    for jump in [
+        ["PEXPIRE", "a", "1"].as_slice(),
+        ["PERSIST", "a"].as_slice(),
+    ] {
+        let guard = take(&locks, "a").await;
+        assert!(locks.shutdown(SOON).await);
+        nodes[1].command(jump);
+        let until = Instant::now() + TTL * 2;
+        while Instant::now() < until {
+            let refused = other.acquire(&once(request("a"))).await;
+            assert_eq!(
+                refused.expect_err("two hold it").kind(),
+                ErrorKind::Contended
+            );
+            assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+            tokio::time::sleep(ms(20)).await;
+        }
+        release(guard).await;
+    }
+    // A node whose clock stands still frees no lease, and holds up nobody.
+    let dead = locks
+        .acquire(&within(lease("b"), SOON))
+        .await
+        .expect("it is free");
+    assert!(locks.shutdown(SOON).await);
+    nodes[0].command(&["PERSIST", "b"]);
+    dead.abandon();
+    release(take(&other, "b").await).await;
+}

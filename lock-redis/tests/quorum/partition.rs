@@ -1,0 +1,100 @@
+//! Clients that see different majorities.
+
+use std::sync::Arc;
+
+use lock_core::DistributedLock;
+use lock_redis::Redlock;
+use lock_testkit::history::{Checker, Recorder};
+use lock_testkit::proxy::Proxy;
+use tokio::task::JoinSet;
+
+use super::nodes::{config, open};
+use super::support::{SOON, client, ms, release, request, start, take, within};
+
+/// A client with a proxy before each node.
+struct Seat {
+    locks: Arc<Redlock>,
+    proxies: Vec<Proxy>,
+}
+
+impl Seat {
+    /// Cuts the client off from some nodes, and from no others.
+    fn see_all_but(&self, hidden: &[usize]) {
+        for (node, proxy) in self.proxies.iter().enumerate() {
+            if hidden.contains(&node) {
+                proxy.refuse();
+                proxy.cut();
+            } else {
+                proxy.accept();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_see_different_majorities_exclude_each_other() {
+    let nodes = start(5);
+    let mut seats = Vec::new();
+    for _ in 0..5 {
+        let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
+        let locks = open(config(proxies.iter().map(Proxy::port))).await;
+        seats.push(Seat { locks, proxies });
+    }
+    let recorder = Recorder::new();
+    for phase in 0..3 {
+        for (n, seat) in seats.iter().enumerate() {
+            seat.see_all_but(&[(n + phase) % 5, (n + 2 * phase + 1) % 5]);
+        }
+        let mut tasks = JoinSet::new();
+        for seat in &seats {
+            let (locks, recorder) = (Arc::clone(&seat.locks), recorder.clone());
+            let locks: Arc<dyn DistributedLock> = locks;
+            tasks.spawn(async move {
+                for _ in 0..4 {
+                    let request = within(request("a"), SOON * 4);
+                    let held = recorder.acquire(&locks, &request).await;
+                    let held = held.expect("there is progress");
+                    tokio::time::sleep(ms(3)).await;
+                    drop(held.release().await);
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.expect("no panic");
+        }
+    }
+    let summary = Checker::new().check(&recorder.events()).assert_clean();
+    assert_eq!(summary.grants, 60);
+    for seat in &seats {
+        assert!(
+            seat.locks.shutdown(SOON).await,
+            "background work does not end"
+        );
+    }
+    release(take(&*client(&nodes).await, "a").await).await;
+}
+
+/// Several that begin at the same moment take votes from each other, and one of them gets through.
+#[tokio::test(flavor = "multi_thread")]
+async fn split_votes_are_resolved() {
+    let nodes = start(4);
+    let recorder = Recorder::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..6 {
+        let locks: Arc<dyn DistributedLock> = client(&nodes).await;
+        let recorder = recorder.clone();
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let held = recorder
+                    .acquire(&locks, &within(request("a"), SOON * 4))
+                    .await;
+                drop(held.expect("there is progress").release().await);
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    let summary = Checker::new().check(&recorder.events()).assert_clean();
+    assert_eq!(summary.grants, 60);
+}

@@ -1,0 +1,76 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Renewal, Wait};
+use lock_redis::{RedisConfig, Redlock};
+use lock_testkit::servers::{RedisNodes, RedisOptions};
+use tokio::time::Instant;
+
+use super::nodes::config;
+
+/// Within this time happens what needs no more than a few requests, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// The shortest lease.
+pub(crate) const TTL: Duration = AcquireRequest::MIN_TTL;
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Nodes without anything in between.
+pub(crate) fn start(count: usize) -> RedisNodes {
+    RedisNodes::start(count, &RedisOptions::new())
+}
+
+/// The way to all of them, which may vote at once.
+pub(crate) fn to(nodes: &RedisNodes) -> RedisConfig {
+    config(nodes.iter().map(|node| node.port()))
+}
+
+pub(crate) async fn client(nodes: &RedisNodes) -> Arc<Redlock> {
+    super::nodes::open(to(nodes)).await
+}
+
+/// A request with the shortest lease, which is renewed.
+pub(crate) fn request(name: &str) -> AcquireRequest {
+    let key = LockKey::new(name).expect("it is a key");
+    AcquireRequest::new(key).with_ttl(TTL)
+}
+
+/// The same with a lease that nobody renews.
+pub(crate) fn lease(name: &str) -> AcquireRequest {
+    request(name).with_renewal(Renewal::Manual)
+}
+
+pub(crate) fn within(request: AcquireRequest, limit: Duration) -> AcquireRequest {
+    request.with_wait(Wait::AtMost(limit))
+}
+
+pub(crate) fn once(request: AcquireRequest) -> AcquireRequest {
+    request.with_wait(Wait::Never)
+}
+
+/// Takes a lock within a few seconds.
+pub(crate) async fn take(locks: &Redlock, name: &str) -> LockGuard {
+    let taken = locks.acquire(&within(request(name), SOON)).await;
+    taken.expect("a free lock is granted")
+}
+
+pub(crate) async fn release(guard: LockGuard) {
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, lock_core::Released::Clean);
+}
+
+pub(crate) fn token(guard: &LockGuard) -> u64 {
+    guard.fencing_token().expect("a holder has a token").value()
+}
+
+/// Waits until something is true.
+pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON * 2;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "it does not come true: {what}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
