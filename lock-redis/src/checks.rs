@@ -14,7 +14,7 @@ use crate::link::Link;
 /// What the server does not tell this user is left out.
 pub(crate) async fn check(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
     let mut found: Vec<Finding> = Vec::new();
-    for facts in ask(link).await {
+    for facts in ask(link).await? {
         for finding in findings(&facts, &Wanted::of(config)) {
             if !found.contains(&finding) {
                 found.push(finding);
@@ -163,7 +163,7 @@ fn persistence(facts: &Facts) -> Option<(String, &'static str)> {
     }
 }
 
-async fn ask(link: &dyn Link) -> Vec<Facts> {
+async fn ask(link: &dyn Link) -> Result<Vec<Facts>, Failure> {
     let mut servers: Vec<Facts> = Vec::new();
     let mut add = |answers: Vec<Value>, how: fn(&mut Facts, Value)| {
         if servers.len() < answers.len() {
@@ -173,29 +173,30 @@ async fn ask(link: &dyn Link) -> Vec<Facts> {
             how(facts, answer);
         }
     };
-    add(answers(link, &cmd("INFO")).await, Facts::info);
-    let mut config = cmd("CONFIG");
-    config.arg("GET").arg("save");
-    add(answers(link, &config).await, Facts::config);
-    let mut config = cmd("CONFIG");
-    config.arg("GET").arg("appendfsync");
-    add(answers(link, &config).await, Facts::config);
+    add(answers(link, &cmd("INFO")).await?, Facts::info);
+    for name in ["save", "appendfsync"] {
+        let mut config = cmd("CONFIG");
+        config.arg("GET").arg(name);
+        add(answers(link, &config).await?, Facts::config);
+    }
     let asked = SystemTime::now();
-    let times = answers(link, &cmd("TIME")).await;
+    let times = answers(link, &cmd("TIME")).await?;
     let round = asked.elapsed().unwrap_or_default();
     for (facts, time) in servers.iter_mut().zip(times) {
         facts.clock_offset = offset(time, asked, round);
     }
-    servers
+    Ok(servers)
 }
 
-async fn answers(link: &dyn Link, command: &Cmd) -> Vec<Value> {
-    link.on_each_master(command)
-        .await
-        .unwrap_or_else(|failure| {
+/// The answer of each master, or none if they do not tell this user.
+async fn answers(link: &dyn Link, command: &Cmd) -> Result<Vec<Value>, Failure> {
+    match link.on_each_master(command).await {
+        Err(failure) if failure.refusal().is_some() => {
             tracing::debug!(?failure, "a start-up check is left out");
-            Vec::new()
-        })
+            Ok(Vec::new())
+        }
+        outcome => outcome,
+    }
 }
 
 impl Facts {

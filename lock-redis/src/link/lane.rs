@@ -86,9 +86,9 @@ impl Lane {
         deadline: Instant,
     ) -> Result<Value, Failure> {
         let mut connection = self.connection(deadline).await?;
-        let waited = Waited::for_answer(self, connection.number);
+        let waited = Waited::for_answer(self, connection.number, &connection.life);
         let answer = before(deadline, connection.redis.send_packed_command(request)).await;
-        waited.ends();
+        let answer = waited.ends(answer);
         match self.received(connection.number, answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.dial.server, error)),
             value => Ok(value),
@@ -103,10 +103,10 @@ impl Lane {
     ) -> Result<Vec<Value>, Failure> {
         let mut connection = self.connection(deadline).await?;
         let count = requests.len();
-        let waited = Waited::for_answer(self, connection.number);
+        let waited = Waited::for_answer(self, connection.number, &connection.life);
         let answers = connection.redis.send_packed_commands(requests, 0, count);
         let answers = before(deadline, answers).await;
-        waited.ends();
+        let answers = waited.ends(answers);
         self.received(connection.number, answers)
     }
 
@@ -282,35 +282,42 @@ impl Lane {
 }
 
 /// A caller who waits for an answer. One who gives up after a while, as a renewal does long before
-/// the time-out, does not leave a dead connection to the next.
+/// the time-out, does not leave a dead connection to the next; one on which others were answered
+/// meanwhile is not dead.
 struct Waited<'a> {
     lane: &'a Lane,
     number: u64,
+    life: &'a Life,
+    answers: u64,
     since: Instant,
-    is_over: bool,
 }
 
 /// An answer that takes longer is a reason to try another connection.
 const WHILE: Duration = Duration::from_millis(150);
 
 impl<'a> Waited<'a> {
-    fn for_answer(lane: &'a Lane, number: u64) -> Self {
+    fn for_answer(lane: &'a Lane, number: u64, life: &'a Life) -> Self {
         Self {
             lane,
             number,
+            life,
+            answers: life.answers.load(Ordering::Relaxed),
             since: Instant::now(),
-            is_over: false,
         }
     }
 
-    fn ends(mut self) {
-        self.is_over = true;
+    fn ends<T>(self, answer: Option<T>) -> Option<T> {
+        if answer.is_some() {
+            self.life.answers.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
     }
 }
 
 impl Drop for Waited<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.since.elapsed() >= WHILE {
+        let is_silent = self.life.answers.load(Ordering::Relaxed) == self.answers;
+        if is_silent && self.since.elapsed() >= WHILE {
             self.lane.close(self.number);
         }
     }

@@ -3,7 +3,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::dial::Dials;
@@ -51,8 +50,10 @@ impl Map {
         if let Some(slots) = self.slots.present() {
             return Ok(slots);
         }
-        let (here, make) = (Handle::current(), || Arc::clone(self).ask());
-        let found = self.slots.get(&here, &self.shared, deadline, make);
+        let make = || Arc::clone(self).ask();
+        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        let spawn = |task| self.shared.engine.spawn_service(task);
+        let found = self.slots.get(spawn, &self.shared, deadline, make);
         found.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
             Missing::Late | Missing::Runtime => self.silent(),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
+use lock_core::engine::Task;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -77,10 +77,10 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         thrown
     }
 
-    /// Gives it, and has it made on `runtime` if it is not there.
+    /// Gives it, and has it made by a task that `spawn` starts if it is not there.
     pub(super) async fn get<M>(
         self: &Arc<Self>,
-        runtime: &Handle,
+        spawn: impl FnOnce(Task),
         shared: &Arc<Shared>,
         deadline: Instant,
         make: impl FnOnce() -> M,
@@ -92,7 +92,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         if let Some(not_before) = self.begin() {
             let making = Making(Some((Arc::clone(self), Arc::clone(shared))));
             let make = make();
-            drop(runtime.spawn(async move {
+            spawn(Box::pin(async move {
                 if let Some(until) = not_before {
                     sleep_until(until).await;
                 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, Value};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -101,8 +100,9 @@ impl Master {
             return Ok(node);
         }
         let make = || Arc::clone(self).ask();
-        let here = Handle::current();
-        let found = self.current.get(&here, &self.shared, deadline, make);
+        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        let spawn = |task| self.shared.engine.spawn_service(task);
+        let found = self.current.get(spawn, &self.shared, deadline, make);
         found.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
             Missing::Late | Missing::Runtime => self.lost(),

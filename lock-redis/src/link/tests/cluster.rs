@@ -132,9 +132,15 @@ async fn keys_that_are_on_two_nodes_are_unavailable() {
 async fn a_replica_takes_the_place_of_its_master() {
     let cluster = RedisCluster::start(3, 3);
     let (link, told) = open(&config(&cluster.url())).await;
-    count(&*link, "a").await.unwrap();
+    let first = Call {
+        script: &COUNT,
+        keys: &[b"a"],
+        args: &[],
+    };
+    let within = Duration::from_secs(5);
+    let (_, replicas) = link.call_and_wait(first, 1, within).await.unwrap();
+    assert_eq!(replicas, 1);
     let master = cluster.owner_of(cluster.slot_of("a"));
-    sleep(Duration::from_millis(100)).await;
     cluster[master].kill();
     count(&*link, "a").await.unwrap_err();
     assert!(count_in_time(&*link, "a").await >= 2);
