@@ -12,8 +12,9 @@ if ARGV[4] == 'x' and (not fence or #fence == 49 and string.sub(fence, 18) ~= AR
     -- Tells the time for half of what TIME costs; Redis 6 has no such command.
     local expiry = redis.pcall('PEXPIRETIME', KEYS[1])
     local ms = type(expiry) == 'number' and expiry - ARGV[5]
-    -- Both begin with 16 digits, so that they compare as numbers do.
-    if ms and (not fence or ms .. '000' > fence) then
+    -- Both begin with 16 digits, so that they compare as numbers do. Who forgot the last token needs
+    -- all digits of the clock: it may be from the same millisecond.
+    if ms and fence and ms .. '000' > fence then
       redis.call('SET', KEYS[2], ms .. '031|' .. ARGV[2], 'PX', ARGV[1])
       return ms * 1000
     end
