@@ -117,7 +117,8 @@ impl Place {
         let notes = format!("{{{name}}}:notes");
         for field in self.command(&["HKEYS", &notes]).items() {
             let field = field.text().unwrap_or_default();
-            if !field.starts_with("g:") && !field.starts_with("b:") {
+            let ends_by_itself = field.starts_with("g:") || field.starts_with("b:");
+            if !ends_by_itself && field != "swept" {
                 remains.push(format!("NOTES {field}"));
             }
         }

@@ -1,0 +1,196 @@
+//! Clients of other libraries that take locks by `SET NX PX` on the same key.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
+use tokio::time::Instant;
+
+use support::{Place, SOON, TTL, loss, ms, request, take, waiting, within};
+
+/// The release of that family: compare and delete.
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+    return redis.call('del', KEYS[1]) else return 0 end";
+
+/// A client that is not ours.
+trait Foreign {
+    fn take(&mut self) -> bool;
+    fn give_back(&mut self) -> bool;
+}
+
+struct Raw<'a>(&'a Place);
+
+impl Foreign for Raw<'_> {
+    fn take(&mut self) -> bool {
+        let set = ["SET", "a", "somebody-else", "NX", "PX", "10000"];
+        self.0.command(&set).text().is_some()
+    }
+
+    fn give_back(&mut self) -> bool {
+        self.0.number(&["EVAL", RELEASE, "1", "a", "somebody-else"]) == 1
+    }
+}
+
+/// `redis.lock.Lock` of redis-py.
+struct Python {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+const PROGRAM: &str = r#"
+import sys, redis
+from redis.exceptions import LockError
+lock = redis.Redis(port=int(sys.argv[1])).lock("a", timeout=10, blocking=False, thread_local=False)
+for order in sys.stdin:
+    if order.strip() == "take":
+        print("yes" if lock.acquire() else "no", flush=True)
+    else:
+        try:
+            lock.release()
+            print("yes", flush=True)
+        except LockError:
+            print("no", flush=True)
+"#;
+
+impl Python {
+    fn start(interpreter: &Path, port: u16) -> Self {
+        let mut child = Command::new(interpreter)
+            .args(["-c", PROGRAM, &port.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let answers = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, answers }
+    }
+
+    fn order(&mut self, order: &str) -> bool {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "{order}").expect("it reads");
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("it answers");
+        match answer.trim() {
+            "yes" => true,
+            "no" => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Foreign for Python {
+    fn take(&mut self) -> bool {
+        self.order("take")
+    }
+
+    fn give_back(&mut self) -> bool {
+        self.order("give back")
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A Python with redis-py: that of the system, or one that is made here once.
+fn python() -> Option<PathBuf> {
+    let has_redis = |python: &Path| {
+        let check = Command::new(python)
+            .args(["-c", "import redis.lock"])
+            .output();
+        check.is_ok_and(|output| output.status.success())
+    };
+    let system = PathBuf::from("python3");
+    if has_redis(&system) {
+        return Some(system);
+    }
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("redis-py");
+    let own = place.join("bin/python");
+    let made = |command: &mut Command| {
+        let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    if !has_redis(&own) {
+        let installed = made(Command::new(&system).args(["-m", "venv"]).arg(&place))
+            && made(Command::new(&own).args(["-m", "pip", "install", "-q", "redis"]));
+        if !installed {
+            return None;
+        }
+    }
+    has_redis(&own).then_some(own)
+}
+
+async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
+    let locks = place.client().await;
+    // Theirs excludes ours.
+    assert!(foreign.take(), "a free lock is taken");
+    let error = locks.acquire(&request("a").with_wait(Wait::Never)).await;
+    assert_eq!(
+        error.expect_err("two hold the lock").kind(),
+        ErrorKind::Contended
+    );
+    let admin = locks.admin().expect("it has an administration");
+    let seen = admin.inspect(&support::key("a")).await.expect("it answers");
+    assert_eq!(seen.expect("it is held").holders.len(), 1);
+    // A waiter of ours gets it within a heartbeat of their release, which tells nobody.
+    let waiter = waiting(&locks, within(request("a"), SOON));
+    place.queued("a", 1).await;
+    let began = Instant::now();
+    assert!(foreign.give_back(), "they release what they hold");
+    let guard = waiter.await.expect("no panic").expect("it is granted");
+    assert!(
+        began.elapsed() < TTL / 5 + ms(1_000),
+        "{:?}",
+        began.elapsed()
+    );
+    // Ours excludes theirs, and their release does not end it.
+    assert!(!foreign.take(), "two hold the lock");
+    assert!(!foreign.give_back(), "they release what they do not hold");
+    guard.renew().await.expect("the lock is there");
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    place.assert_nothing_left(&[&locks], "a").await;
+    // The release of one of ours that lost its lock does not end theirs.
+    let guard = take(&locks, "a").await;
+    place.command(&["DEL", "a"]);
+    assert!(foreign.take(), "a free lock is taken");
+    guard.renew().await.expect_err("it is somebody else's");
+    assert_eq!(loss(&guard).await, LostReason::Stolen);
+    assert_eq!(
+        guard.release().await.expect("no error"),
+        Released::AlreadyLost
+    );
+    assert!(foreign.give_back(), "theirs is there");
+    // Ours while they hold it with waiters in our queue: what they stored is not touched.
+    assert!(foreign.take());
+    let waiter = waiting(&locks, within(request("a"), ms(500)));
+    place.queued("a", 1).await;
+    waiter.await.expect("no panic").expect_err("it is held");
+    assert!(foreign.give_back(), "they do not find what they stored");
+    place.assert_free("a").await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn locks_by_raw_commands_and_ours_exclude_each_other() {
+    let place = Place::new().await;
+    exclude_each_other(&place, &mut Raw(&place)).await;
+}
+
+#[tokio::test]
+async fn locks_of_redis_py_and_ours_exclude_each_other() {
+    let Some(interpreter) = python() else {
+        eprintln!("there is no Python with redis-py, and no way to install it");
+        return;
+    };
+    let place = Place::new().await;
+    let mut python = Python::start(&interpreter, place.server.port());
+    exclude_each_other(&place, &mut python).await;
+}

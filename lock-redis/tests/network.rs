@@ -1,0 +1,518 @@
+//! Whatever the network does to a request or its reply: one holder, and nothing left behind.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::memory::{Fault, Request};
+use lock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Released, Wait};
+use lock_redis::Redis;
+use lock_testkit::history::{Checker, Recorder};
+use lock_testkit::proxy::{Answer, Command, Direction, Fate};
+use tokio::time::Instant;
+
+use support::{
+    ALIVE, Place, SOON, TTL, key, lease, loss, ms, open, request, take, waiting, within,
+};
+
+fn attempt(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::Never)
+}
+
+/// Bytes of a command on its way.
+fn length(command: &Command) -> usize {
+    let word = |len: usize| format!("${len}\r\n").len() + len + 2;
+    let words: usize = command.args.iter().map(|arg| word(arg.len())).sum();
+    format!("*{}\r\n", command.args.len()).len() + words
+}
+
+/// Bytes of the longest reply to one of our requests: a number.
+const REPLY: usize = ":1234567890123456\r\n".len();
+
+/// The last request of a kind.
+async fn sample(place: &Place, kind: Request) -> Command {
+    let watch = place.proxy().watch(place.kinds.is(kind));
+    let locks = place.client().await;
+    let guard = take(&locks, "sample").await;
+    guard.renew().await.expect("it is renewed");
+    guard.release().await.expect("it is released");
+    watch.seen().pop().expect("it was sent")
+}
+
+fn cuts(request: &Command, step: usize) -> Vec<Fate> {
+    let sent = (0..=length(request)).step_by(step).map(Fate::CutRequest);
+    sent.chain((0..=REPLY).map(Fate::CutReply)).collect()
+}
+
+#[tokio::test]
+async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let mut last = 0;
+    for fate in cuts(&sample(&place, Request::Acquire).await, 1) {
+        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), fate);
+        match locks.acquire(&attempt("a")).await {
+            Ok(guard) => {
+                let token = u64::from(guard.fencing_token().expect("it has a token"));
+                assert!(token > last && guard.is_held(), "{fate:?}");
+                last = token;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
+                assert!(error.is_outcome_unknown(), "{fate:?}: {error:?}");
+            }
+        }
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    place.assert_free("a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_cut_at_any_byte_is_served_once() {
+    let place = Place::new().await;
+    let (holder, locks) = (place.elsewhere().await, place.client().await);
+    for fate in cuts(&sample(&place, Request::Acquire).await, 9) {
+        let guard = take(&holder, "a").await;
+        place.proxy().plan(place.kinds.is(Request::Acquire), fate);
+        let next = waiting(&locks, within(request("a"), SOON * 2));
+        place.queued("a", 1).await;
+        guard.release().await.expect("it is released");
+        let next = next.await.expect("no panic").expect("it is granted");
+        assert_eq!(place.look(&key("a")).waiters, 0, "{fate:?}");
+        assert_eq!(
+            next.release().await.expect("it is released"),
+            Released::Clean
+        );
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_cut_at_any_byte_happens() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    for fate in cuts(&sample(&place, Request::Release).await, 1) {
+        let guard = take(&locks, "a").await;
+        place.proxy().plan(place.kinds.is(Request::Release), fate);
+        // The outcome may be unknown to the caller; the release goes on.
+        drop(guard.release().await);
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_cut_at_any_byte_costs_no_lock() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    for fate in cuts(&sample(&place, Request::Renew).await, 1) {
+        place.proxy().plan(place.kinds.is(Request::Renew), fate);
+        if let Err(error) = guard.renew().await {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
+        }
+        // Those in the background meet a fate as well; no lock outlasts renewals that all fail.
+        place.proxy().clear();
+        if guard.renew().await.is_err() {
+            guard.renew().await.expect("the lock is there");
+        }
+        assert!(guard.is_held(), "{fate:?}");
+    }
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_reply_that_comes_after_its_lease_is_no_guard() {
+    let place = Place::new().await;
+    let patient = place
+        .config()
+        .with_timeout(TTL * 3)
+        .expect("it is in range");
+    let (locks, other) = (open(patient).await, place.elsewhere().await);
+    place.plan(Request::Acquire, Fault::LateReply(TTL.mul_f64(1.6)));
+    let late = waiting(&locks, lease("a").with_wait(Wait::Never));
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    let guard = take(&other, "a").await;
+    let error = late
+        .await
+        .expect("no panic")
+        .expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(locks.shutdown(SOON).await, "the undo does not end");
+    guard
+        .renew()
+        .await
+        .expect("the undo of another hurts nobody");
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_twice_counts_once() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    for answer in [Answer::First, Answer::Second] {
+        let twice = Fate::Duplicated {
+            after: Duration::ZERO,
+            answer,
+        };
+        for kind in [Request::Acquire, Request::Renew, Request::Release] {
+            let planned = place.proxy().plan(place.kinds.is(kind), twice);
+            let guard = locks
+                .acquire(&attempt("a"))
+                .await
+                .expect("a free lock is granted");
+            let first = guard.fencing_token();
+            guard.renew().await.expect("it is renewed");
+            let released = guard.release().await.expect("it is released");
+            if (kind, answer) != (Request::Release, Answer::Second) {
+                assert_eq!(released, Released::Clean, "{kind:?} {answer:?}");
+            }
+            assert_eq!(planned.struck(), 1, "{kind:?}");
+            place.assert_nothing_left(&[&locks], "a").await;
+            let next = locks
+                .acquire(&attempt("a"))
+                .await
+                .expect("a free lock is granted");
+            assert!(next.fencing_token() > first);
+            next.release().await.expect("it is released");
+        }
+        // All of several locks, in one request.
+        let many = |command: &Command| command.has("many/1") && command.has("many/2");
+        let planned = place.proxy().plan(many, twice);
+        let requests = ["many/1", "many/2"].map(attempt);
+        let guards = locks
+            .acquire_all(&requests)
+            .await
+            .expect("free locks are granted");
+        assert_eq!((planned.struck(), guards.len()), (1, 2), "{answer:?}");
+        for guard in guards {
+            assert_eq!(
+                guard.release().await.expect("it is released"),
+                Released::Clean
+            );
+        }
+        place.assert_nothing_left(&[&locks], "many/1").await;
+        place.assert_nothing_left(&[&locks], "many/2").await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_again_much_later_hurts_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(|command| command.has("a"));
+    let guard = take(&locks, "a").await;
+    let acquire = all.seen().pop().expect("it was sent");
+    guard.renew().await.expect("it is renewed");
+    let renew = all.seen().pop().expect("it was sent");
+    // The answer says what it said before.
+    let token = u64::from(guard.fencing_token().expect("it has a token"));
+    let again = place.proxy().replay(&acquire).expect("it is answered");
+    assert_eq!(again.integer(), i64::try_from(token).ok(), "{again:?}");
+    guard.release().await.expect("it is released");
+    let release = all.seen().pop().expect("it was sent");
+    // After the release it takes nothing.
+    for late in [&acquire, &renew, &release] {
+        place.proxy().replay(late).expect("it is answered");
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    // While another one holds the lock it does not harm.
+    let guard = take(&other, "a").await;
+    for late in [&acquire, &renew, &release] {
+        place.proxy().replay(late).expect("it is answered");
+        guard.renew().await.expect("the lock is there");
+        assert_eq!(place.look(&key("a")).waiters, 0);
+    }
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    // Forgotten after another grant, it costs one lease at most.
+    place.proxy().replay(&acquire).expect("it is answered");
+    let began = Instant::now();
+    take(&other, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    assert!(began.elapsed() < TTL + ms(1_500), "{:?}", began.elapsed());
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_that_comes_again_costs_little() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let guard = take(&other, "a").await;
+    let next = waiting(&locks, request("a"));
+    place.queued("a", 1).await;
+    let acquire = all.seen().pop().expect("it was sent");
+    guard.release().await.expect("it is released");
+    next.await
+        .expect("no panic")
+        .expect("it is granted")
+        .release()
+        .await
+        .expect("released");
+    let guard = take(&other, "a").await;
+    place.proxy().replay(&acquire).expect("it is answered");
+    let next = waiting(&locks, request("a"));
+    place.queued("a", 2).await;
+    let began = Instant::now();
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for round in 0..4 {
+        let late = Fate::LateRequest(ms(900));
+        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
+        let began = Instant::now();
+        let error = locks
+            .acquire(&attempt("a"))
+            .await
+            .expect_err("nobody answered");
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        assert_eq!(planned.struck(), 1);
+        assert!(locks.shutdown(SOON).await, "the undo does not end");
+        // With somebody in between, and without.
+        if round % 2 == 0 {
+            take(&other, "a")
+                .await
+                .release()
+                .await
+                .expect("it is released");
+        }
+        assert!(began.elapsed() < ms(900), "too slow to see anything");
+        tokio::time::sleep_until(began + ms(1_000)).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_that_its_release_overtakes_revives_nothing() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    place
+        .proxy()
+        .plan(place.kinds.is(Request::Renew), Fate::LateRequest(ms(600)));
+    drop(tokio::time::timeout(ms(20), guard.renew()).await);
+    place.command(&["DEL", "a"]);
+    tokio::time::sleep(ms(800)).await;
+    place.assert_nothing_left(&[], "a").await;
+    drop(guard);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+async fn black_hole(direction: Direction) {
+    let place = Place::new().await;
+    let (locks, waiter, other) = (
+        place.client().await,
+        place.client().await,
+        place.elsewhere().await,
+    );
+    let recorder = Recorder::new();
+    let held = recorder
+        .acquire(&locks, &request("a"))
+        .await
+        .expect("it is granted");
+    let blocked = take(&other, "b").await;
+    let waits = waiting(&waiter, within(request("b"), SOON * 3));
+    place.queued("b", 1).await;
+    place.proxy().hold(direction);
+    let began = Instant::now();
+    let error = locks
+        .acquire(&attempt("c"))
+        .await
+        .expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
+    assert_eq!(held.lost().await, LostReason::Unreachable);
+    assert!(began.elapsed() < TTL + ms(500), "{:?}", began.elapsed());
+    // Others are served meanwhile, also in place of the waiter that nobody can hear.
+    let next = recorder.acquire(&other, &within(request("a"), SOON)).await;
+    next.expect("the lease is over")
+        .release()
+        .await
+        .expect("it is released");
+    blocked.release().await.expect("it is released");
+    let began = Instant::now();
+    take(&other, "b")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    assert!(began.elapsed() < ALIVE + ms(2_000), "{:?}", began.elapsed());
+    place.proxy().clear();
+    let waits = waits.await.expect("no panic").expect("it is granted");
+    waits.release().await.expect("it is released");
+    drop(held);
+    for name in ["a", "b", "c"] {
+        place
+            .assert_nothing_left(&[&locks, &waiter, &other], name)
+            .await;
+    }
+    Checker::new().check(&recorder.events()).assert_clean();
+}
+
+#[tokio::test]
+async fn a_black_hole_for_requests_grants_nothing_and_ends() {
+    black_hole(Direction::Requests).await;
+}
+
+#[tokio::test]
+async fn a_black_hole_for_replies_grants_nothing_and_ends() {
+    black_hole(Direction::Replies).await;
+}
+
+#[tokio::test]
+async fn a_black_hole_both_ways_grants_nothing_and_ends() {
+    black_hole(Direction::Both).await;
+}
+
+#[tokio::test]
+async fn bytes_that_drip_make_no_false_grant() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    take(&locks, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    // Too slow for the time-out.
+    place.proxy().set_drip(Direction::Both, 1, ms(5));
+    let error = locks
+        .acquire(&attempt("a"))
+        .await
+        .expect_err("it takes too long");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    place.proxy().clear();
+    place.assert_nothing_left(&[&locks], "a").await;
+    // Slow, but in time: the lease counts from the first byte.
+    place.proxy().set_drip(Direction::Both, 64, ms(8));
+    let began = Instant::now();
+    if let Ok(guard) = locks.acquire(&lease("a").with_wait(Wait::Never)).await {
+        let until = guard.valid_until().expect("a lease has an end");
+        assert!(until <= began + TTL, "valid for {:?}", until - began);
+    }
+    place.proxy().clear();
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn no_reply_is_taken_for_that_of_another_request() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let held = take(&other, "held").await;
+    for round in 0..6 {
+        place.proxy().plan(
+            |command| command.has("late"),
+            Fate::LateReply(ms(300 + 100 * (round % 3))),
+        );
+        let late = attempt("late");
+        if round < 3 {
+            // The time-out of the request, or a late answer.
+            drop(locks.acquire(&late).await);
+        } else {
+            // The caller gives up, the connection stays.
+            drop(tokio::time::timeout(ms(20), locks.acquire(&late)).await);
+        }
+        let refused = locks.acquire(&attempt("held")).await;
+        if let Err(error) = refused {
+            assert!(
+                matches!(error.kind(), ErrorKind::Contended | ErrorKind::Unavailable),
+                "{error}"
+            );
+        } else {
+            panic!("granted by the answer to another request");
+        }
+        let began = Instant::now();
+        let free = within(request("free"), SOON);
+        let guard = locks.acquire(&free).await.expect("a free lock is granted");
+        let token = u64::from(guard.fencing_token().expect("it has a token"));
+        let fence = place
+            .command(&["GET", "{free}:fence"])
+            .text()
+            .expect("a counter");
+        assert!(
+            fence.starts_with(&format!("{:016}", token + 31)),
+            "{fence} {token}"
+        );
+        assert!(began.elapsed() < SOON);
+        guard.release().await.expect("it is released");
+        for name in ["late", "free"] {
+            place.assert_nothing_left(&[&locks], name).await;
+        }
+    }
+    held.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_clients_that_reconnect_at_once_are_served() {
+    let place = Place::new().await;
+    let mut clients: Vec<Arc<Redis>> = Vec::new();
+    for _ in 0..200 {
+        let slow = place.config().with_timeout(SOON).expect("it is in range");
+        clients.push(open(slow).await);
+    }
+    let before = place.proxy().connections();
+    for _ in 0..2 {
+        place.proxy().refuse();
+        place.proxy().cut();
+        let began = Instant::now();
+        let tasks: Vec<_> = clients
+            .iter()
+            .enumerate()
+            .map(|(n, client)| {
+                let one = request(&format!("key/{}", n / 4)).with_ttl(TTL * 10);
+                let one = within(one, SOON * 4);
+                let client = Arc::clone(client);
+                tokio::spawn(async move {
+                    let guard = client.acquire(&one).await;
+                    let guard = guard.unwrap_or_else(|error| panic!("{n}: {error}"));
+                    guard.release().await.expect("it is released");
+                })
+            })
+            .collect();
+        tokio::time::sleep(ms(150)).await;
+        place.proxy().accept();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert!(began.elapsed() < SOON * 4, "{:?}", began.elapsed());
+    }
+    let made = place.proxy().connections() - before;
+    assert!(made <= 200 * 2 * 4, "{made} connections");
+    for n in 0..50 {
+        assert_eq!(place.remains(&format!("key/{n}")), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    let until = Instant::now() + TTL * 2;
+    while Instant::now() < until {
+        place.proxy().cut();
+        tokio::time::sleep(ms(120)).await;
+    }
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    place.command(&["DEL", "a"]);
+    assert_eq!(loss(&guard).await, LostReason::Stolen);
+}

@@ -1,0 +1,403 @@
+//! The queue on the server: in order, past the dead, and whether or not messages arrive.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::memory::Reachable;
+use lock_core::{DistributedLock, Registry, Wait};
+use lock_redis::RedisBackend;
+use lock_testkit::history::{Checker, Recorder};
+use lock_testkit::proxy::{Direction, PushFate};
+use lock_testkit::servers::{RedisOptions, Reply};
+use lock_testkit::taker::Taker;
+use support::rights;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use support::{
+    ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, until, waiting, within,
+};
+
+#[tokio::test]
+async fn grants_follow_the_order_of_arrival_over_processes() {
+    let place = Place::new().await;
+    let holder = place.elsewhere().await;
+    let guard = take(&holder, "a").await;
+    let served = Arc::<Mutex<Vec<usize>>>::default();
+    let mut threads = Vec::new();
+    let mut go = Vec::new();
+    for _ in 0..3 {
+        // A runtime and connections of its own, as a process has.
+        let (config, served) = (place.config(), Arc::clone(&served));
+        let (sender, mut turns) = tokio::sync::mpsc::unbounded_channel::<usize>();
+        go.push(sender);
+        threads.push(std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async {
+                let locks = open(config).await;
+                let mut tasks = JoinSet::new();
+                while let Some(turn) = turns.recv().await {
+                    let (locks, served) = (Arc::clone(&locks), Arc::clone(&served));
+                    tasks.spawn(async move {
+                        let one = within(request("a"), SOON * 6);
+                        let guard = locks.acquire(&one).await.expect("it is granted");
+                        served.lock().expect("no panic").push(turn);
+                        tokio::time::sleep(ms(1)).await;
+                        guard.release().await.expect("it is released");
+                    });
+                }
+                while let Some(done) = tasks.join_next().await {
+                    done.expect("no panic");
+                }
+            });
+        }));
+    }
+    for turn in 0..30 {
+        go[turn % 3].send(turn).expect("it listens");
+        place.queued("a", turn + 1).await;
+    }
+    guard.release().await.expect("it is released");
+    drop(go);
+    until("all are served", || {
+        served.lock().expect("no panic").len() == 30
+    })
+    .await;
+    let served = served.lock().expect("no panic").clone();
+    assert_eq!(served, (0..30).collect::<Vec<_>>());
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    place.assert_nothing_left(&[], "a").await;
+}
+
+#[tokio::test]
+async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
+    let place = Place::new().await;
+    let url = format!("{}?namespace=", place.server.url());
+    let taker = Taker::example("redis-taker", url);
+    let locks = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let mut doomed = Vec::new();
+    for n in 0..3 {
+        doomed.push(
+            taker
+                .take(&key("a"))
+                .with_ttl(TTL * 5)
+                .spawn()
+                .expect("it starts"),
+        );
+        place.queued("a", n + 1).await;
+    }
+    let next = waiting(&locks, within(request("a"), SOON * 3));
+    place.queued("a", 4).await;
+    for process in &mut doomed {
+        process.kill().expect("it is killed");
+    }
+    let began = Instant::now();
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    // One grant to a dead waiter, and a heartbeat until somebody notices.
+    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// How long a waiter waits after a release whose message suffers.
+async fn served_within(fate: PushFate, beat: Duration) {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let recorder = Recorder::new();
+    // A heartbeat is a fifth of the ttl, and a second at most.
+    let ttl = beat * 5;
+    for _ in 0..4 {
+        let guard = recorder
+            .acquire(&other, &request("a"))
+            .await
+            .expect("it is granted");
+        let next = {
+            let (locks, recorder) = (Arc::clone(&locks), recorder.clone());
+            let one = within(request("a").with_ttl(ttl), SOON);
+            tokio::spawn(async move { recorder.acquire(&locks, &one).await })
+        };
+        place.queued("a", 1).await;
+        place.proxy().plan_push(|_| true, fate);
+        let began = Instant::now();
+        guard.release().await.expect("it is released");
+        let next = next.await.expect("no panic").expect("it is granted");
+        assert!(
+            began.elapsed() < beat + ms(1_000),
+            "{fate:?}: {:?}",
+            began.elapsed()
+        );
+        next.renew().await.expect("it is its own");
+        next.release().await.expect("it is released");
+        place.proxy().clear();
+    }
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+    Checker::new().check(&recorder.events()).assert_clean();
+}
+
+#[tokio::test]
+async fn a_message_that_is_lost_costs_no_more_than_a_heartbeat() {
+    served_within(PushFate::Lost, ms(1_000)).await;
+}
+
+#[tokio::test]
+async fn a_message_that_comes_twice_grants_once() {
+    served_within(PushFate::Doubled, ms(200)).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_late_costs_no_more_than_a_heartbeat() {
+    served_within(PushFate::Late(ms(1_700)), ms(1_000)).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let recorder = Recorder::new();
+    let guard = recorder
+        .acquire(&other, &request("a"))
+        .await
+        .expect("it is granted");
+    let next = {
+        let (locks, recorder) = (Arc::clone(&locks), recorder.clone());
+        let one = within(lease("a"), SOON * 3);
+        tokio::spawn(async move { recorder.acquire(&locks, &one).await })
+    };
+    place.queued("a", 1).await;
+    tokio::time::sleep(ms(50)).await;
+    // It cannot ask any more, and hears of its grant when that is over.
+    place.proxy().hold(Direction::Requests);
+    place
+        .proxy()
+        .plan_push(|_| true, PushFate::Late(TTL.mul_f64(1.5)));
+    guard.release().await.expect("it is released");
+    assert_eq!(
+        place.look(&key("a")).holders,
+        1,
+        "it is not granted on the server"
+    );
+    let third = recorder.acquire(&other, &within(request("a"), SOON)).await;
+    let third = third.expect("the grant runs out");
+    for _ in 0..100 {
+        tokio::time::sleep(ms(10)).await;
+        third.look();
+        assert!(!next.is_finished(), "a grant that was over made a guard");
+    }
+    place.proxy().clear();
+    third.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+    Checker::new().check(&recorder.events()).assert_clean();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for outage in [ms(100), ALIVE + ms(1_000)] {
+        let guard = take(&other, "a").await;
+        let next = waiting(&locks, within(request("a"), SOON * 4));
+        place.queued("a", 1).await;
+        place.faults().set_reachable(Reachable::Cut);
+        tokio::time::sleep(outage).await;
+        place.faults().set_reachable(Reachable::Connected);
+        place.queued("a", 1).await;
+        guard.release().await.expect("it is released");
+        next.await
+            .expect("no panic")
+            .expect("granted")
+            .release()
+            .await
+            .expect("released");
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+    }
+}
+
+/// Waiters who are not told get the lock all the same, one after the other.
+async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize {
+    let warnings = warnings::Warnings::default();
+    let collecting = tracing::Dispatch::new(warnings.clone());
+    let _collecting = tracing::dispatcher::set_default(&collecting);
+    let (locks, other) = (open(config).await, place.elsewhere().await);
+    for _ in 0..2 {
+        let guard = take(&other, "a").await;
+        let waiters: Vec<_> = (0..5)
+            .map(|_| waiting(&locks, within(request("a"), SOON * 2)))
+            .collect();
+        place.queued("a", 5).await;
+        let began = Instant::now();
+        guard.release().await.expect("it is released");
+        for waiter in waiters {
+            let guard = waiter.await.expect("no panic").expect("it is granted");
+            guard.release().await.expect("it is released");
+        }
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        // The wait has an end as well.
+        let guard = take(&other, "a").await;
+        let began = Instant::now();
+        let error = locks.acquire(&within(request("a"), ms(300))).await;
+        assert_eq!(
+            error.expect_err("it is held").kind(),
+            lock_core::ErrorKind::Contended
+        );
+        assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(1_500));
+        guard.release().await.expect("it is released");
+    }
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+    warnings.count()
+}
+
+#[tokio::test]
+async fn a_client_without_resp3_is_served_and_warned_once() {
+    let place = Place::new().await;
+    assert_eq!(served_untold(&place, place.config().with_resp2()).await, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_wants_no_messages_is_served() {
+    let place = Place::new().await;
+    assert_eq!(
+        served_untold(&place, place.config().without_push()).await,
+        0
+    );
+}
+
+/// A server where this user lacks the right to some commands.
+async fn without(denied: &str) -> (Place, lock_redis::RedisConfig) {
+    let rules = format!("{} {denied}", rights::user("secret", "*"));
+    let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+    let config = place.config().with_login("locks", "secret");
+    (place, config)
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_subscribe_is_served_and_warned_once() {
+    let (place, config) = without("-subscribe").await;
+    assert_eq!(served_untold(&place, config).await, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_use_its_channel_is_served_and_warned_once() {
+    let (place, config) = without("resetchannels").await;
+    assert_eq!(served_untold(&place, config).await, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_publish_is_served_and_warned_once() {
+    let (place, config) = without("-publish").await;
+    assert_eq!(served_untold(&place, config).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_waiting_tasks_are_two_connections_and_one_waiter_per_key() {
+    let place = Place::new().await;
+    let holder = place.elsewhere().await;
+    let mut held = Vec::new();
+    for n in 0..10 {
+        held.push(take(&holder, &format!("lock:key/{n}")).await);
+    }
+    let clients = || -> usize {
+        let list = place.command(&["CLIENT", "LIST", "TYPE", "normal"]);
+        let pubsub = place.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let lines = |reply: Reply| reply.text().unwrap_or_default().lines().count();
+        // One of them asks.
+        lines(list) + lines(pubsub) - 1
+    };
+    // Renewals have a connection of their own.
+    until("it is renewed", || clients() == 2).await;
+    let before = clients();
+    let registry = Registry::new()
+        .with(RedisBackend::default())
+        .expect("it fits");
+    let url = place.server.url();
+    let locks = registry.connect(&url).await.expect("it connects");
+    // One that is renewed, and the tasks.
+    let own = locks.acquire(&request("own")).await.expect("it is granted");
+    let mut tasks = JoinSet::new();
+    for n in 0..1_000 {
+        let locks = Arc::clone(&locks);
+        tasks.spawn(async move {
+            let one = request(&format!("key/{}", n % 10)).with_wait(Wait::AtMost(SOON * 6));
+            let guard = locks.acquire(&one).await.expect("it is granted");
+            guard.release().await.expect("it is released");
+        });
+    }
+    for n in 0..10 {
+        place.queued(&format!("lock:key/{n}"), 1).await;
+    }
+    tokio::time::sleep(TTL).await;
+    for n in 0..10 {
+        assert_eq!(place.waiters(&format!("lock:key/{n}")), 1);
+    }
+    assert_eq!(clients() - before, 2);
+    assert!(own.is_held());
+    for guard in held {
+        guard.release().await.expect("it is released");
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    assert!(clients() - before <= 2);
+    own.release().await.expect("it is released");
+    assert!(locks.shutdown(SOON).await);
+    for n in 0..10 {
+        place
+            .assert_nothing_left(&[&holder], &format!("lock:key/{n}"))
+            .await;
+    }
+}
+
+mod warnings {
+    use std::fmt::Debug;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::field::Field;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    /// Counts the warnings of this kind on the current thread.
+    #[derive(Clone, Debug, Default)]
+    pub(super) struct Warnings(Arc<AtomicUsize>);
+
+    impl Warnings {
+        pub(super) fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut |field: &Field, value: &dyn Debug| {
+                if field.name() == "message" && format!("{value:?}").contains("not notified") {
+                    self.0.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+}

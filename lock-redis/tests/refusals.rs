@@ -1,0 +1,250 @@
+//! What a server refuses is an error of the documented kind, and never a grant.
+
+mod support;
+
+use std::time::Duration;
+
+use lock_core::{DistributedLock, Error, ErrorKind, Wait};
+use lock_redis::{Redis, RedisConfig};
+use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
+
+use support::{Place, SOON, key, ms, open, request, take, until};
+
+/// What one attempt comes to.
+async fn refused(locks: &Redis) -> Error {
+    let attempt = request("a").with_wait(Wait::Never);
+    let error = locks.acquire(&attempt).await.expect_err("it is granted");
+    assert_eq!(error.key(), Some(&key("a")));
+    error
+}
+
+fn assert_unavailable(error: &Error, says: &str) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+/// The refusal is over: the next one gets the lock, and nothing was left.
+async fn assert_works_again(place: &Place, locks: &std::sync::Arc<Redis>) {
+    let guard = take(locks, "a").await;
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_server_that_a_script_keeps_busy_is_unavailable() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    place.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
+    let mut blocker = RespClient::connect(place.server.port(), SOON).expect("connected");
+    blocker
+        .send(&["EVAL", "while true do end", "0"])
+        .expect("it is sent");
+    until("it is busy", || place.command(&["PING"]).is_error()).await;
+    let error = refused(&locks).await;
+    assert_unavailable(&error, "SCRIPT KILL");
+    assert!(!error.is_outcome_unknown(), "{error:?}");
+    assert!(!place.command(&["SCRIPT", "KILL"]).is_error());
+    assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_server_without_memory_is_unavailable() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    let held = take(&locks, "held").await;
+    place.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = refused(&locks).await;
+    assert_unavailable(&error, "maxmemory");
+    assert!(!error.is_outcome_unknown(), "{error:?}");
+    // What is held stays held, and is given back.
+    held.renew().await.expect("it is renewed");
+    held.release().await.expect("it is released");
+    place.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_is_unavailable() {
+    let options = RedisOptions::new().with_config("enable-protected-configs", "yes");
+    let place = Place::with(options).await;
+    let locks = place.elsewhere().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("a text").to_owned();
+    place.command(&["CONFIG", "SET", "save", "3600 1"]);
+    place.command(&["CONFIG", "SET", "dir", &path]);
+    dir.close().expect("it is removed");
+    place.command(&["SET", "x", "y"]);
+    place.command(&["BGSAVE"]);
+    until("it fails", || place.command(&["SET", "x", "y"]).is_error()).await;
+    assert_unavailable(&refused(&locks).await, "MISCONF");
+    place.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_replica_is_unavailable() {
+    let (place, master) = (Place::new().await, RedisServer::start(RedisOptions::new()));
+    let locks = place.elsewhere().await;
+    place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    let info = || {
+        place
+            .command(&["INFO", "replication"])
+            .text()
+            .unwrap_or_default()
+    };
+    until("it follows", || info().contains("master_link_status:up")).await;
+    assert_unavailable(&refused(&locks).await, "replica");
+    place.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    master.kill();
+    until("it is alone", || info().contains("master_link_status:down")).await;
+    assert_unavailable(&refused(&locks).await, "replica");
+    place.command(&["REPLICAOF", "NO", "ONE"]);
+    assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_loading_is_unavailable() {
+    let (place, master) = (Place::new().await, RedisServer::start(RedisOptions::new()));
+    let locks = place.elsewhere().await;
+    for n in 0..2_000 {
+        master.command(&["SET", &format!("key/{n}"), "x"]);
+    }
+    for (name, value) in [
+        ("key-load-delay", "2000"),
+        ("loading-process-events-interval-bytes", "1024"),
+    ] {
+        let set = place.command(&["CONFIG", "SET", name, value]);
+        assert!(!set.is_error(), "{set:?}");
+    }
+    place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    until("it is loading", || {
+        let error = place.server.try_command(&["GET", "x"]);
+        error.is_ok_and(|reply| reply.text().unwrap_or_default().starts_with("LOADING"))
+    })
+    .await;
+    assert_unavailable(&refused(&locks).await, "loading");
+    // Who comes now waits for it, or is told the same.
+    let config = place
+        .direct()
+        .with_connect_timeout(ms(300))
+        .expect("it is in range");
+    if let Err(error) = Redis::connect(config).await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_misses_its_replicas_is_unavailable() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    place.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_unavailable(&refused(&locks).await, "min-replicas-to-write");
+    place.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_clients_is_unavailable() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    place.command(&["CONFIG", "SET", "maxclients", "1"]);
+    let error = Redis::connect(place.direct())
+        .await
+        .expect_err("it connects");
+    // The refusal may be lost with the connection, which the server closes at once.
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    // Those that are connected stay so.
+    guard.renew().await.expect("it is renewed");
+    guard.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn credentials_that_are_missing_or_wrong_are_denied() {
+    let place = RedisServer::start(RedisOptions::new().with_password("right"));
+    let config = || RedisConfig::new("127.0.0.1", place.port());
+    for (config, says) in [
+        (config(), "has none"),
+        (
+            config().with_password("wrong"),
+            "refuses this user or password",
+        ),
+        (
+            config().with_login("nobody", "right"),
+            "refuses this user or password",
+        ),
+    ] {
+        let error = Redis::connect(config).await.expect_err("it connects");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(!error.is_retryable(), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(
+            !format!("{error:?} {error}").contains("wrong\""),
+            "{error:?}"
+        );
+    }
+    let locks = open(config().with_password("right")).await;
+    take(&locks, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+}
+
+#[tokio::test]
+async fn what_the_user_may_not_do_is_denied() {
+    for denied in [
+        "-evalsha",
+        "resetkeys ~other:*",
+        "-set",
+        "-time -pexpiretime",
+        "-del",
+    ] {
+        let rules = format!("on >secret ~* &* +@all {denied}");
+        let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+        let locks = open(place.direct().with_login("locks", "secret")).await;
+        let attempt = request("a").with_wait(Wait::Never);
+        match locks.acquire(&attempt).await {
+            Ok(guard) => {
+                assert_eq!(denied, "-del", "granted without the right to it");
+                let error = guard.release().await.expect_err("it may not");
+                assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
+                // A script that was stopped half-way is said to be so.
+                let half = place.number(&["EXISTS", "a"]) == 1;
+                assert!(!half || error.is_outcome_unknown(), "{denied}: {error:?}");
+            }
+        }
+        // At worst, half of a script costs one lease.
+        tokio::time::sleep(support::TTL).await;
+        assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_with_something_else_in_it_is_no_lock() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    for words in [
+        &["HSET", "a", "b", "c"][..],
+        &["LPUSH", "a", "b"],
+        &["SADD", "a", "b"],
+    ] {
+        place.command(words);
+        let error = refused(&locks).await;
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{words:?}: {error:?}");
+        assert!(error.to_string().contains("no lock"), "{error}");
+        assert_eq!(place.number(&["EXISTS", "a"]), 1);
+        place.command(&["DEL", "a"]);
+    }
+    // A companion that is not ours fails closed as well.
+    place.command(&["HSET", "{a}:fence", "b", "c"]);
+    let error = refused(&locks).await;
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error:?}");
+    place.command(&["DEL", "{a}:fence"]);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_works_again(&place, &locks).await;
+}

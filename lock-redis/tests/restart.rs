@@ -1,0 +1,181 @@
+//! What a restart of the server costs, by what it persists.
+
+mod support;
+
+use std::fs;
+
+use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Released, Wait};
+use lock_testkit::servers::{Fsync, RedisOptions};
+
+use support::{Place, TTL, loss, ms, request, take, within};
+
+/// A ttl that outlasts what a test does.
+fn long(name: &str) -> lock_core::AcquireRequest {
+    within(request(name).with_ttl(TTL * 10), TTL * 5)
+}
+
+/// The lock is gone, and the holder does not know yet: documented as unsafe.
+async fn assert_lost(place: &Place, guard: LockGuard) {
+    let other = place.elsewhere().await;
+    let next = other.acquire(&long("a")).await.expect("nobody remembers");
+    assert!(guard.is_held(), "not shown to be unsafe");
+    assert!(
+        next.fencing_token() > guard.fencing_token(),
+        "the token does not grow"
+    );
+    guard
+        .renew()
+        .await
+        .expect_err("it was given to another one");
+    assert_eq!(loss(&guard).await, LostReason::Stolen);
+    assert_eq!(
+        guard.release().await.expect("no error"),
+        Released::AlreadyLost
+    );
+    next.renew()
+        .await
+        .expect("the second holder keeps the lock");
+    assert_eq!(
+        next.release().await.expect("it is released"),
+        Released::Clean
+    );
+}
+
+/// The lock is there, and its holder goes on.
+async fn assert_kept(place: &Place, guard: LockGuard) {
+    let other = place.elsewhere().await;
+    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
+    assert_eq!(
+        error.expect_err("two hold the lock").kind(),
+        ErrorKind::Contended
+    );
+    guard.renew().await.expect("it is renewed");
+    let token = guard.fencing_token();
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    let next = take(&other, "a").await;
+    assert!(next.fencing_token() > token, "the token does not grow");
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&other], "a").await;
+}
+
+async fn held(place: &Place) -> LockGuard {
+    let locks = place.client().await;
+    locks
+        .acquire(&long("a"))
+        .await
+        .expect("a free lock is granted")
+}
+
+#[tokio::test]
+async fn without_persistence_a_restart_loses_the_lock() {
+    let place = Place::new().await;
+    let guard = held(&place).await;
+    place.server.restart();
+    assert_lost(&place, guard).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_from_before_the_lock_loses_it() {
+    let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
+    let first = place.client().await;
+    take(&first, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    place.command(&["SAVE"]);
+    let guard = held(&place).await;
+    place.server.restart();
+    assert_lost(&place, guard).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_from_before_the_release_brings_the_lock_back_until_its_lease_is_over() {
+    let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
+    let locks = place.client().await;
+    let lease = support::lease("a").with_ttl(TTL * 2);
+    let guard = locks.acquire(&lease).await.expect("it is granted");
+    let token = guard.fencing_token();
+    place.command(&["SAVE"]);
+    guard.release().await.expect("it is released");
+    place.server.restart();
+    let other = place.elsewhere().await;
+    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
+    assert_eq!(
+        error.expect_err("it does not come back").kind(),
+        ErrorKind::Contended
+    );
+    let began = tokio::time::Instant::now();
+    let next = take(&other, "a").await;
+    assert!(
+        began.elapsed() < TTL * 2 + ms(1_500),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(next.fencing_token() > token, "the token does not grow");
+    next.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn an_append_only_file_keeps_the_lock() {
+    for fsync in [Fsync::Always, Fsync::EverySecond] {
+        let place = Place::with(RedisOptions::new().with_aof(fsync)).await;
+        let guard = held(&place).await;
+        place.server.restart();
+        assert_kept(&place, guard).await;
+    }
+}
+
+#[tokio::test]
+async fn an_append_only_file_keeps_the_queue() {
+    let place = Place::with(RedisOptions::new().with_aof(Fsync::Always)).await;
+    let guard = held(&place).await;
+    let locks = place.client().await;
+    let first = support::waiting(&locks, long("a"));
+    place.queued("a", 1).await;
+    place.server.restart();
+    assert_eq!(place.waiters("a"), 1);
+    let second = support::waiting(&locks, long("a"));
+    place.queued("a", 2).await;
+    guard.release().await.expect("it is released");
+    let first = first.await.expect("no panic").expect("it is granted");
+    assert!(!second.is_finished(), "two hold the lock");
+    let token = first.fencing_token();
+    first.release().await.expect("it is released");
+    let second = second.await.expect("no panic").expect("it is granted");
+    assert!(second.fencing_token() > token);
+    second.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn an_append_only_file_that_lost_its_end_may_lose_the_lock_and_the_token_grows() {
+    let options = RedisOptions::new().with_aof(Fsync::EverySecond);
+    let place = Place::with(options.with_config("aof-load-truncated", "yes")).await;
+    // What a power failure leaves of the last second.
+    let files = place.server.dir().join("appendonlydir");
+    let log = fs::read_dir(files)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
+        .expect("a log");
+    let first = place.client().await;
+    take(&first, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    let before = fs::metadata(&log).expect("a file").len();
+    let guard = held(&place).await;
+    place.server.kill();
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(&log)
+        .expect("a file");
+    file.set_len(before + 23).expect("it is cut");
+    place.server.restart();
+    assert_lost(&place, guard).await;
+}

@@ -1,0 +1,282 @@
+//! Whatever becomes of the server: no overlap, no phantom, everybody served in the end.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
+use lock_redis::Redis;
+use lock_testkit::history::{Checker, Counter, Recorder};
+use lock_testkit::servers::{Fsync, RedisOptions};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use support::{Place, SOON, TTL, key, lease, loss, ms, request, take, until, waiting, within};
+
+const KEYS: usize = 5;
+const WAITERS: usize = 50;
+
+fn name(n: usize) -> String {
+    format!("key/{}", n % KEYS)
+}
+
+/// Fifty waiters on five keys of five clients, while something is done to the server.
+async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
+    let recorder = Recorder::new();
+    let mut clients: Vec<Arc<Redis>> = Vec::new();
+    for _ in 0..5 {
+        clients.push(place.client().await);
+    }
+    let mut held = Vec::new();
+    for n in 0..KEYS {
+        let one = recorder.acquire(&clients[n], &request(&name(n))).await;
+        held.push(one.expect("a free lock is granted"));
+    }
+    let mut tasks = JoinSet::new();
+    for n in 0..WAITERS {
+        let (client, recorder) = (Arc::clone(&clients[n / 10]), recorder.clone());
+        tasks.spawn(async move {
+            let one = within(request(&name(n)), Duration::from_secs(40));
+            // A grant that came too late for a guard may be asked for again.
+            let guard = loop {
+                match recorder.acquire(&client, &one).await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                }
+            };
+            for _ in 0..3 {
+                tokio::time::sleep(ms(2)).await;
+                guard.look();
+            }
+            drop(guard.release().await);
+        });
+    }
+    for n in 0..KEYS {
+        place.queued(&name(n), WAITERS / KEYS).await;
+    }
+    trouble().await;
+    for guard in held {
+        guard.look();
+        drop(guard.release().await);
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("every waiter is served");
+    }
+    for client in &clients {
+        assert!(
+            client.shutdown(SOON * 2).await,
+            "background work does not end"
+        );
+    }
+    for n in 0..KEYS {
+        until("nothing is left", || place.remains(&name(n)).is_empty()).await;
+        let look = place.look(&key(&name(n)));
+        recorder.left(&key(&name(n)), look.holders as u64, look.waiters as u64);
+    }
+    let summary = Checker::new()
+        .with_patience(Duration::from_secs(30))
+        .check(&recorder.events())
+        .assert_clean();
+    assert!(summary.grants >= WAITERS + KEYS, "{summary:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_for_longer_than_a_lease_serves_its_waiters() {
+    let place = Place::new().await;
+    with_fifty_waiters(&place, async || {
+        place.server.stop();
+        tokio::time::sleep(TTL.mul_f64(1.5)).await;
+        place.server.resume();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_shortly_serves_its_waiters() {
+    let place = Place::new().await;
+    with_fifty_waiters(&place, async || {
+        for _ in 0..3 {
+            place.server.stop();
+            tokio::time::sleep(TTL.mul_f64(0.3)).await;
+            place.server.resume();
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_remembers_serves_its_waiters() {
+    let place = Place::with(RedisOptions::new().with_aof(Fsync::Always)).await;
+    with_fifty_waiters(&place, async || {
+        place.server.kill();
+        tokio::time::sleep(ms(300)).await;
+        place.server.restart();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgets_everything_serves_its_waiters_when_the_leases_are_over() {
+    let place = Place::new().await;
+    with_fifty_waiters(&place, async || {
+        place.server.kill();
+        tokio::time::sleep(TTL).await;
+        place.server.restart();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_forgets_its_scripts_loses_no_increment() {
+    let place = Place::new().await;
+    let (counter, over) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let client = place.client().await;
+        for _ in 0..4 {
+            let (client, counter) = (Arc::clone(&client), Arc::clone(&counter));
+            tasks.spawn(async move {
+                for _ in 0..20 {
+                    let one = within(request("key/0"), SOON * 4);
+                    let guard = client.acquire(&one).await.expect("it is granted");
+                    counter.increment(Duration::ZERO).await;
+                    assert_eq!(guard.release().await.expect("released"), Released::Clean);
+                }
+            });
+        }
+    }
+    let flushing = async {
+        while !over.load(Ordering::SeqCst) {
+            place.command(&["SCRIPT", "FLUSH"]);
+            tokio::time::sleep(ms(3)).await;
+        }
+    };
+    let working = async {
+        while let Some(done) = tasks.join_next().await {
+            done.expect("no panic");
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(flushing, working);
+    assert_eq!(counter.value(), 3 * 4 * 20);
+    until("nothing is left", || place.remains("key/0").is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_pauses_writes_for_longer_than_the_time_out_grants_nothing() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    take(&locks, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    place.command(&["CLIENT", "PAUSE", "1500", "WRITE"]);
+    let began = Instant::now();
+    let error = locks.acquire(&request("a").with_wait(Wait::Never)).await;
+    let error = error.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    let guard = take(&locks, "a").await;
+    assert!(began.elapsed() > ms(1_000), "it does not pause");
+    assert!(guard.is_held());
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// What an administrator, an eviction or a jump of the clock does to a lock.
+async fn taken_away(place: &Place, how: impl FnOnce()) {
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    how();
+    let next = take(&other, "a").await;
+    // Documented as unsafe, and so it is: for a while there are two.
+    assert!(guard.is_held(), "not shown to be unsafe");
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(loss(&guard).await, LostReason::Stolen);
+    assert_eq!(
+        guard.release().await.expect("no error"),
+        Released::AlreadyLost
+    );
+    next.renew()
+        .await
+        .expect("the second holder keeps the lock");
+    assert_eq!(
+        next.release().await.expect("it is released"),
+        Released::Clean
+    );
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_lock_that_an_administrator_deletes_is_lost_and_the_token_grows() {
+    let place = Place::new().await;
+    taken_away(&place, || drop(place.command(&["DEL", "a"]))).await;
+    taken_away(&place, || drop(place.command(&["DEL", "a", "{a}:fence"]))).await;
+    taken_away(&place, || drop(place.command(&["FLUSHALL"]))).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_forward_ends_a_lock_and_the_token_grows() {
+    let place = Place::new().await;
+    taken_away(&place, || {
+        place.command(&["PEXPIRE", "a", "1"]);
+        std::thread::sleep(ms(5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_evicted_is_lost_and_the_token_grows() {
+    let place = Place::new().await;
+    taken_away(&place, || {
+        place.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
+        let info = place.command(&["INFO", "memory"]).text().expect("a text");
+        let used = info
+            .lines()
+            .find_map(|line| line.strip_prefix("used_memory:"));
+        let used: u64 = used.expect("a number").trim().parse().expect("a number");
+        place.command(&["CONFIG", "SET", "maxmemory", &(used + 200_000).to_string()]);
+        let long = "x".repeat(10_000);
+        for n in 0..200 {
+            if place.number(&["EXISTS", "a"]) == 0 {
+                break;
+            }
+            place.command(&["SET", &format!("filler/{n}"), &long]);
+        }
+        assert_eq!(place.number(&["EXISTS", "a"]), 0, "it is not evicted");
+        place.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    place.command(&["PERSIST", "a"]);
+    until("it expires", || place.number(&["PTTL", "a"]) > 0).await;
+    guard.release().await.expect("it is released");
+    // Nobody renews this one: it stays until somebody breaks it.
+    let guard = locks.acquire(&lease("a")).await.expect("it is granted");
+    place.command(&["PERSIST", "a"]);
+    guard.abandon();
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    let other = place.elsewhere().await;
+    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
+    assert_eq!(error.expect_err("it is stuck").kind(), ErrorKind::Contended);
+    let next = waiting(&other, within(request("a"), SOON));
+    place.queued("a", 1).await;
+    let admin = locks.admin().expect("it has an administration");
+    admin
+        .break_lock(&key("a"), "stuck")
+        .await
+        .expect("it is broken");
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
