@@ -127,7 +127,7 @@ impl History {
             return match self.below(10) {
                 // It dies, and its lease runs out.
                 0 => None,
-                1..4 => Some(self.to_release(attempt)),
+                1..4 => Some(self.giving_back(attempt)),
                 _ => Some(attempt),
             };
         }
@@ -154,7 +154,7 @@ impl History {
                 }
                 Some(match attempt.votes.election() {
                     Election::Open => attempt,
-                    Election::Lost | Election::Unreachable => self.to_release(attempt),
+                    Election::Lost | Election::Unreachable => self.giving_back(attempt),
                     Election::Won => {
                         let late = std::mem::take(&mut attempt.missing).into_iter();
                         let id = attempt.id;
@@ -177,7 +177,7 @@ impl History {
                 Some(
                     match (goes_on, is_over && !attempt.agreement.is_reached()) {
                         (true, _) => attempt,
-                        (false, true) => self.to_release(attempt),
+                        (false, true) => self.giving_back(attempt),
                         (false, false) => self.settle(attempt),
                     },
                 )
@@ -201,7 +201,7 @@ impl History {
         }
         let until = attempt.began + TTL - TTL / 10;
         if until <= self.now {
-            return self.to_release(attempt);
+            return self.giving_back(attempt);
         }
         let token = attempt.agreement.token();
         let valid = self.guards.iter().filter(|guard| guard.1 > self.now);
@@ -214,7 +214,7 @@ impl History {
         attempt
     }
 
-    fn to_release(&mut self, mut attempt: Attempt) -> Attempt {
+    fn giving_back(&mut self, mut attempt: Attempt) -> Attempt {
         let guard = self.guards.iter_mut().find(|guard| guard.0 == attempt.id);
         if let Some(guard) = guard {
             guard.1 = guard.1.min(self.now);
