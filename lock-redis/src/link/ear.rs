@@ -152,6 +152,8 @@ impl Search {
                 matches!(timeout(within, answer).await, Ok(Ok(_)))
             };
             if broke || !alive.await {
+                // In this order: whoever hears of it asks for the channel.
+                self.set(State::Searching(None));
                 self.shared.ears.deaf();
                 return Ok(State::Listening);
             }
