@@ -54,7 +54,10 @@ impl Node {
 
     /// Connects, unless there is a connection.
     pub(super) async fn open(&self) -> Result<(), Failure> {
-        self.lane(Use::Calls).ready(self.shared.deadline()).await
+        // The attempt ends by itself and says why; this is for one that waits for its turn.
+        let within = self.shared.connect_timeout + self.shared.timeout;
+        let deadline = Instant::now() + within;
+        self.lane(Use::Calls).ready(deadline).await
     }
 
     pub(super) async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<Value, Failure> {

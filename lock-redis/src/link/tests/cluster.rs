@@ -5,7 +5,7 @@ use super::*;
 use crate::error::Refusal;
 
 fn config(url: &str) -> RedisConfig {
-    let url = format!("{url}?timeout=400ms&connect-timeout=400ms");
+    let url = format!("{url}?timeout=1s&connect-timeout=2s");
     RedisConfig::from_url(&LockUrl::parse(&url).unwrap()).unwrap()
 }
 
@@ -164,7 +164,7 @@ async fn half_a_cluster_is_down() {
     cluster[owner].command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
     let begun = Instant::now();
     let failure = count(&*link, "a").await.unwrap_err();
-    assert!(begun.elapsed() < Duration::from_millis(700));
+    assert!(begun.elapsed() < Duration::from_secs(3));
     assert!(!failure.outcome_unknown, "{failure:?}");
     assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
     cluster[owner].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);

@@ -48,11 +48,22 @@ impl Told {
     }
 }
 
+/// Times that hold on a machine that is busy with other tests.
 pub(crate) fn config(server: &RedisServer) -> RedisConfig {
-    RedisConfig::new("127.0.0.1", server.port())
-        .with_timeout(Duration::from_millis(300))
-        .expect("it is in range")
+    patient(RedisConfig::new("127.0.0.1", server.port()))
 }
+
+pub(super) fn patient(config: RedisConfig) -> RedisConfig {
+    let long = Duration::from_secs(4);
+    let config = config.with_timeout(long).expect("it is in range");
+    config.with_connect_timeout(long).expect("it is in range")
+}
+
+pub(super) fn hasty(config: RedisConfig) -> RedisConfig {
+    config.with_timeout(SHORT).expect("it is in range")
+}
+
+pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
     let told = Arc::new(Told::default());

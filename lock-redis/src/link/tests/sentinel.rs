@@ -5,7 +5,7 @@ use lock_testkit::servers::RedisSentinels;
 use super::*;
 
 fn config(servers: &RedisSentinels) -> RedisConfig {
-    let url = format!("{}?timeout=400ms&connect-timeout=400ms", servers.url());
+    let url = format!("{}?timeout=1s&connect-timeout=2s", servers.url());
     let url = LockUrl::parse(&url).unwrap();
     RedisConfig::from_url(&url).unwrap()
 }
@@ -113,7 +113,7 @@ async fn some_sentinels_may_be_down() {
 #[tokio::test]
 async fn a_master_that_nobody_knows_is_an_error() {
     let servers = RedisSentinels::start_light();
-    let url = servers.url().replace("/main", "/other") + "?timeout=300ms&connect-timeout=300ms";
+    let url = servers.url().replace("/main", "/other") + "?timeout=1s&connect-timeout=1s";
     let config = RedisConfig::from_url(&LockUrl::parse(&url).unwrap()).unwrap();
     let told = Arc::new(Told::default());
     let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
