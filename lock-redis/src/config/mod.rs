@@ -274,12 +274,14 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long the fencing counter of a lock is kept that nobody takes. Default: 7 days.
+    /// Sets how long the fencing counter of a lock is kept that nobody takes, a minute at least.
+    /// Default: 7 days.
     ///
-    /// Tokens go on increasing after it is gone, as long as the clock of the server does.
+    /// Tokens go on increasing after it is gone, as long as the clock of the server does. It also
+    /// tells requests that come twice.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = retention;
+        self.retention = retention.max(Duration::from_secs(60));
         self
     }
 
