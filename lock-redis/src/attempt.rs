@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::{LeaseId, Moment};
-use lock_core::{AcquireRequest, Error, ErrorKind, Grant, Result};
+use lock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 
 use crate::budget::Budget;
 use crate::error::Failure;
@@ -40,6 +40,11 @@ impl Attempt<'_> {
     /// outcome, and counts as a heartbeat. A grant may come as a reply or be pushed.
     pub(crate) async fn run(&self) -> Result<Outcome> {
         let mut waiting = Waiting::new(self);
+        if let Some(outcome) = self.take(&mut waiting).await? {
+            return Ok(outcome);
+        }
+        let crowds = &self.client.shared.crowds;
+        let key = self.lease.keys().name();
         // The grant of a server that this process hears costs no second request.
         if self.budget.waits() {
             waiting.listen_if_subscribed();
@@ -50,7 +55,13 @@ impl Attempt<'_> {
             let reply = self.budget.bound(self.ask(place.as_ref())).await;
             match reply {
                 Some(Ok(Answer::Granted(token))) => {
-                    return Ok(Outcome::Granted(Grant::new(sent, Some(self.lease.granted(token)))));
+                    if !waiting.answered {
+                        crowds.clear(key);
+                    }
+                    return Ok(Outcome::Granted(Grant::new(
+                        sent,
+                        Some(self.lease.granted(token)),
+                    )));
                 }
                 Some(Ok(Answer::Gone)) => return Ok(Outcome::Gone),
                 Some(Ok(Answer::Limit(limit))) => {
@@ -65,6 +76,7 @@ impl Attempt<'_> {
                     continue;
                 }
                 Some(Ok(Answer::Queued { next, ahead })) => {
+                    crowds.met(key);
                     waiting.answered(next.filter(|_| ahead == 0));
                 }
                 Some(Err(failure)) => waiting.failed(failure)?,
@@ -73,6 +85,27 @@ impl Attempt<'_> {
             if let Some(grant) = waiting.wait().await? {
                 return Ok(Outcome::Granted(grant));
             }
+        }
+    }
+
+    /// Takes the lock by the short script, where nobody else was met lately; `None` if there is more
+    /// to say.
+    async fn take(&self, waiting: &mut Waiting<'_>) -> Result<Option<Outcome>> {
+        let (keys, shared) = (self.lease.keys(), &self.client.shared);
+        let is_short = self.claim.mode == Mode::Exclusive && self.client.replicas.is_none();
+        if !is_short || shared.crowds.is_crowded(keys.name()) {
+            return Ok(None);
+        }
+        let sent = self.client.engine.now();
+        let taken = self.budget.bound(shared.server.take(keys, &self.claim));
+        match taken.await {
+            Some(Ok(Some(token))) => {
+                let grant = Grant::new(sent, Some(self.lease.granted(token)));
+                Ok(Some(Outcome::Granted(grant)))
+            }
+            Some(Ok(None)) => Ok(None),
+            Some(Err(failure)) => waiting.failed(failure).map(|()| None),
+            None => Err(waiting.gives_up()),
         }
     }
 
@@ -242,9 +275,7 @@ impl<'a> Waiting<'a> {
         let age = self.attempt.client.engine.now().since(sent);
         // With replicas to wait for, the next request does so.
         let is_fresh = age < window / 2 && self.attempt.client.replicas.is_none();
-        is_fresh.then(|| {
-            Grant::new(sent, Some(self.attempt.lease.granted(token))).lasting(window)
-        })
+        is_fresh.then(|| Grant::new(sent, Some(self.attempt.lease.granted(token))).lasting(window))
     }
 
     fn pause(&mut self) -> Duration {

@@ -69,6 +69,16 @@ impl Keys {
         self.key.as_bytes()
     }
 
+    pub(crate) fn name(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// The lock and its counter.
+    pub(crate) fn first_two(&self) -> [&[u8]; 2] {
+        let [lock, fence, ..] = self.all();
+        [lock, fence]
+    }
+
     /// As the scripts expect them.
     pub(crate) fn all(&self) -> [&[u8]; 4] {
         let len = self.companions.len() / 3;

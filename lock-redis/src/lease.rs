@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    FencingToken, Lease, LeaseControl, LeaseState, Released, RenewalRequest, Renewer, Result,
+    FencingToken, Lease, LeaseControl, LeaseState, Mode, Released, RenewalRequest, Renewer, Result,
     Upkeep,
 };
 
+use crate::crowds::Crowds;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
 use crate::script::BLOCK;
-use crate::server::{Holder, Server};
+use crate::server::{Claim, Holder, Server};
 
 /// What all leases on one server share.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) server: Arc<Server>,
     pub(crate) renewer: Arc<dyn Renewer>,
     pub(crate) live: Arc<Live>,
+    pub(crate) crowds: Crowds,
 }
 
 /// One acquisition on one server.
@@ -29,6 +31,8 @@ pub(crate) struct RedisLease {
     keys: Keys,
     id: LeaseId,
     holder: Holder,
+    /// Whether it was taken so.
+    is_exclusive: bool,
     /// The tokens that are set aside for this process, after the one that its holder has.
     tokens: Mutex<Tokens>,
     attached: AtomicBool,
@@ -41,12 +45,13 @@ struct Tokens {
 }
 
 impl RedisLease {
-    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId, holder: Holder) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId, claim: &Claim) -> Self {
         Self {
             shared: Arc::clone(shared),
             keys,
             id,
-            holder,
+            holder: claim.holder.clone(),
+            is_exclusive: claim.mode == Mode::Exclusive,
             tokens: Mutex::default(),
             attached: AtomicBool::new(false),
         }
@@ -119,7 +124,12 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        Ok(self.shared.server.release(&self.keys, &self.holder).await?)
+        let Shared { server, crowds, .. } = &*self.shared;
+        let is_short = self.is_exclusive && !crowds.is_crowded(self.keys.name());
+        if is_short && server.give(&self.keys, &self.holder).await? {
+            return Ok(Released::Clean);
+        }
+        Ok(server.release(&self.keys, &self.holder).await?)
     }
 }
 

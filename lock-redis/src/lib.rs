@@ -6,6 +6,7 @@ mod backend;
 mod budget;
 mod checks;
 mod config;
+mod crowds;
 mod error;
 mod inbox;
 mod keys;

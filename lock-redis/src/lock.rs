@@ -14,6 +14,7 @@ use lock_core::{
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::Budget;
 use crate::config::RedisConfig;
+use crate::crowds::Crowds;
 use crate::inbox::Inbox;
 use crate::keys::Keys;
 use crate::lease::{RedisLease, RedisRenewer, Shared};
@@ -90,6 +91,7 @@ impl Redis {
                     server,
                     renewer,
                     live,
+                    crowds: Crowds::default(),
                 }),
                 inbox,
                 replicas: (config.replica_acks > 0)
@@ -213,8 +215,7 @@ impl Client {
             mode: request.mode(),
             ttl: request.ttl(),
         };
-        let holder = claim.holder.clone();
-        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, holder));
+        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
         Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
     }
@@ -223,7 +224,11 @@ impl Client {
     fn takes_at_once(&self, requests: &[AcquireRequest]) -> bool {
         let keys: HashSet<&LockKey> = requests.iter().map(AcquireRequest::key).collect();
         let exclusive = |request: &AcquireRequest| request.mode() == Mode::Exclusive;
-        let slots = || requests.iter().map(|r| crate::keys::slot(r.key().as_bytes()));
+        let slots = || {
+            requests
+                .iter()
+                .map(|r| crate::keys::slot(r.key().as_bytes()))
+        };
         requests.len() > 1
             && keys.len() == requests.len()
             && requests.iter().all(exclusive)

@@ -38,7 +38,7 @@ macro_rules! script {
 
 script!(
     /// Takes the lock or a place in its queue, and is the heartbeat of both.
-    ACQUIRE = "acquire": "acquire.fast", "common", "acquire"
+    ACQUIRE = "acquire": "common", "acquire"
 );
 script!(
     /// Takes several locks, all or none.
@@ -53,6 +53,10 @@ script!(
     DOWNGRADE = "downgrade": "common", "downgrade"
 );
 script!(
+    /// Gives back a lock that nobody waits for.
+    GIVE = "give": "give"
+);
+script!(
     /// Shows the lock.
     INSPECT = "inspect": "common", "inspect", "inspect.return"
 );
@@ -62,7 +66,7 @@ script!(
 );
 script!(
     /// Gives back the lock or the place in its queue.
-    RELEASE = "release": "release.fast", "common", "release"
+    RELEASE = "release": "common", "release"
 );
 script!(
     /// Extends leases.
@@ -71,6 +75,10 @@ script!(
 script!(
     /// Sets tokens aside for hand-overs.
     RESERVE = "reserve": "common", "reserve"
+);
+script!(
+    /// Takes a free lock that nobody waits for.
+    TAKE = "take": "take"
 );
 script!(
     /// Takes the vote of one of several nodes.
@@ -95,11 +103,13 @@ mod tests {
             &ACQUIRE_ALL,
             &BREAK,
             &DOWNGRADE,
+            &GIVE,
             &INSPECT,
             &RAISE,
             &RELEASE,
             &RENEW,
             &RESERVE,
+            &TAKE,
             &VOTE,
             &WHY,
         ] {

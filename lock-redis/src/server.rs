@@ -14,7 +14,8 @@ use crate::keys::Keys;
 use crate::link::{Call, Link};
 use crate::reply;
 use crate::script::{
-    ACQUIRE, ACQUIRE_ALL, BREAK, DOWNGRADE, INSPECT, RELEASE, RENEW, RESERVE, Script, WHY,
+    ACQUIRE, ACQUIRE_ALL, BREAK, DOWNGRADE, GIVE, INSPECT, RELEASE, RENEW, RESERVE, Script, TAKE,
+    WHY,
 };
 
 /// The server, or the cluster, that has the keys.
@@ -99,6 +100,31 @@ impl Server {
         }
     }
 
+    /// Takes a free lock that nobody waits for; its token, or `None` if there is more to say.
+    pub(crate) async fn take(&self, keys: &Keys, claim: &Claim) -> Result<Option<u64>, Failure> {
+        let ttl = millis(claim.ttl);
+        let call = Call {
+            script: &TAKE,
+            keys: &keys.first_two(),
+            args: &[
+                claim.holder.0.as_bytes(),
+                ttl.as_bytes(),
+                self.retention.as_bytes(),
+            ],
+        };
+        reply::optional(self.link.call(call).await?, |reply| reply::token(&reply))
+    }
+
+    /// Gives back a lock that nobody waits for; whether that was so.
+    pub(crate) async fn give(&self, keys: &Keys, holder: &Holder) -> Result<bool, Failure> {
+        let call = Call {
+            script: &GIVE,
+            keys: &[keys.lock()],
+            args: &[holder.0.as_bytes()],
+        };
+        reply::flag(&self.link.call(call).await?)
+    }
+
     pub(crate) async fn acquire(
         &self,
         keys: &Keys,
@@ -148,16 +174,8 @@ impl Server {
         reply::tokens(self.link.call(call).await?, claims.len())
     }
 
-    pub(crate) async fn release(
-        &self,
-        keys: &Keys,
-        holder: &Holder,
-    ) -> Result<Released, Failure> {
-        let args = [
-            self.retention.as_bytes(),
-            holder.id(),
-            holder.0.as_bytes(),
-        ];
+    pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
+        let args = [self.retention.as_bytes(), holder.id()];
         let reply = self.run(&RELEASE, keys, &args).await?;
         Ok(if reply::flag(&reply)? {
             Released::Clean
@@ -180,11 +198,7 @@ impl Server {
         token: u64,
     ) -> Result<LeaseState, Failure> {
         let (hex, token) = (id.to_hex(), token.to_string());
-        let args = [
-            self.retention.as_bytes(),
-            hex.as_bytes(),
-            token.as_bytes(),
-        ];
+        let args = [self.retention.as_bytes(), hex.as_bytes(), token.as_bytes()];
         if reply::flag(&self.run(&DOWNGRADE, keys, &args).await?)? {
             Ok(LeaseState::Held)
         } else {

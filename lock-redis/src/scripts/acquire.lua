@@ -1,4 +1,10 @@
 
+-- Takes the lock or a place in its queue, and is the heartbeat of both.
+-- Idempotent by id: whoever holds the lock already is granted it again, with the same token.
+--
+-- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), and for one who waits
+--       "<heartbeat>|<alive for ms>|<lease of a grant, ms>|<channel>".
+-- Gives the token, or what is in the way: gone; held and limit with a number; queued.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local beat, alive, window, channel = string.match(ARGV[6], '^(%d+)|(%d+)|(%d+)|(.*)$')
 
@@ -24,6 +30,7 @@ end
 
 local place = call('ZSCORE', QUEUE, id)
 -- Granted before, and ended since: a request that came twice takes nothing.
+local fence = call('GET', FENCE)
 if not place and fence and string.sub(fence, 18, 49) == id then
   return {'gone', 0}
 end

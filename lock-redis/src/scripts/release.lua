@@ -1,4 +1,8 @@
 
+-- Gives back the lock, or the place in its queue, if this id has it, and grants it to who is next.
+--
+-- ARGV: retention of FENCE (ms), id.
+-- Gives 1 if the id held the lock, else 0.
 local id = ARGV[2]
 local released = 0
 local as = held()

@@ -1,0 +1,72 @@
+//! Where the short scripts would be a wasted round trip.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lock_core::LockKey;
+
+/// Which keys somebody else wanted lately: a hint in constant memory. Keys that share a bit share
+/// their luck.
+pub(crate) struct Crowds {
+    bits: [AtomicU64; WORDS],
+    hasher: RandomState,
+}
+
+const WORDS: usize = 64;
+
+impl Crowds {
+    pub(crate) fn is_crowded(&self, key: &LockKey) -> bool {
+        let (word, bit) = self.place(key);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Somebody else has the lock or waits for it.
+    pub(crate) fn met(&self, key: &LockKey) {
+        let (word, bit) = self.place(key);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The lock was free.
+    pub(crate) fn clear(&self, key: &LockKey) {
+        let (word, bit) = self.place(key);
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+
+    fn place(&self, key: &LockKey) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one(key.as_bytes());
+        let word = &self.bits[(hash >> 6) as usize % WORDS];
+        (word, 1 << (hash & 63))
+    }
+}
+
+impl Default for Crowds {
+    fn default() -> Self {
+        Self {
+            bits: [const { AtomicU64::new(0) }; WORDS],
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Crowds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Crowds").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_a_key_until_it_was_free() {
+        let (crowds, key) = (Crowds::default(), LockKey::new("a").unwrap());
+        assert!(!crowds.is_crowded(&key));
+        crowds.met(&key);
+        assert!(crowds.is_crowded(&key));
+        crowds.clear(&key);
+        assert!(!crowds.is_crowded(&key));
+    }
+}

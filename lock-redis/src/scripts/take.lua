@@ -1,0 +1,27 @@
+-- Takes a lock that is free and that nobody waits for; where that is not so, acquire knows more.
+-- It has half the keys and arguments of acquire, which cost the server more than what it does.
+--
+-- KEYS: LOCK, FENCE. ARGV: "<id>|<label>", ttl (ms), retention of FENCE (ms).
+-- Gives the token, or false.
+local fence = redis.call('GET', KEYS[2])
+local id = string.sub(ARGV[1], 1, 32)
+-- Closed, or granted to this id before.
+if fence and (#fence > 49 or string.sub(fence, 18) == id) then
+  return false
+elseif not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  return false
+end
+-- Tells the time for half of what TIME costs; Redis 6 has no such command.
+local expiry = redis.pcall('PEXPIRETIME', KEYS[1])
+local ms = type(expiry) == 'number' and expiry - ARGV[2]
+-- Both begin with 16 digits, so that they compare as numbers do. Who forgot the last token needs
+-- all digits of the clock: it may be from the same millisecond.
+if ms and fence and ms .. '000' > fence then
+  redis.call('SET', KEYS[2], ms .. '031|' .. id, 'PX', ARGV[3])
+  return ms * 1000
+end
+local time = redis.call('TIME')
+local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
+local token = math.max(last + 1, time[1] * 1000000 + time[2])
+redis.call('SET', KEYS[2], string.format('%016.0f|%s', token + 31, id), 'PX', ARGV[3])
+return token
