@@ -31,6 +31,7 @@ use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Renewer,
     Result, Waiting,
 };
+use tokio::time::Instant;
 
 use self::client::Client;
 use self::ensemble::Ensemble;
@@ -38,8 +39,9 @@ use self::node::Node;
 use self::pace::Lead;
 use self::renewer::QuorumRenewer;
 use self::vote::{Election, Votes};
-use crate::config::{RedisConfig, Servers};
-use crate::error::{Failure, Refusal};
+use crate::checks::check;
+use crate::config::{Endpoint, RedisConfig, Servers};
+use crate::error::{Cause, Failure, Refusal};
 use crate::link::{self, Ears};
 use crate::server::Server;
 
@@ -86,7 +88,8 @@ impl Redlock {
     ///
     /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration is not made by
     ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
-    ///   replicas, which the masters of a quorum take no account of.
+    ///   replicas, which the masters of a quorum take no account of; if a master that answers is not
+    ///   fit for locks and the configuration is strict.
     /// - [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached.
     /// - [`Denied`](ErrorKind::Denied) if so many refuse the credentials that there is none.
     ///
@@ -99,7 +102,7 @@ impl Redlock {
             renewer: Arc::new(QuorumRenewer(Arc::clone(&ensemble))) as Arc<dyn Renewer>,
             ensemble,
         };
-        let reached = reach(&client.ensemble).await;
+        let reached = reach(&client.ensemble, config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
         Ok(Self { client })
     }
@@ -125,7 +128,7 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
     }
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let node = |master: &crate::config::Endpoint| {
+    let node = |master: &Endpoint| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
         config.push = false;
@@ -145,29 +148,67 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
 /// Of two nodes both have to be there, so that one alone is safer and more available.
 const LEAST_NODES: usize = 3;
 
-/// Waits until a majority answers.
-async fn reach(ensemble: &Ensemble) -> Result<()> {
+/// Waits until a majority answers, and with strict checks until all have that do.
+async fn reach(ensemble: &Ensemble, config: RedisConfig) -> Result<()> {
+    let config = Arc::new(config);
     let mut asking = ensemble.ask(
         |_| true,
-        |node| async move { node.server.link.on_each_master(&redis::cmd("PING")).await },
+        |node| {
+            let config = Arc::clone(&config);
+            async move { look_at(&node, &config).await }
+        },
     );
     let mut votes = Votes::new(ensemble.len());
     let mut failures = Vec::new();
-    while let Some((_, answer)) = asking.next().await {
+    while let Some((number, answer)) = asking.next().await {
         match answer {
-            // Who may not ask has been let in.
-            Err(failure) if failure.refusal() != Some(Refusal::NoPerm) => {
+            Ok(()) => votes.yes += 1,
+            Err(Failure {
+                cause: cause @ Cause::Config(_),
+                ..
+            }) => {
+                let message = format!("{}: {cause}", ensemble.nodes[number].name);
+                return Err(Error::new(ErrorKind::InvalidConfig, message));
+            }
+            Err(failure) => {
                 votes.silent += 1;
                 failures.push(failure);
             }
-            _ => votes.yes += 1,
         }
-        if votes.election() == Election::Won {
+        if votes.election() == Election::Won && !config.strict {
             return Ok(());
         }
     }
+    if votes.election() == Election::Won {
+        return Ok(());
+    }
     Err(ensemble.silence(&failures, &[]))
 }
+
+/// Goes on for as long as making a connection may take: a node that was slow once is not down.
+async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
+    let link = &*node.server.link;
+    let until = Instant::now() + config.connect_timeout;
+    loop {
+        match link.on_each_master(&redis::cmd("PING")).await {
+            // Who may not ask has been let in.
+            Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => break,
+            Err(failure) if failure.is_retryable() && Instant::now() < until => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => break,
+        }
+    }
+    match check(link, config).await {
+        // A node that does not answer that fast is looked at no further.
+        Err(failure) if failure.is_retryable() => Ok(()),
+        checked => checked,
+    }
+}
+
+/// Time between two attempts to connect.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Nodes tell nothing unasked.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Locks on several independent masters: what every backend promises, and what nodes do to them.
 
+mod config;
 mod cost;
 mod kinds;
 mod nodes;

@@ -1,0 +1,68 @@
+//! Ensembles that are refused.
+
+use lock_core::{ErrorKind, Registry};
+use lock_redis::{RedisBackend, RedisConfig, Redlock};
+
+use super::support::{SOON, ms, start, to};
+
+async fn refusal(config: RedisConfig) -> String {
+    let error = Redlock::connect(config).await.expect_err("it is refused");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    error.message().to_owned()
+}
+
+#[tokio::test]
+async fn what_is_no_quorum_is_refused() {
+    let quorum = |ports: &[u16]| RedisConfig::quorum(ports.iter().map(|port| ("127.0.0.1", *port)));
+    assert!(refusal(quorum(&[1, 2])).await.contains("at least 3"));
+    assert!(refusal(quorum(&[1, 2, 1])).await.contains("twice"));
+    let one = RedisConfig::new("127.0.0.1", 1);
+    assert!(refusal(one).await.contains("RedisConfig::quorum"));
+    let acks = quorum(&[1, 2, 3]).with_replica_acks(1, ms(100));
+    let acks = acks.expect("it is in range");
+    assert!(refusal(acks).await.contains("min-replica-acks"));
+}
+
+#[tokio::test]
+async fn strict_checks_name_the_node() {
+    let nodes = start(3);
+    let said = refusal(to(&nodes).with_strict_checks()).await;
+    assert!(said.starts_with("127.0.0.1:"), "{said}");
+    assert!(said.contains("persists nothing"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_no_outage() {
+    let options = lock_testkit::servers::RedisOptions::new().with_password("right");
+    let nodes = lock_testkit::servers::RedisNodes::start(3, &options);
+    let error = Redlock::connect(to(&nodes).with_password("wrong")).await;
+    let error = error.expect_err("nobody lets it in");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+    let connected = Redlock::connect(to(&nodes).with_password("right")).await;
+    connected.expect("all let it in");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_opens_a_quorum() {
+    let nodes = start(3);
+    let hosts: Vec<_> = nodes
+        .iter()
+        .map(|n| format!("127.0.0.1:{}", n.port()))
+        .collect();
+    let url = format!(
+        "redlock://{}?rejoin-delay=0s&namespace=shop",
+        hosts.join(",")
+    );
+    let registry = Registry::new().with(RedisBackend::default());
+    let registry = registry.expect("its schemes are free");
+    let locks = registry.connect(&url).await.expect("it connects");
+    assert_eq!(locks.capabilities().backend, "redlock");
+    let request = super::support::within(super::support::request("a"), SOON);
+    let guard = locks.acquire(&request).await.expect("it is free");
+    for node in nodes.iter().take(1) {
+        let value = node.command(&["GET", "shop:a"]).text().expect("it is held");
+        assert_eq!(value.find('|'), Some(32), "{value}");
+    }
+    guard.release().await.expect("it is released");
+}
