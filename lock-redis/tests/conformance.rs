@@ -1,56 +1,27 @@
-//! Redis keeps every promise, in every way to run it.
+//! Redis keeps every promise, in every way to run it but for the quorum, which has tests of its own.
 
 mod support;
 
 mod single {
-    use std::sync::Arc;
+    lock_testkit::conformance!(harness = super::support::Store::single().await);
+}
 
-    use async_trait::async_trait;
-    use lock_core::memory::{Fault, Reachable, Request};
-    use lock_core::{DistributedLock, LockKey};
-    use lock_testkit::harness::{Faults, Harness, Look};
-    use lock_testkit::taker::Taker;
+mod least_rights {
+    lock_testkit::conformance!(harness = super::support::Store::with_least_rights().await);
+}
 
-    use super::support::Place;
+#[cfg(feature = "tls")]
+mod tls {
+    lock_testkit::conformance!(
+        harness = super::support::Store::with_tls(),
+        skip = [Duplicates, Faults]
+    );
+}
 
-    lock_testkit::conformance!(harness = Place::new().await);
+mod sentinels {
+    lock_testkit::conformance!(harness = super::support::Store::sentinels().await);
+}
 
-    #[async_trait]
-    impl Harness for Place {
-        async fn client(&self) -> Arc<dyn DistributedLock> {
-            Self::client(self).await
-        }
-
-        fn faults(&self) -> Option<&dyn Faults> {
-            Some(self)
-        }
-
-        fn taker(&self) -> Option<Taker> {
-            let url = format!("{}?namespace=", self.server.url());
-            Some(Taker::example("redis-taker", url))
-        }
-
-        async fn look(&self, key: &LockKey) -> Option<Look> {
-            Some(Self::look(self, key))
-        }
-    }
-
-    #[async_trait]
-    impl Faults for Place {
-        fn plan(&self, request: Request, fault: Fault) {
-            Self::faults(self).plan(request, fault);
-        }
-
-        fn set_reachable(&self, reachable: Reachable) {
-            Self::faults(self).set_reachable(reachable);
-        }
-
-        async fn end(&self, key: &LockKey) {
-            self.command(&["DEL", key.as_str()]);
-        }
-
-        fn duplicates(&self) -> bool {
-            true
-        }
-    }
+mod cluster {
+    lock_testkit::conformance!(harness = super::support::Store::cluster().await);
 }

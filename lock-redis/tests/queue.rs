@@ -273,7 +273,7 @@ async fn a_client_that_wants_no_messages_is_served() {
 
 /// A server where this user lacks the right to some commands.
 async fn without(denied: &str) -> (Place, lock_redis::RedisConfig) {
-    let rules = format!("{} {denied}", rights::user("secret", "*"));
+    let rules = format!("{} {denied}", rights::user("secret", "a*"));
     let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
     let config = place.config().with_login("locks", "secret");
     (place, config)

@@ -5,6 +5,7 @@
 mod place;
 mod requests;
 pub(crate) mod rights;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use lock_redis::{Redis, RedisConfig};
 use tokio::time::Instant;
 
 pub(crate) use self::place::Place;
+pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);

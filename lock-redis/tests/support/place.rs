@@ -34,11 +34,11 @@ impl Place {
     pub(crate) async fn before(server: RedisServer) -> Self {
         let proxy = Proxy::start(server.port());
         let way = RedisConfig::new("127.0.0.1", proxy.port());
-        let kinds = Arc::new(Kinds::learn(&proxy, way).await);
+        let proxies = vec![proxy];
+        let kinds = Arc::new(Kinds::learn(&proxies, way).await);
         let classify = Arc::clone(&kinds);
-        let faults = FaultPlan::new(vec![proxy], Across::Any, move |command| {
-            classify.of(command)
-        });
+        let classify = move |command: &_| classify.of(command);
+        let faults = FaultPlan::new(proxies, Across::Any, classify);
         Self {
             server,
             faults,

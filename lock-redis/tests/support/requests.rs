@@ -6,52 +6,66 @@ use lock_core::{DistributedLock, Wait};
 use lock_redis::RedisConfig;
 use lock_testkit::proxy::{Command, Proxy, Watch};
 
-use super::{open, request, take, waiting};
+use super::{SOON, open, take, within};
 
 /// Which scripts are which requests.
 #[derive(Debug, Default)]
-pub(crate) struct Kinds(HashMap<String, Request>);
+pub(crate) struct Kinds {
+    requests: HashMap<String, Request>,
+    scripts: Vec<String>,
+}
 
 impl Kinds {
-    /// Learns them from a client that does all of it, on a server that knows the scripts from then
-    /// on: a fault that is planned meets a script that runs.
-    pub(crate) async fn learn(proxy: &Proxy, config: RedisConfig) -> Self {
-        let commands = proxy.watch(|_| true);
+    /// Learns them from a client behind proxies that does all of it.
+    ///
+    /// The servers have to know the scripts before a fault is planned, or it meets a request that
+    /// is refused and sent again.
+    pub(crate) async fn learn(proxies: &[Proxy], config: RedisConfig) -> Self {
+        let watches: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
         let locks = open(config).await;
         let mut kinds = Self::default();
-        let guard = take(&locks, "learn").await;
-        let busy = locks
-            .acquire(&request("learn").with_wait(Wait::Never))
-            .await;
-        busy.expect_err("it is taken");
-        kinds.learn_from(&commands, Request::Acquire);
+        let request = super::request("lock:learn").with_wait(Wait::Never);
+        let guard = locks
+            .acquire(&request)
+            .await
+            .expect("a free lock is granted");
+        let waiter = within(super::request("lock:learn"), super::ms(20));
+        locks.acquire(&waiter).await.expect_err("it is taken");
+        // What undoes it may be under way, and is no acquisition.
+        kinds.learn_from(&watches, Request::Acquire, 6);
         guard.renew().await.expect("it is renewed");
-        kinds.learn_from(&commands, Request::Renew);
+        kinds.learn_from(&watches, Request::Renew, 2);
         guard.release().await.expect("it is released");
-        kinds.learn_from(&commands, Request::Release);
-        let guard = take(&locks, "learn").await;
-        let seen = commands.count();
-        let next = waiting(&locks, request("learn"));
-        while commands.count() < seen + 3 {
-            tokio::task::yield_now().await;
-        }
-        kinds.learn_from(&commands, Request::Acquire);
-        guard.release().await.expect("it is released");
-        let next = next.await.expect("no panic").expect("it is granted");
-        next.release().await.expect("it is released");
-        kinds.learn_from(&commands, Request::Release);
+        kinds.learn_from(&watches, Request::Release, 3);
+        assert!(locks.shutdown(SOON).await, "background work does not end");
+        let again = take(&locks, "lock:learn").await;
+        again.release().await.expect("it is released");
         kinds
     }
 
-    /// What was not sent before is such a request.
-    fn learn_from(&mut self, commands: &Watch, request: Request) {
-        for hash in commands.seen().iter().filter_map(hash) {
-            self.0.entry(hash).or_insert(request);
+    /// What was not sent before, and has so many arguments, is such a request.
+    fn learn_from(&mut self, watches: &[Watch], request: Request, args: usize) {
+        for command in watches.iter().flat_map(Watch::seen) {
+            let keys: usize = command.arg(2).parse().unwrap_or(0);
+            if command.args.len() != 3 + keys + args {
+                continue;
+            }
+            if let Some(hash) = hash(&command) {
+                self.requests.entry(hash).or_insert(request);
+            }
+            if command.is("EVAL") {
+                self.scripts.push(command.arg(1).into_owned());
+            }
         }
     }
 
+    /// The texts of the scripts.
+    pub(crate) fn scripts(&self) -> impl Iterator<Item = &String> {
+        self.scripts.iter()
+    }
+
     pub(crate) fn of(&self, command: &Command) -> Option<Request> {
-        self.0.get(&hash(command)?).copied()
+        self.requests.get(&hash(command)?).copied()
     }
 
     pub(crate) fn is(self: &Arc<Self>, wanted: Request) -> impl Fn(&Command) -> bool + use<> {

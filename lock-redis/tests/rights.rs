@@ -1,0 +1,120 @@
+//! The list of rights that a user needs has what is used, and no more.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use lock_core::{DistributedLock, Mode, Released};
+use lock_testkit::servers::RedisOptions;
+
+use support::rights::{self, CHECKS, COMMANDS, LIST};
+use support::{Place, SOON, key, lease, loss, open, request, take, waiting, within};
+
+const NAME: &str = "lock:a";
+
+/// Everything that a program does with locks.
+async fn everything(place: &Place) {
+    let config = || place.config().with_login("locks", "secret");
+    let (locks, other) = (open(config()).await, open(config()).await);
+    let guard = take(&locks, NAME).await;
+    let next = waiting(&other, within(request(NAME), SOON));
+    place.queued(NAME, 1).await;
+    guard.renew().await.expect("it is renewed");
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
+    for mode in [
+        Mode::Shared,
+        Mode::Permit {
+            limit: NonZeroU32::MIN.saturating_add(1),
+        },
+    ] {
+        let several = within(request(NAME).with_mode(mode), SOON);
+        let first = locks.acquire(&several).await.expect("it is granted");
+        let second = other.acquire(&several).await.expect("it is granted");
+        let writer = waiting(&other, within(request(NAME), SOON));
+        place.queued(NAME, 1).await;
+        first.renew().await.expect("it is renewed");
+        first.release().await.expect("it is released");
+        second.release().await.expect("it is released");
+        writer
+            .await
+            .expect("no panic")
+            .expect("granted")
+            .release()
+            .await
+            .expect("released");
+    }
+    let mut guard = take(&locks, NAME).await;
+    guard.downgrade().await.expect("it is downgraded");
+    guard.release().await.expect("it is released");
+    let both = [NAME, "lock:b"].map(request);
+    for guard in locks.acquire_all(&both).await.expect("they are granted") {
+        guard.release().await.expect("it is released");
+    }
+    // An administrator, and what becomes of the holder and the waiter.
+    let guard = take(&locks, NAME).await;
+    let next = waiting(&other, within(request(NAME), SOON));
+    place.queued(NAME, 1).await;
+    let admin = locks.admin().expect("it has an administration");
+    assert_eq!(admin.list("lock:").await.expect("it is listed").len(), 1);
+    admin
+        .inspect(&key(NAME))
+        .await
+        .expect("it is shown")
+        .expect("it is held");
+    admin
+        .break_lock(&key(NAME), "test")
+        .await
+        .expect("it is broken")
+        .expect("it was held");
+    loss(&guard).await;
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
+    // A release that comes too late.
+    let guard = locks.acquire(&lease(NAME)).await.expect("it is granted");
+    place.command(&["DEL", NAME]);
+    assert_eq!(
+        guard.release().await.expect("no error"),
+        Released::AlreadyLost
+    );
+}
+
+fn words(list: &str) -> BTreeSet<String> {
+    list.split_whitespace()
+        .map(|word| word.trim_start_matches('+').to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn the_list_of_rights_is_complete_and_has_no_more() {
+    let rules = rights::user("secret", "lock:*");
+    let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+    place.command(&["CONFIG", "RESETSTAT"]);
+    place.command(&["ACL", "LOG", "RESET"]);
+    everything(&place).await;
+    let stats = place
+        .command(&["INFO", "commandstats"])
+        .text()
+        .expect("a text");
+    let used: BTreeSet<String> = stats
+        .lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter(|(_, calls)| !calls.starts_with("0,"))
+        .map(|(name, _)| name.to_owned())
+        // Those of the test itself.
+        .filter(|name| !["acl|log", "auth", "config|resetstat", "type"].contains(&name.as_str()))
+        .collect();
+    let listed: BTreeSet<_> = [COMMANDS, LIST, CHECKS]
+        .into_iter()
+        .flat_map(words)
+        .collect();
+    assert_eq!(used, listed);
+    // What it is denied, it does without.
+    let denied = format!("{:?}", place.command(&["ACL", "LOG"]));
+    assert!(
+        !denied.contains("context") || denied.contains("client|setinfo"),
+        "{denied}"
+    );
+}
