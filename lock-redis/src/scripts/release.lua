@@ -20,15 +20,14 @@ elseif dequeue(id) == 0 then
   call('HSET', NOTES, 'g:' .. id, now)
   keep_notes(60000)
   flag()
-  -- A lock in steady use never loses its notes by time alone.
-  if now - tonumber(call('HGET', NOTES, 'swept') or 0) > 60000 then
-    local notes = call('HGETALL', NOTES)
-    for n = 1, #notes, 2 do
-      if string.sub(notes[n], 1, 2) == 'g:' and now - tonumber(notes[n + 1]) > 60000 then
-        call('HDEL', NOTES, notes[n])
+  -- A lock in steady use never loses its notes by time alone; "g:" has the time of the last look.
+  if now - tonumber(call('HGET', NOTES, 'g:') or 0) > 60000 then
+    for _, field in ipairs(call('HKEYS', NOTES)) do
+      if string.sub(field, 1, 2) == 'g:' and now - tonumber(call('HGET', NOTES, field)) > 60000 then
+        call('HDEL', NOTES, field)
       end
     end
-    call('HSET', NOTES, 'swept', now)
+    call('HSET', NOTES, 'g:', now)
   end
 end
 serve()

@@ -1,9 +1,13 @@
 //! Ensembles that are refused.
 
-use lock_core::{ErrorKind, Registry};
+use lock_core::{DistributedLock, ErrorKind, Mode, Registry};
 use lock_redis::{RedisBackend, RedisConfig, Redlock};
+use lock_testkit::servers::{RedisNodes, RedisOptions};
 
-use super::support::{SOON, ms, start, to};
+use super::support::{SOON, ms, once, release, request, start, take, to, within};
+
+#[path = "../support/rights.rs"]
+mod rights;
 
 async fn refusal(config: RedisConfig) -> String {
     let error = Redlock::connect(config).await.expect_err("it is refused");
@@ -33,8 +37,8 @@ async fn strict_checks_name_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_no_outage() {
-    let options = lock_testkit::servers::RedisOptions::new().with_password("right");
-    let nodes = lock_testkit::servers::RedisNodes::start(3, &options);
+    let options = RedisOptions::new().with_password("right");
+    let nodes = RedisNodes::start(3, &options);
     let error = Redlock::connect(to(&nodes).with_password("wrong")).await;
     let error = error.expect_err("nobody lets it in");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -58,11 +62,50 @@ async fn a_url_opens_a_quorum() {
     let registry = registry.expect("its schemes are free");
     let locks = registry.connect(&url).await.expect("it connects");
     assert_eq!(locks.capabilities().backend, "redlock");
-    let request = super::support::within(super::support::request("a"), SOON);
+    let request = within(request("a"), SOON);
     let guard = locks.acquire(&request).await.expect("it is free");
     for node in nodes.iter().take(1) {
         let value = node.command(&["GET", "shop:a"]).text().expect("it is held");
         assert_eq!(value.find('|'), Some(32), "{value}");
     }
     guard.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_listed_rights_are_enough() {
+    let rules = rights::user("secret", "lock:*");
+    let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", &rules));
+    // With a delay, so that INFO is needed as well.
+    let config = to(&nodes)
+        .with_login("locks", "secret")
+        .with_rejoin_delay(ms(1_000));
+    let locks = Redlock::connect(config.expect("it is in range")).await;
+    let locks = locks.expect("it connects");
+    let (exclusive, reader) = (request("lock:a"), request("lock:a").with_mode(Mode::Shared));
+    let first = take(&locks, "lock:a").await;
+    let refused = locks.acquire(&once(reader.clone())).await;
+    assert_eq!(
+        refused.expect_err("it is held").kind(),
+        ErrorKind::Contended
+    );
+    first.renew().await.expect("it is renewed");
+    release(first).await;
+    let readers = [
+        locks.acquire(&reader).await.expect("it is free"),
+        locks.acquire(&reader).await.expect("readers hold together"),
+    ];
+    let waiting = locks.acquire(&within(exclusive, ms(300))).await;
+    assert_eq!(
+        waiting.expect_err("it is held").kind(),
+        ErrorKind::Contended
+    );
+    for guard in readers {
+        release(guard).await;
+    }
+    let mut guard = take(&locks, "lock:a").await;
+    guard.downgrade().await.expect("it is held");
+    let admin = locks.admin().expect("it has one");
+    assert_eq!(admin.list("lock:").await.expect("it is allowed").len(), 1);
+    let broken = admin.break_lock(guard.key(), "a test").await;
+    assert!(broken.expect("it is allowed").is_some());
 }
