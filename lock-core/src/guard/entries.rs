@@ -1,33 +1,43 @@
-//! How many guards of one owner share a lock.
+//! How many guards of one owner share a lock, and whether another may join them.
 
 use super::atomic::{AtomicU32, Ordering};
 
-/// The guards of one lock; once the last has left, none enters.
+/// The guards of one lock; once the last has left, or the lock is a shared one, none enters.
 #[derive(Debug)]
 pub(super) struct Entries(AtomicU32);
 
+/// Set for a lock that is not exclusive; the other bits count.
+const SHARED: u32 = 1 << 31;
+
 impl Entries {
     /// The first guard.
-    pub(super) fn one() -> Self {
-        Self(AtomicU32::new(1))
+    pub(super) fn one(exclusive: bool) -> Self {
+        Self(AtomicU32::new(if exclusive { 1 } else { SHARED | 1 }))
     }
 
-    /// Counts one guard more, unless the last has left.
+    /// Counts one guard more, unless the last has left or the lock is not exclusive.
     pub(super) fn enter(&self) -> bool {
-        let count = |n: u32| if n == 0 { None } else { n.checked_add(1) };
+        let count = |n: u32| (1..SHARED - 1).contains(&n).then(|| n + 1);
         self.0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
             .is_ok()
     }
 
-    /// Whether there is one guard.
-    pub(super) fn is_one(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 1
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.0.load(Ordering::Acquire) & SHARED == 0
+    }
+
+    /// Lets nobody enter any more, unless there is more than one guard. In one step: a guard that
+    /// entered in between would count on the lock being exclusive.
+    pub(super) fn make_shared(&self) -> bool {
+        self.0
+            .compare_exchange(1, SHARED | 1, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Counts one guard less; true for the last one.
     pub(super) fn leave(&self) -> bool {
-        self.0.fetch_sub(1, Ordering::AcqRel) == 1
+        self.0.fetch_sub(1, Ordering::AcqRel) & !SHARED == 1
     }
 }
 
@@ -37,7 +47,7 @@ mod tests {
 
     #[test]
     fn nobody_enters_after_the_last_has_left() {
-        let entries = Entries::one();
+        let entries = Entries::one(true);
         assert!(entries.enter());
         assert!(!entries.leave());
         assert!(entries.leave());
@@ -46,7 +56,18 @@ mod tests {
 
     #[test]
     fn the_count_does_not_overflow() {
-        let entries = Entries(AtomicU32::new(u32::MAX));
+        let entries = Entries(AtomicU32::new(SHARED - 1));
         assert!(!entries.enter());
+    }
+
+    #[test]
+    fn a_lock_that_several_guards_count_on_stays_exclusive() {
+        let entries = Entries::one(true);
+        assert!(entries.enter());
+        assert!(!entries.make_shared());
+        assert!(!entries.leave());
+        assert!(entries.make_shared());
+        assert!(!entries.is_exclusive() && !entries.enter());
+        assert!(entries.leave());
     }
 }

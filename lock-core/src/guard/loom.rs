@@ -6,6 +6,7 @@ use ::loom::sync::Arc;
 use ::loom::thread;
 
 use super::LostReason;
+use super::atomic::{AtomicU32, Ordering};
 use super::entries::Entries;
 use super::validity::{End, State, Validity};
 use crate::engine::Moment;
@@ -151,7 +152,7 @@ fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
 #[test]
 fn one_guard_is_the_last_and_nobody_enters_after_it() {
     ::loom::model(|| {
-        let entries = Arc::new(Entries::one());
+        let entries = Arc::new(Entries::one(true));
         let inner = || {
             let entries = Arc::clone(&entries);
             thread::spawn(move || entries.enter() && entries.leave())
@@ -168,9 +169,43 @@ fn one_guard_is_the_last_and_nobody_enters_after_it() {
 }
 
 #[test]
+fn a_lock_that_becomes_a_shared_one_has_one_guard() {
+    ::loom::model(|| {
+        let entries = Arc::new(Entries::one(true));
+        let inner = thread::spawn({
+            let entries = Arc::clone(&entries);
+            move || entries.enter()
+        });
+        let shared = entries.make_shared();
+        let entered = inner.join().unwrap();
+        assert_ne!(shared, entered, "one of them came first");
+        assert_ne!(entries.is_exclusive(), shared);
+        assert_eq!(entries.leave(), !entered);
+    });
+}
+
+#[test]
+fn a_loss_is_seen_by_who_seats_the_lock_or_told_to_its_home() {
+    ::loom::model(|| {
+        let lock = Arc::new((Validity::until(Moment::NEVER), AtomicU32::new(0)));
+        let loss = thread::spawn({
+            let lock = Arc::clone(&lock);
+            move || {
+                lock.0.end(LOST);
+                lock.1.load(Ordering::Acquire) == 1
+            }
+        });
+        lock.1.store(1, Ordering::Release);
+        let seated = matches!(lock.0.latest(), State::Held(_));
+        let told = loss.join().unwrap();
+        assert!(told || !seated, "seated, and nobody hears of its end");
+    });
+}
+
+#[test]
 fn a_lock_is_not_given_up_while_a_guard_is_inside() {
     ::loom::model(|| {
-        let lock = Arc::new((Entries::one(), Validity::until(Moment::NEVER)));
+        let lock = Arc::new((Entries::one(true), Validity::until(Moment::NEVER)));
         let leave = |(entries, validity): &(Entries, Validity)| {
             usize::from(entries.leave() && validity.end(End::GivenUp).is_some())
         };

@@ -232,12 +232,11 @@ impl LockGuard {
             let message = "only an exclusive lock can be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        if !hold.is_entered_once() {
+        // From here on the lease must not be handed to an exclusive waiter of this process.
+        if !hold.make_shared() {
             let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        // From here on the lease must not be handed to an exclusive waiter of this process.
-        hold.set_shared();
         hold.lease()
             .downgrade()
             .await

@@ -43,6 +43,12 @@ impl Validity {
         decode(self.0.load(Ordering::Acquire))
     }
 
+    /// The same, ordered among the changes: whoever ends the lock afterwards sees all that was
+    /// written here before.
+    pub(crate) fn latest(&self) -> State {
+        decode(self.0.fetch_or(0, Ordering::AcqRel))
+    }
+
     /// Whether the lock is held at `now`; changes nothing.
     pub(crate) fn is_held(&self, now: Moment) -> bool {
         matches!(self.load(), State::Held(until) if now < until)

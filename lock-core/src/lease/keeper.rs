@@ -76,19 +76,21 @@ impl Keeper {
         }
     }
 
-    /// Looks after `hold` at `due`, in place of when it was due before.
-    pub(crate) fn schedule(self: &Arc<Self>, hold: &Arc<Hold>, due: Moment) {
+    /// Looks after `hold` when it is due, in place of when it was due before.
+    pub(crate) fn schedule(self: &Arc<Self>, hold: &Arc<Hold>) {
         let slot = hold.slot();
         let (wake, replaced) = {
             let mut schedule = self.lock();
             let replaced = schedule.take(slot);
-            // A lock that was given up between the caller's look and here must not come back.
-            if hold.is_over() {
-                (false, replaced)
-            } else {
-                slot.due.store(due.as_nanos(), Ordering::Relaxed);
-                schedule.by_due.insert((due, slot.id), Arc::clone(hold));
-                (schedule.looks_at.is_some_and(|at| due < at), replaced)
+            // Asked under the mutex: of two calls, the one that comes last knows what both changed,
+            // and a lock that was given up meanwhile does not come back.
+            match hold.due() {
+                None => (false, replaced),
+                Some(due) => {
+                    slot.due.store(due.as_nanos(), Ordering::Relaxed);
+                    schedule.by_due.insert((due, slot.id), Arc::clone(hold));
+                    (schedule.looks_at.is_some_and(|at| due < at), replaced)
+                }
             }
         };
         drop(replaced);
@@ -257,3 +259,6 @@ pub(crate) async fn renew(
         }
     }
 }
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests;

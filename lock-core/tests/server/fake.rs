@@ -145,7 +145,7 @@ impl DistributedLock for Fake {
             let expires = if state.session {
                 Moment::NEVER
             } else {
-                sent + state.first.unwrap_or(request.ttl())
+                sent + state.first.unwrap_or_else(|| request.ttl())
             };
             state.holder = Some((id, expires));
             state.lease = known;

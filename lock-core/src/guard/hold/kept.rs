@@ -152,9 +152,16 @@ impl Hold {
 
     /// Tells the keeper when to look next.
     pub(super) fn reschedule(self: &Arc<Self>) {
-        if let State::Held(until) = self.validity.load() {
-            let due = until.min(self.max_until).min(*self.renewal());
-            self.engine.keeper().schedule(self, due);
+        if !self.is_over() {
+            self.engine.keeper().schedule(self);
+        }
+    }
+
+    /// When the keeper has to look at the lock; `None` if it is over.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        match self.validity.load() {
+            State::Held(until) => Some(until.min(self.max_until).min(*self.renewal())),
+            State::Ended(_) => None,
         }
     }
 

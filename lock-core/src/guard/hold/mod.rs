@@ -38,7 +38,6 @@ pub(crate) struct Hold {
     automatic: bool,
     /// Whether the server gave the lease less than its ttl so far.
     provisional: AtomicBool,
-    exclusive: AtomicBool,
     entries: Entries,
     validity: Validity,
     ended: Notify,
@@ -122,8 +121,7 @@ impl Hold {
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             automatic,
             provisional: AtomicBool::new(false),
-            exclusive: AtomicBool::new(request.mode() == Mode::Exclusive),
-            entries: Entries::one(),
+            entries: Entries::one(request.mode() == Mode::Exclusive),
             validity: Validity::until(deadline),
             ended: Notify::new(),
             renew_at: Mutex::new(Moment::NEVER),
@@ -198,6 +196,11 @@ impl Hold {
         matches!(self.validity.load(), State::Ended(_))
     }
 
+    /// The same after [`set_home`](Hold::set_home): either this tells of a loss or the home is told.
+    pub(crate) fn was_over_at_home(&self) -> bool {
+        matches!(self.validity.latest(), State::Ended(_))
+    }
+
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         match self.look(self.engine.now()) {
             State::Ended(End::Lost(reason)) => Some(reason),
@@ -224,24 +227,20 @@ impl Hold {
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
-        self.exclusive.load(Ordering::Relaxed)
+        self.entries.is_exclusive()
     }
 
-    pub(crate) fn set_shared(&self) {
-        self.exclusive.store(false, Ordering::Relaxed);
+    /// Lets no other guard of the owner enter; false if there is one.
+    pub(crate) fn make_shared(&self) -> bool {
+        self.entries.make_shared()
     }
 
-    /// Counts one more guard of the same owner, if the lock is held.
+    /// Counts one more guard of the same owner, if the lock is held and exclusive.
     ///
     /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
     /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
         self.validity.is_held(self.engine.now()) && self.entries.enter()
-    }
-
-    /// Whether one guard alone holds the lock.
-    pub(crate) fn is_entered_once(&self) -> bool {
-        self.entries.is_one()
     }
 
     /// Counts one guard less; true for the last one.

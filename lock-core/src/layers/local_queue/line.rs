@@ -85,12 +85,13 @@ impl Line {
         let Some(seated) = self.seated.as_ref().filter(same) else {
             return Ok(None);
         };
-        if !seated.hold.is_exclusive() && !seated.hold.is_over() {
+        let guard = LockGuard::reentered(&seated.hold);
+        if guard.is_none() && !seated.hold.is_exclusive() && !seated.hold.is_over() {
             // In line the owner would wait for itself.
             let message = "the owner has made its lock a shared one";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()));
         }
-        Ok(LockGuard::reentered(&seated.hold))
+        Ok(guard)
     }
 
     pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Turn> {

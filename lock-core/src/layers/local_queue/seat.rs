@@ -72,7 +72,7 @@ impl Seat {
             line.contending &= handovers != 0;
             line.handovers = handovers;
             // A lock that was lost before it had a home has told nobody.
-            line.seated = (!hold.is_over()).then_some(Seated { hold, owner });
+            line.seated = (!hold.was_over_at_home()).then_some(Seated { hold, owner });
             line.call(self.table.max_handovers)
         })
     }
