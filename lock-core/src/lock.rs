@@ -19,15 +19,15 @@ use crate::request::AcquireRequest;
 ///
 /// While a guard [is held](LockGuard::is_held), no other guard excludes or should have excluded it,
 /// under the assumptions that `docs/guarantees.md` states for each backend. An error is never
-/// reported as contention, with the one exception that
-/// [`LocalQueue`](crate::layers::LocalQueue) states, and contention never as an error of the server.
+/// reported as contention, and contention never as an error of the server.
 ///
 /// # For implementors
 ///
 /// There are no default methods, so that a wrapper cannot forget to forward one; wrappers carry
 /// `#[deny(clippy::missing_trait_methods)]`. A backend checks the request by
 /// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
-/// guard by [`PendingRelease::granted`](crate::PendingRelease::granted).
+/// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). Once the server says that
+/// somebody else holds the lock, it calls [`AcquireRequest::note_held`].
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this stack can do.

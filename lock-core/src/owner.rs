@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Who asks for a lock, for re-entry.
 ///
@@ -15,7 +16,22 @@ impl Owner {
     /// Makes an owner that equals only its clones.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Identity(0)))
+        Self(Arc::new(Identity(AtomicUsize::new(0))))
+    }
+
+    // --- For the local queue, which changes the count under the mutex of the line ---
+
+    pub(crate) fn stand_in_line(&self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave_line(&self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether any request of the owner stands in a line.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -33,6 +49,7 @@ impl PartialEq for Owner {
 
 impl Eq for Owner {}
 
-/// Has a size, so that every allocation has an address of its own.
+/// An owner is the address of this; it counts the requests of the owner that stand in line, so that
+/// nobody searches a long line in vain.
 #[derive(Debug)]
-struct Identity(#[expect(dead_code, reason = "only its address matters")] u8);
+struct Identity(AtomicUsize);

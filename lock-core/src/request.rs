@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::Observer;
+use crate::layers::{Contest, Observer};
 use crate::owner::Owner;
 
 /// What to acquire, and how.
@@ -43,6 +43,7 @@ struct Options {
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
+    contest: Option<Arc<Contest>>,
 }
 
 /// Mutex, semaphore or reader-writer lock.
@@ -124,6 +125,7 @@ impl AcquireRequest {
             label: Label::of_this_process(),
             class: None,
             observer: None,
+            contest: None,
         }))
     }
 
@@ -216,12 +218,23 @@ impl AcquireRequest {
         &self.0.named
     }
 
-    /// For what is below the layer that keeps the count of re-entries.
-    pub(crate) fn without_owner(self) -> Self {
-        if self.0.owner.is_none() {
-            self
-        } else {
-            self.change(|options| options.owner = None)
+    /// For what is below the local queue, which bounds the wait and counts the re-entries.
+    pub(crate) fn in_contest(self, wait: Wait, contest: &Arc<Contest>) -> Self {
+        self.change(|options| {
+            options.wait = wait;
+            options.owner = None;
+            options.contest = Some(Arc::clone(contest));
+        })
+    }
+
+    /// Notes that somebody else holds the lock. For implementors.
+    ///
+    /// A backend calls it as soon as the server says so, each time or once, on the request that it
+    /// was given: a layer above whose wait ends knows then that the server has answered, and reports
+    /// [`Contended`](ErrorKind::Contended) and not [`Unavailable`](ErrorKind::Unavailable).
+    pub fn note_held(&self) {
+        if let Some(contest) = &self.0.contest {
+            contest.note_held();
         }
     }
 

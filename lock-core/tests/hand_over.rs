@@ -212,6 +212,38 @@ async fn a_lock_that_was_lost_before_it_was_seated_stops_nobody() {
     assert!(second.unwrap().is_held());
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_inherits_a_lock_that_is_lost_already_acquires_it_anew() {
+    let store = Memory::with_engine(Engine::on_current_runtime("memory"));
+    let held = store.lock("k").await.unwrap();
+    let breaking = Breaking(store.client(), AtomicBool::new(true));
+    let locks = Arc::new(LocalQueue::new(Arc::new(breaking)));
+    let impatient = tokio::spawn({
+        let locks = Arc::clone(&locks);
+        let request = request().with_wait(Wait::AtMost(secs(1)));
+        async move { locks.acquire(&request).await.map(drop) }
+    });
+    settle().await;
+    let patient = start(&locks, request());
+    impatient.await.unwrap().unwrap_err();
+    drop(held);
+    assert!(patient.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_almost_over_is_not_handed_over() {
+    let (store, locks, _) = queue();
+    let first = locks.acquire(&request()).await.unwrap();
+    let next = start(&locks, request());
+    for _ in 0..100 {
+        store.faults().plan(Request::Renew, Fault::Silence);
+    }
+    tokio::time::sleep(Duration::from_millis(26_500)).await;
+    drop(first);
+    let left = next.await.unwrap().valid_until().unwrap() - Instant::now();
+    assert_eq!(left, secs(27));
+}
+
 /// A service whose administrator breaks the first lock the moment it is granted.
 #[derive(Debug)]
 struct Breaking(Memory, AtomicBool);

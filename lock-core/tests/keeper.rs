@@ -144,6 +144,19 @@ async fn a_suspended_machine_sees_its_loss_at_the_first_look() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_that_is_told_counts_by_the_clock_of_the_waiter() {
+    let (store, client, clock) = apart();
+    clock.suspend(secs(600));
+    let held = store.lock("k").await.unwrap();
+    let waiter = tokio::spawn(async move { client.lock("k").await });
+    tokio::task::yield_now().await;
+    drop(held);
+    let guard = waiter.await.unwrap().unwrap();
+    let left = guard.valid_until().unwrap() - tokio::time::Instant::now();
+    assert_eq!(left, secs(27));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_signal_of_a_suspended_machine_comes_within_a_second() {
     let (_store, client, clock) = apart();
     let guard = client.request("k").ttl(secs(30)).acquire().await.unwrap();

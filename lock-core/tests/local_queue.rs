@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use lock_core::LostReason;
+use lock_core::engine::Engine;
 use lock_core::layers::LocalQueue;
 use lock_core::memory::{Fault, Memory, Request};
 use lock_core::prelude::*;
-use lock_core::{LostReason, Owner};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -276,51 +276,6 @@ async fn a_full_queue_refuses_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_enters_again_with_the_same_token() {
-    let locks = LocalQueue::new(Arc::new(memory()));
-    let owner = Owner::new();
-    let outer = locks.request("k").owner(&owner).acquire().await.unwrap();
-    let inner = locks.request("k").owner(&owner).acquire().await.unwrap();
-    assert_eq!(outer.fencing_token(), inner.fencing_token());
-    let stranger = Owner::new();
-    assert!(
-        locks
-            .request("k")
-            .owner(&stranger)
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
-    assert!(locks.try_lock("k").await.unwrap().is_none());
-    drop(outer);
-    assert!(inner.is_held() && locks.try_lock("k").await.unwrap().is_none());
-    inner.release().await.unwrap();
-    assert!(locks.try_lock("k").await.unwrap().is_some());
-    assert_eq!(locks.live_keys(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_owner_does_not_enter_a_lock_that_it_made_shared() {
-    let locks = LocalQueue::new(Arc::new(memory()));
-    let owner = Owner::new();
-    let mut outer = locks.request("k").owner(&owner).acquire().await.unwrap();
-    let inner = locks.request("k").owner(&owner).acquire().await.unwrap();
-    let refused = outer.downgrade().await.unwrap_err();
-    assert_eq!(
-        refused.kind(),
-        ErrorKind::Unsupported,
-        "the inner guard counts on it"
-    );
-    drop(inner);
-    outer.downgrade().await.unwrap();
-    let reader = locks.request("k").shared().acquire().await.unwrap();
-    let entered = locks.request("k").owner(&owner).acquire().await;
-    assert_eq!(entered.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert!(reader.is_held() && outer.is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn min_hold_is_kept_against_waiters_of_the_same_process() {
     let locks = LocalQueue::new(Arc::new(memory()));
     let began = tokio::time::Instant::now();
@@ -431,23 +386,6 @@ async fn an_attempt_is_inherited_only_with_its_ttl() {
     assert!(left <= secs(5), "{left:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
-    let clock = Arc::new(VirtualClock::new());
-    let (entropy, spawn) = (
-        Arc::new(OsEntropy::default()),
-        Arc::new(OnRuntime::current()),
-    );
-    let engine = Engine::with("memory", Arc::clone(&clock) as _, entropy, spawn);
-    let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine)));
-    let owner = Owner::new();
-    let first = locks.request("k").owner(&owner).acquire().await.unwrap();
-    clock.suspend(secs(60));
-    let again = locks.request("k").owner(&owner).acquire().await.unwrap();
-    assert!(again.fencing_token() > first.fencing_token());
-    assert!(again.is_held() && !first.is_held());
-}
-
 #[test]
 fn an_attempt_does_not_outlive_its_runtime() {
     let store = Memory::new();
@@ -468,4 +406,53 @@ fn an_attempt_does_not_outlive_its_runtime() {
     first.shutdown_background();
     drop(held);
     second.block_on(behind).unwrap().unwrap();
+}
+
+/// A wait of `seconds` in the queue that ends.
+async fn refused(locks: &LocalQueue, seconds: u64) -> Error {
+    let request = locks.request("k").wait(Wait::AtMost(secs(seconds)));
+    request.acquire().await.expect_err("it is not granted")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_silent_server_is_no_contention() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 2));
+    assert_eq!(contender.kind(), ErrorKind::Unavailable);
+    assert!(contender.is_outcome_unknown(), "it may be granted yet");
+    assert_eq!(behind.kind(), ErrorKind::Unavailable);
+    assert!(!behind.is_outcome_unknown(), "nothing was sent for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
+    let store = memory();
+    let held = store.request("k").acquire().await.unwrap();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 4));
+    assert_eq!(contender.kind(), ErrorKind::Contended);
+    assert_eq!(behind.kind(), ErrorKind::Contended, "it has inherited that");
+    let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
+        let request = locks.request("k").ttl(secs(7)).wait(Wait::AtMost(secs(4)));
+        store.faults().plan(Request::Acquire, Fault::Silence);
+        request.acquire().await.unwrap_err()
+    });
+    assert_eq!(contender.kind(), ErrorKind::Contended);
+    assert_eq!(other_ttl.kind(), ErrorKind::Contended, "held when it came");
+    assert!(held.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_task_of_this_process_is_contention() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let held = locks.lock("k").await.unwrap();
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    store
+        .faults()
+        .plan(Request::Release, Fault::LateReply(secs(10)));
+    assert_eq!(refused(&locks, 1).await.kind(), ErrorKind::Contended);
+    drop(held);
 }

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::engine::Engine;
+use lock_core::engine::{Engine, LeaseId};
 use lock_core::prelude::*;
-use lock_core::{FencingToken, Lease, LeaseControl, PendingRelease, Result, Upkeep};
+use lock_core::{
+    FencingToken, Lease, LeaseControl, LeaseState, PendingRelease, RenewalRequest, Renewer, Result,
+    Upkeep,
+};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -27,6 +30,17 @@ async fn an_armed_release_ends_with_the_lease() {
     let after_a_ttl = lease.releases();
     tokio::time::sleep(TTL * 10).await;
     assert_eq!(lease.releases(), after_a_ttl);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_lease_is_released_for_as_long_as_it_takes() {
+    let (lease, pending) = armed_with(Upkeep::Reported, 250);
+    drop(pending);
+    tokio::time::sleep(TTL * 10).await;
+    let tries = lease.releases();
+    assert!((10..100).contains(&tries), "with pauses: {tries}");
+    tokio::time::sleep(TTL * 1_000).await;
+    assert_eq!(lease.releases(), 251);
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +69,14 @@ async fn an_undo_without_an_answer_goes_on_in_the_background() {
 }
 
 fn armed(failures: usize) -> (Arc<Mute>, PendingRelease) {
+    let id = LeaseId::from_bytes([1; 16]);
+    let renewer = Arc::new(Unused) as Arc<dyn Renewer>;
+    armed_with(Upkeep::Renewed { id, renewer }, failures)
+}
+
+fn armed_with(upkeep: Upkeep, failures: usize) -> (Arc<Mute>, PendingRelease) {
     let lease = Arc::new(Mute {
+        upkeep,
         failures,
         releases: AtomicUsize::new(0),
     });
@@ -68,6 +89,7 @@ fn armed(failures: usize) -> (Arc<Mute>, PendingRelease) {
 /// A lease whose first releases get no answer.
 #[derive(Debug)]
 struct Mute {
+    upkeep: Upkeep,
     failures: usize,
     releases: AtomicUsize,
 }
@@ -78,10 +100,21 @@ impl Mute {
     }
 }
 
+/// What is not granted is not renewed.
+#[derive(Debug)]
+struct Unused;
+
+#[async_trait]
+impl Renewer for Unused {
+    async fn renew(&self, _: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        Vec::new()
+    }
+}
+
 #[async_trait]
 impl Lease for Mute {
     fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+        self.upkeep.clone()
     }
 
     fn attach(&self, _: LeaseControl) {}

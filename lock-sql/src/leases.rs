@@ -90,6 +90,7 @@ impl Leases {
             return Ok(guard);
         }
         answered.store(true, Ordering::Relaxed);
+        request.note_held();
         let waiting = self.shared.wakes.enter(request.key());
         let mut pause = FIRST_PAUSE;
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {

@@ -1,4 +1,3 @@
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -6,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::caught::caught;
 use super::spawn::{Spawn, Task};
 
 /// Counts the background work of one backend, so that a shutdown can wait for it.
@@ -26,11 +26,11 @@ impl Background {
         let enter = || {
             spawn.enter(&mut || {
                 let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                pending = matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending));
+                pending = matches!(caught(poll), Some(Poll::Pending));
             });
         };
         // A thread that is ending has no context to enter; the task then begins where it is spawned.
-        drop(catch_unwind(AssertUnwindSafe(enter)));
+        let _ended = caught(enter);
         if pending {
             running.spawn(spawn, task);
         }

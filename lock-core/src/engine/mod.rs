@@ -1,6 +1,7 @@
 //! What every backend stands on: time, randomness, the keeper of leases and background work.
 
 mod background;
+mod caught;
 mod clock;
 mod entropy;
 mod nap;
@@ -22,6 +23,7 @@ use self::background::Background;
 use self::nap::Nap;
 use self::spawn::OwnThread;
 
+pub(crate) use self::caught::{caught, caught_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 pub use self::spawn::{OnRuntime, Spawn, Task};
@@ -143,17 +145,25 @@ impl Engine {
         self.background.detach(&*self.keeper.spawn, task);
     }
 
-    /// Bounds `work`; `None` if it is not done in time. Work without I/O needs no timer.
+    /// Bounds `work`; `None` if it is not done in time or panics, and also if it goes on in another
+    /// runtime than it began in, since its timers and sockets may have gone with that one. Work
+    /// without I/O needs no timer.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
         let mut late = Nap::until(Instant::now() + limit);
+        let work = caught_async(work);
         tokio::pin!(work);
-        poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => late.poll(self, cx).map(|()| None),
+        poll_fn(|cx| {
+            if late.has_moved() {
+                return Poll::Ready(None);
+            }
+            match work.as_mut().poll(cx) {
+                Poll::Ready(done) => Poll::Ready(done),
+                Poll::Pending => late.poll(self, cx).map(|()| None),
+            }
         })
         .await
     }

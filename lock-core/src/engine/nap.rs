@@ -7,11 +7,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Engine;
 
-/// A timer that may move from one runtime to another, and out of all of them.
+/// A timer of the runtime that it is first polled on, or of the keeper where there is none.
 ///
-/// Work that gives a lock back can begin in a task and go on in the background. The timers of tokio
-/// stay with the runtime that they were made on, and panic when it is gone; a timer on the keeper's
-/// thread is safe, and wakes that thread twice for every release.
+/// A timer on the keeper's thread would do everywhere, and wake that thread twice for every release.
 pub(super) struct Nap {
     until: Instant,
     timer: Option<Timer>,
@@ -27,18 +25,17 @@ impl Nap {
         Self { until, timer: None }
     }
 
-    pub(super) fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
-        let here = Handle::try_current().ok().map(|runtime| runtime.id());
-        let fits = match (&self.timer, here) {
-            (Some(Timer::Here(id, _)), Some(here)) => *id == here,
-            (Some(Timer::Keeper(_)), _) => true,
+    /// Whether this is another runtime than the one of the timer, which panics when that is gone.
+    pub(super) fn has_moved(&self) -> bool {
+        match &self.timer {
+            Some(Timer::Here(id, _)) => current() != Some(*id),
             _ => false,
-        };
-        if !fits {
-            self.timer = None;
         }
+    }
+
+    pub(super) fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
         let until = self.until;
-        let timer = self.timer.get_or_insert_with(|| match here {
+        let timer = self.timer.get_or_insert_with(|| match current() {
             Some(id) => Timer::Here(id, Box::pin(sleep_until(until))),
             None => Timer::Keeper(on_the_keeper(engine, until)),
         });
@@ -48,6 +45,10 @@ impl Nap {
         }
         Poll::Ready(())
     }
+}
+
+fn current() -> Option<Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 fn on_the_keeper(engine: &Engine, until: Instant) -> oneshot::Receiver<()> {

@@ -4,15 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::hold::Hold;
 use super::pending::{attempt_limit, insist};
-use crate::engine::{Engine, Moment};
+use crate::engine::{Engine, Moment, caught};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{LeaseState, Released, Upkeep, renew};
+use crate::lease::{LeaseState, Released, Upkeep};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
@@ -42,7 +41,7 @@ impl Returned {
         let limit = attempt_limit(self.hold.terms().ttl());
         let token = self.hold.lease().hand_over();
         match self.hold.engine().within(limit, token).await {
-            Some(Ok(Some(token))) => Some(Some(token)),
+            Some(Ok(Some(token))) => self.lasts().then_some(Some(token)),
             // Waiters of this process must not hang with a server that does not answer.
             Some(Ok(None)) | None => None,
             Some(Err(error)) => {
@@ -52,13 +51,18 @@ impl Returned {
         }
     }
 
-    /// Makes it the lock of `request`.
+    fn lasts(&self) -> bool {
+        let left = self.deadline.since(self.hold.engine().now());
+        left >= self.hold.terms().least_handed_over()
+    }
+
+    /// Makes it the lock of `request`; `None` if the backend panics.
     pub(crate) fn for_next(
         &self,
         request: &AcquireRequest,
         token: Option<FencingToken>,
-    ) -> Arc<Hold> {
-        self.hold.succeed(request, token, self.deadline)
+    ) -> Option<Arc<Hold>> {
+        caught(|| self.hold.succeed(request, token, self.deadline))
     }
 }
 
@@ -109,7 +113,7 @@ async fn to_the_next(mut lease: Returned) -> (Result<Released>, &'static str) {
     if min_hold_left.is_zero() {
         to_the_server(&lease.hold).await
     } else {
-        (lapse(&lease.hold, min_hold_left).await, "lapsing")
+        (lapse(&lease.hold).await, "lapsing")
     }
 }
 
@@ -137,37 +141,67 @@ fn silent() -> Error {
 }
 
 pub(super) fn release_in_background(hold: &Hold) {
-    let engine = hold.engine();
-    let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
-    engine.spawn(insist(engine.clone(), lease, key, hold.terms().ttl()));
+    hold.engine().spawn(insist_for(hold));
 }
 
-/// Keeps the lock taken for `left`, without anybody renewing it after that.
-async fn lapse(hold: &Arc<Hold>, left: Duration) -> Result<Released> {
-    let lease = Arc::clone(hold.lease());
-    let Upkeep::Renewed { .. } = hold.upkeep() else {
-        let (engine, key, ttl) = (
-            hold.engine().clone(),
-            hold.key().clone(),
-            hold.terms().ttl(),
-        );
-        hold.engine().spawn(async move {
-            tokio::time::sleep(left).await;
-            insist(engine, lease, key, ttl).await;
+fn insist_for(hold: &Hold) -> impl Future<Output = ()> + Send + use<> {
+    let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
+    insist(hold.engine().clone(), lease, key, hold.terms().ttl())
+}
+
+/// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
+async fn lapse(hold: &Arc<Hold>) -> Result<Released> {
+    if let Upkeep::Reported = hold.upkeep() {
+        let hold = Arc::clone(hold);
+        hold.engine().clone().spawn(async move {
+            tokio::time::sleep(hold.min_hold_left()).await;
+            insist_for(&hold).await;
         });
         return Ok(Released::Clean);
+    }
+    // A renewal that is on its way is for the ttl, which may be less; it is over by then.
+    let settled = match hold.is_renewal_under_way() {
+        true => hold.engine().now() + hold.terms().attempt_timeout(),
+        false => hold.engine().now(),
     };
-    let (request, renewer) = hold
-        .renewal_request(left)
-        .expect("BUG: a renewed lease can be renewed");
-    match renew(&*renewer, &[request], hold.terms().attempt_timeout())
-        .await
-        .remove(0)
-    {
+    let answer = last_renewal(hold).await;
+    if answer.is_err() || hold.engine().now() < settled {
+        let insist = insist_on_lapse(Arc::clone(hold), settled);
+        hold.engine().spawn(insist);
+    }
+    match answer {
         Ok(LeaseState::Held) => Ok(Released::Clean),
         Ok(LeaseState::Lost(_)) => Ok(Released::AlreadyLost),
-        // The lease lasts for what is left of its ttl, which may be less than asked for.
-        Err(error) => Err::<_, Error>(error.with_backend(hold.engine().backend())),
+        Err(error) => Err(error.with_backend(hold.engine().backend())),
+    }
+}
+
+/// Sets the lease to what is left of the least hold.
+async fn last_renewal(hold: &Hold) -> Result<LeaseState> {
+    let (request, renewer) = hold
+        .renewal_request(hold.min_hold_left())
+        .expect("BUG: a renewed lease can be renewed");
+    let (limit, requests) = (hold.terms().attempt_timeout(), [request]);
+    let renewal = hold.engine().within(limit, renewer.renew(&requests));
+    let answer = renewal.await.and_then(|mut answers| answers.pop());
+    answer.unwrap_or_else(|| Err(silent()))
+}
+
+/// Repeats the last renewal until the server has answered one that left after `settled`.
+async fn insist_on_lapse(hold: Arc<Hold>, settled: Moment) {
+    loop {
+        let now = hold.engine().now();
+        let next = hold.terms().retry_at(now).max(settled);
+        tokio::time::sleep(next.since(now)).await;
+        if hold.min_hold_left().is_zero() {
+            return;
+        }
+        let sent = hold.engine().now();
+        match last_renewal(&hold).await {
+            Ok(LeaseState::Held) if sent < settled => {}
+            Ok(_) => return,
+            Err(_) => {}
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::lease::{Released, Upkeep, renew};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-use self::give_back::{Detachable, give_back};
+use self::give_back::{Detachable, give_back, release_in_background};
 
 pub(crate) use self::give_back::{Home, Returned};
 pub(crate) use self::hold::Hold;
@@ -251,7 +251,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is
-    /// then repeated in the background for at most one ttl, after which the lease is over anyway.
+    /// then repeated in the background for at most one ttl, after which the lease is over anyway, or
+    /// until it is confirmed where the lock lives with a session or a connection.
     ///
     /// # Cancel safety
     ///
@@ -315,12 +316,19 @@ impl LockGuard {
         self.hold()
     }
 
-    /// Makes the lock one that `request` asked for, which nobody has used yet.
-    pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Result<Self> {
+    /// Makes the lock one that `request` asked for, which nobody has used yet; `None` if it is lost
+    /// already.
+    pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
-        let deadline = hold.give_up().map_err(Error::lost)?;
-        let next = hold.succeed(request, hold.token(), deadline);
-        Ok(Self::new(next))
+        match hold.give_up() {
+            Ok(deadline) => Some(Self::new(hold.succeed(request, hold.token(), deadline))),
+            Err(reason) => {
+                if reason.may_still_be_held() {
+                    release_in_background(&hold);
+                }
+                None
+            }
+        }
     }
 }
 

@@ -3,17 +3,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Hold, LockGuard};
-use crate::engine::Engine;
+use crate::engine::{Engine, Moment, caught_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease};
+use crate::lease::{Grant, Lease, Upkeep};
 use crate::request::AcquireRequest;
 
 /// Undoes an acquisition whose outcome nobody knows. For implementors.
 ///
 /// Arm it before the request that may take the lock leaves. Dropped while armed, because the future
 /// was dropped, the reply was lost or the time was over, it releases the lease by its id in the
-/// background, again and again until the server gives a definite answer or one ttl has passed.
+/// background, again and again until the server gives a definite answer or one ttl has passed; where
+/// the lock lives with a session or a connection, until there is an answer.
 ///
 /// # Examples
 ///
@@ -119,27 +120,32 @@ impl fmt::Debug for PendingRelease {
     }
 }
 
-/// Releases until the server gives a definite answer; soon after one ttl the lease is over by itself.
+/// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
+/// what has none is released for as long as it takes.
 pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, ttl: Duration) {
-    // Several attempts fit into the shortest lease, and the last one begins after its end: what
-    // stands in a queue without a lease is taken back as well.
     let attempt = attempt_limit(ttl);
-    let until = engine.now() + ttl + attempt;
+    let (until, longest_pause) = match lease.upkeep() {
+        // Several attempts fit into the shortest lease, and the last one begins after its end: what
+        // stands in a queue without a lease is taken back as well.
+        Upkeep::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
+        Upkeep::Reported => (Moment::NEVER, Duration::from_secs(30)),
+    };
     let mut pause = Duration::from_millis(20);
     loop {
-        let error = match tokio::time::timeout(attempt, lease.release()).await {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
-            Ok(Err(_)) | Err(_) if engine.now() < until => {
+        let answer = tokio::time::timeout(attempt, caught_async(lease.release())).await;
+        let error = match answer.ok().flatten() {
+            Some(Ok(_)) => return,
+            Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
+            _ if engine.now() < until => {
                 tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
-                pause = (pause * 2).min(Duration::from_secs(1));
+                pause = (pause * 2).min(longest_pause);
                 continue;
             }
-            Ok(Err(error)) => error,
-            Err(_) => Error::new(ErrorKind::Unavailable, "the server does not answer"),
+            Some(Err(error)) => error,
+            None => Error::new(ErrorKind::Unavailable, "the server does not answer"),
         };
         let backend = engine.backend();
-        tracing::warn!(backend, %key, %error, "background release failed, the lease will run out");
+        tracing::warn!(backend, %key, %error, "background release failed");
         return;
     }
 }

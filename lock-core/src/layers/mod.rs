@@ -11,6 +11,7 @@ mod observe;
 mod prefix;
 
 pub use self::local_queue::LocalQueue;
+pub(crate) use self::local_queue::contest::Contest;
 pub use self::multi::in_order;
 pub(crate) use self::observe::Witness;
 pub use self::observe::{Event, EventKind, Observe, Observer};

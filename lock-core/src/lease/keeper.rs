@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::{LeaseState, RenewalRequest, Renewer};
-use crate::engine::{Clock, Entropy, Moment, Spawn};
+use crate::engine::{Clock, Entropy, Moment, Spawn, caught, caught_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Hold;
 
@@ -131,7 +131,7 @@ impl Keeper {
     fn tend(self: &Arc<Self>, due: Vec<Arc<Hold>>, now: Moment) {
         let mut batches: Vec<Batch> = Vec::new();
         for hold in due {
-            if let Some((request, renewer)) = hold.tend(now) {
+            if let Some((request, renewer)) = tended(&hold, now, |hold| hold.tend(now)) {
                 match batches
                     .iter_mut()
                     .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
@@ -145,7 +145,7 @@ impl Keeper {
             let horizon = now + batch.company;
             let company = self.lock().take_company(&batch.renewer, horizon);
             for hold in company {
-                if let Some((request, _)) = hold.tend_early(now) {
+                if let Some((request, _)) = tended(&hold, now, |hold| hold.tend_early(now)) {
                     batch.push(hold, request);
                 }
             }
@@ -234,9 +234,26 @@ impl Batch {
         let sent = keeper.clock.now();
         let answers = renew(&*self.renewer, &self.requests, self.timeout).await;
         for (hold, answer) in self.holds.iter().zip(answers) {
-            hold.renewed(sent, answer);
+            let now = keeper.clock.now();
+            tended(hold, now, |hold| {
+                hold.renewed(sent, answer);
+                None::<()>
+            });
         }
     }
+}
+
+/// Looks after one lock. What is called on its behalf may panic, as a task that is woken can; that
+/// must not cost the renewals of the others.
+fn tended<T>(
+    hold: &Arc<Hold>,
+    now: Moment,
+    act: impl FnOnce(&Arc<Hold>) -> Option<T>,
+) -> Option<T> {
+    caught(|| act(hold)).unwrap_or_else(|| {
+        hold.try_later(now);
+        None
+    })
 }
 
 /// One bounded round of renewals, with one answer for each request whatever the backend returns.
@@ -247,17 +264,14 @@ pub(crate) async fn renew(
 ) -> Vec<Result<LeaseState>> {
     let unknown =
         |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
-    match tokio::time::timeout(timeout, renewer.renew(requests)).await {
-        Ok(mut answers) => {
-            let missing = || Err(unknown("the backend did not answer the renewal"));
-            answers.resize_with(requests.len(), missing);
-            answers
-        }
-        Err(_) => {
-            let late = || Err(unknown("the server did not answer the renewal in time"));
-            requests.iter().map(|_| late()).collect()
-        }
-    }
+    let answers = tokio::time::timeout(timeout, caught_async(renewer.renew(requests))).await;
+    let (mut answers, missing) = match answers {
+        Ok(Some(answers)) => (answers, "the backend did not answer the renewal"),
+        Ok(None) => (Vec::new(), "the backend panicked in the renewal"),
+        Err(_) => (Vec::new(), "the server did not answer the renewal in time"),
+    };
+    answers.resize_with(requests.len(), || Err(unknown(missing)));
+    answers
 }
 
 #[cfg(all(test, not(polylock_loom)))]

@@ -77,9 +77,8 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped after a third of the ttl, or 5 s, without an answer, and called again. It may go on
-    /// on another runtime than it began on: a timer that was made on the first one panics when that
-    /// is gone.
+    /// Dropped after a third of the ttl, or 5 s, without an answer, or when the runtime that it
+    /// began on ends, and called again.
     async fn release(&self) -> Result<Released>;
 }
 

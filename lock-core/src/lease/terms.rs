@@ -48,7 +48,16 @@ impl Terms {
 
     /// When to try again after a renewal that began at `sent` failed by `now`.
     pub(crate) fn retry_at(self, now: Moment) -> Moment {
-        now + (self.ttl / 15).min(Duration::from_secs(1))
+        now + self.pause()
+    }
+
+    /// Least validity that a lease is handed over with: less leaves no time to renew it.
+    pub(crate) fn least_handed_over(self) -> Duration {
+        self.pause()
+    }
+
+    fn pause(self) -> Duration {
+        (self.ttl / 15).min(Duration::from_secs(1))
     }
 
     /// Longest time that one renewal may take, so that a hanging one leaves room for others.

@@ -206,17 +206,18 @@ impl DistributedLock for Memory {
             ttl: request.ttl(),
             label: request.label().clone(),
         };
-        let waits = request.wait() != Wait::Never;
+        let waiter = (request.wait() != Wait::Never).then_some(&self.engine);
         let lease = MemoryLease::new(Arc::clone(&self.store), key.clone(), claim.id);
         let lease: Arc<dyn Lease> = Arc::new(lease);
         // Armed before the request leaves: dropped from here on, it takes the claim back.
         let pending = self.engine.pending(key, lease, request.ttl());
         let sent = self.engine.now();
-        let answer = within(request, self.store.acquire(key, &claim, waits)).await;
+        let answer = within(request, self.store.acquire(key, &claim, waiter)).await;
         let (answer, push) = answer.map_err(|e| e.with_backend(NAME).with_key(key))?;
         match answer {
             Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
             Answer::Queued => {
+                request.note_held();
                 let grant = self
                     .wait(request, push)
                     .await
@@ -224,6 +225,7 @@ impl DistributedLock for Memory {
                 pending.granted(request, grant)
             }
             Answer::Busy => {
+                request.note_held();
                 pending.disarm();
                 Err(contended(request).with_backend(NAME))
             }

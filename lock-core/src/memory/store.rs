@@ -28,7 +28,7 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 struct State {
     table: Table,
-    waiting: HashMap<LeaseId, oneshot::Sender<Grant>>,
+    waiting: Waiting,
     holding: HashMap<LeaseId, LeaseControl>,
 }
 
@@ -50,15 +50,16 @@ impl Store {
         &self,
         key: &LockKey,
         claim: &Claim,
-        waits: bool,
+        waiter: Option<&Engine>,
     ) -> Result<(Answer, Push)> {
         self.faults
             .send(Request::Acquire, || {
                 let (push, receiver) = oneshot::channel();
                 let answer = self.change(key, |now, table, waiting| {
-                    let (answer, granted) = table.acquire(now, key, claim, waits);
-                    if answer == Answer::Queued {
-                        waiting.insert(claim.id, push);
+                    let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
+                    if let (Answer::Queued, Some(engine)) = (answer, waiter) {
+                        let engine = engine.clone();
+                        waiting.insert(claim.id, Waiter { engine, push });
                     }
                     (answer, granted)
                 });
@@ -167,9 +168,9 @@ impl Store {
         let State { table, waiting, .. } = &mut *state;
         let (result, granted) = change(now, table, waiting);
         for Granted { id, token } in granted {
-            if let Some(push) = waiting.remove(&id) {
+            if let Some(Waiter { engine, push }) = waiting.remove(&id) {
                 // A waiter that is gone takes its claim back by itself.
-                let _gone = push.send(Grant::new(now, Some(token)));
+                let _gone = push.send(Grant::new(engine.now(), Some(token)));
             }
         }
         let after = if watched {
@@ -200,7 +201,14 @@ impl Store {
     }
 }
 
-type Waiting = HashMap<LeaseId, oneshot::Sender<Grant>>;
+type Waiting = HashMap<LeaseId, Waiter>;
+
+/// Whom to tell of a grant, which counts by the clock of the waiter and not by that of the store.
+#[derive(Debug)]
+struct Waiter {
+    engine: Engine,
+    push: oneshot::Sender<Grant>,
+}
 
 #[async_trait]
 impl Renewer for Store {

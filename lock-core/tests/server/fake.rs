@@ -26,14 +26,25 @@ struct Server {
     state: Mutex<State>,
 }
 
+/// A call of the core.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Call {
+    Acquire,
+    HandOver,
+    Release,
+    Renew,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     /// Whether leases live with a session instead of running out.
     pub(crate) session: bool,
-    /// How long each renewal and release takes before it arrives.
+    /// How long each call takes before it arrives.
     pub(crate) delay: Duration,
     /// How long a lease lasts until its first renewal, if that is not its ttl.
     pub(crate) first: Option<Duration>,
+    /// The next call of this kind panics.
+    pub(crate) panics_in: Option<Call>,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that arrived.
@@ -47,11 +58,15 @@ pub(crate) struct State {
 
 impl Fake {
     pub(crate) fn new() -> Self {
-        let engine = Engine::on_current_runtime("fake");
+        Self::with_engine(Engine::on_current_runtime("fake"))
+    }
+
+    pub(crate) fn with_engine(engine: Engine) -> Self {
         let state = State {
             session: false,
             delay: Duration::ZERO,
             first: None,
+            panics_in: None,
             laconic: false,
             renewals: 0,
             control: None,
@@ -116,11 +131,13 @@ impl Server {
         self.state.lock().expect("nothing panics under it")
     }
 
-    async fn arrive(&self) {
+    async fn arrive(&self, call: Call) {
         let delay = self.state().delay;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
+        let panics = self.state().panics_in.take_if(|planned| *planned == call);
+        assert!(panics.is_none(), "a fault of the backend");
     }
 }
 
@@ -136,6 +153,7 @@ impl DistributedLock for Fake {
         let lease = Arc::new(FakeLease { server, id });
         let known = Arc::downgrade(&lease);
         let pending = self.engine.pending(request.key(), lease, request.ttl());
+        self.server.arrive(Call::Acquire).await;
         while self.is_taken() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -192,6 +210,7 @@ impl Lease for FakeLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        self.server.arrive(Call::HandOver).await;
         Ok(Some(self.server.state().next_token()))
     }
 
@@ -200,7 +219,7 @@ impl Lease for FakeLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        self.server.arrive().await;
+        self.server.arrive(Call::Release).await;
         let now = self.server.engine.now();
         let mut state = self.server.state();
         if !state.is_held_by(self.id, now) {
@@ -214,7 +233,7 @@ impl Lease for FakeLease {
 #[async_trait]
 impl Renewer for Server {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        self.arrive().await;
+        self.arrive(Call::Renew).await;
         let now = self.engine.now();
         let mut state = self.state();
         let mut answers = Vec::new();

@@ -1,6 +1,8 @@
 //! What a service reports or does not answer, against a double of it.
 
 mod fake;
+mod min_hold;
+mod panics;
 mod provisional;
 
 use std::sync::{Arc, Mutex};

@@ -8,8 +8,8 @@ use lock_core::layers::LocalQueue;
 use lock_core::prelude::*;
 use tokio::time::Instant;
 
+use super::fake::Fake;
 use super::{lost, secs};
-use crate::fake::Fake;
 
 /// A service that gives each lease 5 s until it is renewed.
 fn provisional() -> Fake {

@@ -172,6 +172,15 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
     );
     assert!(began.elapsed() < limit, "try_lock waited");
     guard.release().await.expect("a held lock is released");
+    // The same behind another process, which only the backend can tell from a silent server.
+    let (holder, limit) = (case.client().await, limit * 2);
+    let guard = holder.lock(&key).await.expect("a free lock is granted");
+    let error = queue
+        .lock_within(&key, limit)
+        .await
+        .expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    guard.release().await.expect("a held lock is released");
     case.assert_nothing_left(&*queue, &key).await;
 }
 

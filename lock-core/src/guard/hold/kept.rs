@@ -99,6 +99,12 @@ impl Hold {
         self.reschedule();
     }
 
+    /// Puts the lock back into the schedule after a renewal that came to nothing.
+    pub(crate) fn try_later(self: &Arc<Self>, now: Moment) {
+        self.set_renewal(self.lease_in_hand().retry_at(now));
+        self.reschedule();
+    }
+
     /// The lease to ask for, if it is one that is renewed.
     pub(crate) fn renewal_request(
         &self,
@@ -121,6 +127,11 @@ impl Hold {
             return false;
         }
         held
+    }
+
+    /// Whether the keeper has sent a renewal that is not answered.
+    pub(crate) fn is_renewal_under_way(&self) -> bool {
+        self.is_kept() && *self.renewal() == Moment::NEVER
     }
 
     fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {

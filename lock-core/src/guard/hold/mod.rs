@@ -11,7 +11,7 @@ use super::entries::Entries;
 use super::give_back::release_in_background;
 use super::validity::{End, State, Validity};
 use super::{Home, LostReason};
-use crate::engine::{Engine, Moment};
+use crate::engine::{Engine, Moment, caught};
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::layers::{EventKind, Witness};
@@ -223,6 +223,9 @@ impl Hold {
 
     /// Time for which the lock must stay taken although its holder is done.
     pub(crate) fn min_hold_left(&self) -> Duration {
+        if self.min_until == self.since {
+            return Duration::ZERO;
+        }
         self.min_until.since(self.engine.now())
     }
 
@@ -279,12 +282,13 @@ impl Hold {
 
     fn after_loss(&self, reason: LostReason) {
         self.engine.keeper().remove(&self.slot);
-        self.ended.notify_waiters();
+        // A task whose waker panics must not keep the next one waiting.
+        let _woken = caught(|| self.ended.notify_waiters());
         let held = self.engine.now().since(self.since);
         self.witness.tell(EventKind::Lost { reason, held });
         if let Some(home) = self.home() {
             // Local waiters must not wait for a holder that has nothing to give.
-            home.vacated(self);
+            let _told = caught(|| home.vacated(self));
         }
         if matches!(self.upkeep, Upkeep::Reported) && reason.may_still_be_held() {
             // It has no lease that would end by itself.

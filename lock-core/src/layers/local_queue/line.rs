@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::contest::Contest;
 use super::seat::{Contender, InLine, Turn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Hold, LockGuard};
@@ -20,7 +21,7 @@ use crate::request::{AcquireRequest, Renewal, Wait};
 #[derive(Default)]
 pub(super) struct Line {
     pub(super) seated: Option<Seated>,
-    pub(super) contending: bool,
+    pub(super) contending: Option<Arc<Contest>>,
     /// Hand-overs since the lease came from the server.
     pub(super) handovers: u32,
     waiting: VecDeque<Waiter>,
@@ -39,6 +40,22 @@ pub(super) struct Waiter {
     pub(super) turn: oneshot::Sender<Turn>,
 }
 
+impl Waiter {
+    fn owner(&self) -> Option<&Owner> {
+        self.request.owner()
+    }
+}
+
+/// What a contender finds that is told to contend.
+#[derive(Clone, Copy)]
+pub(super) enum Left<'a> {
+    /// An attempt under way on the server.
+    Attempt(&'a Arc<Contest>),
+    /// A lock that was held in this process until now.
+    Lock,
+    Nothing,
+}
+
 /// What a task finds when it comes.
 pub(super) enum Arrival {
     /// Nobody is before it: it goes to the server.
@@ -49,15 +66,21 @@ pub(super) enum Arrival {
     Wait(InLine),
 }
 
-/// A task that has to contend: how to tell it, and the ttl that it wants.
+/// A task that has to contend.
 pub(super) struct Call {
     pub(super) turn: oneshot::Sender<Turn>,
-    pub(super) ttl: Duration,
+    pub(super) contest: Arc<Contest>,
+}
+
+/// A task whose owner has been seated, and the guard that it enters with.
+pub(super) struct Joining {
+    pub(super) turn: oneshot::Sender<Turn>,
+    pub(super) guard: LockGuard,
 }
 
 impl Line {
     pub(super) fn is_idle(&self) -> bool {
-        self.seated.is_none() && !self.contending && self.waiting.is_empty()
+        self.seated.is_none() && self.contending.is_none() && self.waiting.is_empty()
     }
 
     pub(super) fn is_seated(&self, hold: &Hold) -> bool {
@@ -68,7 +91,20 @@ impl Line {
 
     /// Whether who comes now goes to the server at once.
     pub(super) fn is_open(&mut self, max_handovers: u32) -> bool {
-        !self.contending && self.is_last(max_handovers) && self.head().is_none()
+        self.contending.is_none() && self.is_last(max_handovers) && self.head().is_none()
+    }
+
+    /// Makes who comes the contender.
+    pub(super) fn open(&mut self, ttl: Duration) -> Arc<Contest> {
+        let contest = Arc::new(Contest::new(ttl, self.seated.is_some()));
+        self.contending = Some(Arc::clone(&contest));
+        contest
+    }
+
+    /// Whether nothing is known of the lock, because the server has not answered the contender.
+    pub(super) fn is_in_the_dark(&self) -> bool {
+        let contending = self.contending.as_ref();
+        self.seated.is_none() && contending.is_some_and(|contest| !contest.has_seen_held())
     }
 
     pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {
@@ -96,8 +132,33 @@ impl Line {
 
     pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Turn> {
         let (turn, receiver) = oneshot::channel();
-        self.waiting.push_back(Waiter { request, turn });
+        let waiter = Waiter { request, turn };
+        waiter.owner().inspect(|owner| owner.stand_in_line());
+        self.waiting.push_back(waiter);
         receiver
+    }
+
+    /// Takes out the waiters whose owner is seated; they need not wait for themselves.
+    pub(super) fn joining(&mut self) -> Vec<Joining> {
+        let Some(Seated { hold, owner }) = &self.seated else {
+            return Vec::new();
+        };
+        let Some(owner) = owner.as_ref().filter(|owner| owner.is_in_line()) else {
+            return Vec::new();
+        };
+        let mut joining = Vec::new();
+        for waiter in std::mem::take(&mut self.waiting) {
+            let same = waiter.owner() == Some(owner) && !waiter.turn.is_closed();
+            match same.then(|| LockGuard::reentered(hold)).flatten() {
+                Some(guard) => {
+                    owner.leave_line();
+                    let turn = waiter.turn;
+                    joining.push(Joining { turn, guard });
+                }
+                None => self.waiting.push_back(waiter),
+            }
+        }
+        joining
     }
 
     /// A waiter gave up. The line is swept once half of it is gone, so that the cost is constant.
@@ -109,7 +170,11 @@ impl Line {
     }
 
     fn sweep(&mut self) {
-        self.waiting.retain(|waiter| !waiter.turn.is_closed());
+        self.waiting.retain(|waiter| {
+            let gone = waiter.turn.is_closed();
+            waiter.owner().filter(|_| gone).inspect(|o| o.leave_line());
+            !gone
+        });
         self.gone = 0;
     }
 
@@ -130,26 +195,37 @@ impl Line {
             return None;
         }
         // A lease that nobody renews would reach its holder half used up.
-        (head.request.renewal() == Renewal::Automatic).then(|| self.waiting.pop_front())?
+        (head.request.renewal() == Renewal::Automatic).then(|| self.pop())?
     }
 
     pub(super) fn put_back(&mut self, waiter: Waiter) {
+        waiter.owner().inspect(|owner| owner.stand_in_line());
         self.waiting.push_front(waiter);
     }
 
+    fn pop(&mut self) -> Option<Waiter> {
+        let waiter = self.waiting.pop_front()?;
+        waiter.owner().inspect(|owner| owner.leave_line());
+        Some(waiter)
+    }
+
     /// The waiter that has to go to the server now, if any: when nobody is seated, or when the one
-    /// who is seated will give the lock back to the server.
-    pub(super) fn call(&mut self, max_handovers: u32) -> Option<Call> {
-        if self.contending || !self.is_last(max_handovers) {
+    /// who is seated will give the lock back to the server. It goes on with what was `left` by a
+    /// contender that gave up, if it can: with another ttl, the lease would be renewed to that.
+    pub(super) fn call(&mut self, max_handovers: u32, left: Left<'_>) -> Option<Call> {
+        if self.contending.is_some() || !self.is_last(max_handovers) {
             return None;
         }
         self.head()?;
-        let waiter = self.waiting.pop_front()?;
-        self.contending = true;
-        Some(Call {
-            turn: waiter.turn,
-            ttl: waiter.request.ttl(),
-        })
+        let Waiter { request, turn } = self.pop()?;
+        let contest = match left {
+            Left::Attempt(contest) if contest.ttl == request.ttl() => Arc::clone(contest),
+            Left::Attempt(contest) => Arc::new(contest.anew(request.ttl())),
+            Left::Lock => Arc::new(Contest::new(request.ttl(), true)),
+            Left::Nothing => Arc::new(Contest::new(request.ttl(), false)),
+        };
+        self.contending = Some(Arc::clone(&contest));
+        Some(Call { turn, contest })
     }
 
     fn head(&mut self) -> Option<&Waiter> {
@@ -158,7 +234,7 @@ impl Line {
             .front()
             .is_some_and(|waiter| waiter.turn.is_closed())
         {
-            self.waiting.pop_front();
+            self.pop();
         }
         self.waiting.front()
     }

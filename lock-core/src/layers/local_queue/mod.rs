@@ -1,5 +1,6 @@
 //! One remote contender for each key and process.
 
+pub(crate) mod contest;
 mod line;
 mod seat;
 mod table;
@@ -18,8 +19,9 @@ use crate::layers::in_order;
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Mode, Wait};
 
+use self::contest::Contest;
 use self::line::Arrival;
-use self::seat::{Attempt, Contender, InLine, Seat, Turn, current_runtime};
+use self::seat::{Attempt, Contender, InLine, Seat, Turn};
 use self::table::Table;
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
@@ -33,9 +35,10 @@ use self::table::Table;
 /// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
 /// or waits for takes no memory. Shared locks and permits go straight to the server.
 ///
-/// A wait that ends while a task contends on the server is reported as
-/// [`Contended`](ErrorKind::Contended), also where the server has been silent all the time; without
-/// this layer the backend tells the two apart.
+/// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
+/// held, in this process or because the backend
+/// [says so](AcquireRequest::note_held), and as [`Unavailable`](ErrorKind::Unavailable) if the server
+/// has not answered the task that contends.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 #[derive(Clone, Debug)]
@@ -95,8 +98,12 @@ impl LocalQueue {
         Seat::new(Arc::clone(&self.table), request.key().clone())
     }
 
-    async fn attempt_once(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let request = request.clone().with_wait(Wait::Never).without_owner();
+    async fn attempt_once(
+        &self,
+        request: &AcquireRequest,
+        contest: &Arc<Contest>,
+    ) -> Result<LockGuard> {
+        let request = request.clone().in_contest(Wait::Never, contest);
         self.inner.acquire(&request).await
     }
 
@@ -107,31 +114,36 @@ impl LocalQueue {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
-        let guard = match request.wait() {
-            Wait::AtMost(limit) if limit.is_zero() => self.attempt_once(request).await?,
-            Wait::Never => self.attempt_once(request).await?,
-            _ => {
-                // The attempt stays with the contender: if this task gives up, the next one takes
-                // over the place in the server's queue.
-                let attempt = contender.attempt(|| self.attempt(request));
-                let answer = within(deadline, attempt, request).await?;
-                contender.answered();
-                answer?
+        loop {
+            let guard = match request.wait() {
+                Wait::AtMost(limit) if limit.is_zero() => {
+                    self.attempt_once(request, contender.contest()).await?
+                }
+                Wait::Never => self.attempt_once(request, contender.contest()).await?,
+                _ => {
+                    // The attempt stays with the contender: if this task gives up, the next one
+                    // takes over the place in the server's queue.
+                    let attempt = contender.attempt(|contest| self.attempt(request, contest));
+                    match within(deadline, attempt).await {
+                        Some(answer) => answer?,
+                        None if contender.contest().has_seen_held() => {
+                            return Err(contended(request));
+                        }
+                        None => return Err(unanswered(request).with_unknown_outcome()),
+                    }
+                }
+            };
+            if let Some(guard) = contender.seated(guard, request) {
+                return Ok(guard);
             }
-        };
-        contender.seated(guard, request)
+        }
     }
 
     /// An acquisition that outlives the request it was started by.
-    fn attempt(&self, request: &AcquireRequest) -> Attempt {
+    fn attempt(&self, request: &AcquireRequest, contest: &Arc<Contest>) -> Attempt {
         let inner = Arc::clone(&self.inner);
-        let request = request.clone().with_wait(Wait::Forever).without_owner();
-        let ttl = request.ttl();
-        Attempt {
-            answer: Box::pin(async move { inner.acquire(&request).await }),
-            ttl,
-            runtime: current_runtime(),
-        }
+        let request = request.clone().in_contest(Wait::Forever, contest);
+        Box::pin(async move { inner.acquire(&request).await })
     }
 
     /// Waits in line, and finds out what there is at the head of it.
@@ -141,12 +153,14 @@ impl LocalQueue {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<Arrival> {
-        match within(deadline, line, request).await? {
-            Some(Turn::Contend(contender)) => Ok(Arrival::Contend(contender)),
-            Some(Turn::Lock(guard)) if guard.is_held() => Ok(Arrival::Enter(guard)),
+        match within(deadline, line).await {
+            Some(Some(Turn::Contend(contender))) => Ok(Arrival::Contend(contender)),
+            Some(Some(Turn::Lock(guard))) if guard.is_held() => Ok(Arrival::Enter(guard)),
             // The lease ran out on its way here, or whoever was about to pass it on is gone: the
             // task stands in line again.
-            Some(Turn::Lock(_)) | None => self.seat(request).arrive(request),
+            Some(_) => self.seat(request).arrive(request),
+            None if self.seat(request).is_in_the_dark() => Err(unanswered(request)),
+            None => Err(contended(request)),
         }
     }
 
@@ -168,18 +182,20 @@ impl LocalQueue {
     }
 }
 
-/// Bounds `work` by the wait budget of the request.
-async fn within<T>(
-    deadline: Option<Instant>,
-    work: impl Future<Output = T> + Send,
-    request: &AcquireRequest,
-) -> Result<T> {
-    let Some(deadline) = deadline else {
-        return Ok(work.await);
+/// Bounds `work` by the wait budget of its request; `None` if that is over first.
+async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T> + Send) -> Option<T> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+fn unanswered(request: &AcquireRequest) -> Error {
+    let message = match request.wait() {
+        Wait::AtMost(limit) => format!("the server has not answered, waited {limit:?}"),
+        _ => "the server has not answered".to_owned(),
     };
-    tokio::time::timeout_at(deadline, work)
-        .await
-        .map_err(|_| contended(request))
+    Error::new(ErrorKind::Unavailable, message).with_key(request.key())
 }
 
 fn contended(request: &AcquireRequest) -> Error {

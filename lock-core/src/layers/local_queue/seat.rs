@@ -1,16 +1,16 @@
 //! What passes between the tasks of one key: the lock, or the right to contend for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::contended;
-use super::line::{Arrival, Call, Seated};
+use super::contest::Contest;
+use super::line::{Arrival, Call, Joining, Left, Seated};
 use super::table::Table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Hold, Home, LockGuard, Returned};
@@ -47,8 +47,8 @@ impl Seat {
                 return Err(contended(request));
             }
             if line.is_open(table.max_handovers) {
-                line.contending = true;
-                return Ok(Arrival::Contend(Contender::new(self)));
+                let contest = line.open(request.ttl());
+                return Ok(Arrival::Contend(Contender::new(self, contest)));
             }
             if line.is_full(table.max_waiters) {
                 return Err(full(request, table.max_waiters));
@@ -63,34 +63,58 @@ impl Seat {
     }
 
     /// Seats `guard`, and lets the lock come back here at its end.
-    fn seat(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) -> Option<Call> {
+    fn seat(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) -> News {
         guard.set_home(Arc::new(self.clone()));
         let hold = Arc::clone(guard.shared_hold());
         let owner = request.owner().cloned();
         self.table.change(&self.key, |line| {
             // What comes from the server comes through the contender.
-            line.contending &= handovers != 0;
+            if handovers == 0 {
+                line.contending = None;
+            }
             line.handovers = handovers;
             // A lock that was lost before it had a home has told nobody.
             line.seated = (!hold.was_over_at_home()).then_some(Seated { hold, owner });
-            line.call(self.table.max_handovers)
+            News {
+                joining: line.joining(),
+                call: line.call(self.table.max_handovers, Left::Lock),
+            }
         })
     }
 
     /// Tells the next task to contend, if one has to.
     fn tell(&self, call: Option<Call>, attempt: Option<Attempt>) {
-        if let Some(call) = call {
-            // An attempt with another ttl would give its lease to renewals of that length.
-            let attempt = attempt.filter(|attempt| attempt.ttl == call.ttl);
-            let inherited = attempt.is_some();
+        if let Some(Call { turn, contest }) = call {
             let contender = Contender {
                 seat: self.clone(),
+                contest,
+                inherited: attempt.is_some(),
                 attempt,
-                inherited,
                 done: false,
             };
             // A task that is gone by now drops the contender, which tells the one after it.
-            drop(call.turn.send(Turn::Contend(contender)));
+            drop(turn.send(Turn::Contend(contender)));
+        }
+    }
+
+    /// Whether a wait that ended has seen nothing of the lock.
+    pub(super) fn is_in_the_dark(&self) -> bool {
+        self.table.change(&self.key, |line| line.is_in_the_dark())
+    }
+}
+
+/// Whom to tell that a lock was seated, outside of the mutex.
+struct News {
+    joining: Vec<Joining>,
+    call: Option<Call>,
+}
+
+impl News {
+    fn tell(self, seat: &Seat) {
+        seat.tell(self.call, None);
+        for Joining { turn, guard } in self.joining {
+            // A task that is gone by now drops the guard, and the lock stays with the others.
+            drop(turn.send(Turn::Lock(guard)));
         }
     }
 }
@@ -108,15 +132,15 @@ impl Home for Seat {
         let Some((next, handovers)) = found else {
             return Some(lease);
         };
-        let Some(token) = lease.hand_over().await else {
+        let token = lease.hand_over().await;
+        let Some(hold) = token.and_then(|token| lease.for_next(&next.request, token)) else {
             self.table.change(&self.key, |line| line.put_back(next));
             return Some(lease);
         };
-        let guard = LockGuard::new(lease.for_next(&next.request, token));
-        let call = self.seat(&guard, &next.request, handovers);
+        let guard = LockGuard::new(hold);
+        self.seat(&guard, &next.request, handovers).tell(self);
         // A task that is gone by now drops the guard, which passes it on from there.
         drop(next.turn.send(Turn::Lock(guard)));
-        self.tell(call, None);
         None
     }
 
@@ -126,31 +150,21 @@ impl Home for Seat {
             if line.is_seated(hold) {
                 line.seated = None;
             }
-            line.call(self.table.max_handovers)
+            line.call(self.table.max_handovers, Left::Lock)
         });
         self.tell(call, None);
     }
 }
 
 /// An acquisition under way on the server, with its place in the queue there.
-pub(super) struct Attempt {
-    pub(super) answer: Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>,
-    pub(super) ttl: Duration,
-    /// Where its timers are: on another runtime they would panic once that one is gone.
-    pub(super) runtime: Option<runtime::Id>,
-}
-
-pub(super) fn current_runtime() -> Option<runtime::Id> {
-    runtime::Handle::try_current()
-        .ok()
-        .map(|handle| handle.id())
-}
+pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
 
 /// The right to contend on the server; there is one for each key.
 ///
 /// Whichever way it ends, by a grant, an error, or a task that is dropped, the next task is told.
 pub(super) struct Contender {
     seat: Seat,
+    contest: Arc<Contest>,
     attempt: Option<Attempt>,
     /// Whether the attempt was begun by another request than the one that contends.
     inherited: bool,
@@ -158,49 +172,75 @@ pub(super) struct Contender {
 }
 
 impl Contender {
-    fn new(seat: Seat) -> Self {
+    fn new(seat: Seat, contest: Arc<Contest>) -> Self {
         Self {
             seat,
+            contest,
             attempt: None,
             inherited: false,
             done: false,
         }
     }
 
-    /// The attempt under way, or a new one.
-    pub(super) fn attempt(
+    pub(super) fn contest(&self) -> &Arc<Contest> {
+        &self.contest
+    }
+
+    /// Goes on with the attempt under way, or with a new one.
+    pub(super) async fn attempt(
         &mut self,
-        begin: impl FnOnce() -> Attempt,
-    ) -> impl Future<Output = Result<LockGuard>> + Send {
-        if let Some(attempt) = &self.attempt
-            && attempt.runtime != current_runtime()
-        {
-            self.attempt = None;
-            self.inherited = false;
+        begin: impl FnOnce(&Arc<Contest>) -> Attempt + Send,
+    ) -> Result<LockGuard> {
+        if self.attempt.is_some() && !self.contest.is_here() {
+            self.begin_anew();
         }
-        &mut self.attempt.get_or_insert_with(begin).answer
+        if self.attempt.is_none() {
+            self.contest.begin();
+            self.attempt = Some(begin(&self.contest));
+        }
+        std::future::poll_fn(|cx| {
+            let attempt = self.attempt.as_mut().expect("BUG: begun above");
+            match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(answer)) => {
+                    self.attempt = None;
+                    Poll::Ready(answer)
+                }
+                Err(panic) => {
+                    // Whoever inherited it would panic as well.
+                    self.attempt = None;
+                    resume_unwind(panic)
+                }
+            }
+        })
+        .await
     }
 
-    /// The attempt has answered and must not be polled again.
-    pub(super) fn answered(&mut self) {
+    /// Drops the attempt of another runtime.
+    fn begin_anew(&mut self) {
         self.attempt = None;
+        self.inherited = false;
+        self.contest = Arc::new(self.contest.anew(self.contest.ttl));
+        let contest = Arc::clone(&self.contest);
+        let Seat { table, key } = &self.seat;
+        table.change(key, |line| line.contending = Some(contest));
     }
 
-    /// The server granted the lock.
+    /// The server granted the lock; `None` if the request that began the attempt has lost it, so
+    /// that the one that inherited it has to ask for itself.
     pub(super) fn seated(
-        mut self,
+        &mut self,
         guard: LockGuard,
         request: &AcquireRequest,
-    ) -> Result<LockGuard> {
-        let guard = if self.inherited {
+    ) -> Option<LockGuard> {
+        let guard = if std::mem::take(&mut self.inherited) {
             guard.reassigned(request)?
         } else {
             guard
         };
         self.done = true;
-        let call = self.seat.seat(&guard, request, 0);
-        self.seat.tell(call, None);
-        Ok(guard)
+        self.seat.seat(&guard, request, 0).tell(&self.seat);
+        Some(guard)
     }
 }
 
@@ -209,11 +249,18 @@ impl Drop for Contender {
         if self.done {
             return;
         }
+        let left = match self.attempt {
+            Some(_) => Left::Attempt(&self.contest),
+            None => Left::Nothing,
+        };
         let call = self.seat.table.change(&self.seat.key, |line| {
-            line.contending = false;
-            line.call(self.seat.table.max_handovers)
+            line.contending = None;
+            line.call(self.seat.table.max_handovers, left)
         });
-        self.seat.tell(call, self.attempt.take());
+        let attempt = self.attempt.take();
+        let inherits = |call: &Call| Arc::ptr_eq(&call.contest, &self.contest);
+        let attempt = attempt.filter(|_| call.as_ref().is_some_and(inherits));
+        self.seat.tell(call, attempt);
     }
 }
 

@@ -83,10 +83,16 @@ impl DistributedLock for RowLock {
         let undo: Arc<dyn Lease> = Arc::clone(&lease) as _;
         let pending = self.engine.pending(key, undo, request.ttl());
         let sent = self.engine.now();
-        let limit = Budget::waits(request).then(|| budget.left(Duration::MAX));
         // The server ends a statement in time; the client only if the server is silent.
         let patient = budget.later(Duration::from_millis(200));
-        let error = match patient.bound(lease.connection.lock(limit)).await {
+        let mut answer = patient.bound(lease.connection.lock(None)).await;
+        if let (Ok(None), true) = (&answer, Budget::waits(request)) {
+            // A statement that waits says nothing; the one before it has said why.
+            request.note_held();
+            let limit = budget.left(Duration::MAX);
+            answer = patient.bound(lease.connection.lock(Some(limit))).await;
+        }
+        let error = match answer {
             Ok(Some(token)) => {
                 let grant = Grant::new(sent, Some(FencingToken::new(token)));
                 return pending.granted(request, grant);

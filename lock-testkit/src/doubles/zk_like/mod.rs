@@ -105,6 +105,7 @@ impl ZkLike {
                 }
                 Standing::Behind(blocker) => blocker,
             };
+            request.note_held();
             let watch = self.server.wire.send(|| self.server.watch(key, blocker));
             let gone = budget.bound(watch).await?;
             tokio::select! {

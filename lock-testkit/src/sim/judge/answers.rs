@@ -32,9 +32,7 @@ impl Case<'_> {
             let meets = *from <= at && *until >= operation.asked;
             is_of(tenure, operation) && meets && !own(&tenure.id)
         });
-        // TODO: judge these as well once `LocalQueue` tells a silent store from a held lock.
-        let silent = matches!(operation.wait, Wait::AtMost(_)) && !self.is_calm(operation.asked);
-        if !held && !silent && !self.has_rival(operation, at) {
+        if !held && !self.has_rival(operation, at) {
             let what = format!("#{} met nobody, {:?}", operation.number, operation.wait);
             self.found(ViolationKind::FalseContention, at, what);
         }
