@@ -203,6 +203,7 @@ impl<'a> Waiting<'a> {
 
     fn answered(&mut self, next: Option<Duration>) {
         self.answered = true;
+        self.attempt.request.note_held();
         self.silent = None;
         self.next = next;
     }

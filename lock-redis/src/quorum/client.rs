@@ -37,8 +37,10 @@ impl Client {
             let Some(outcome) = waiting.budget.bound(round).await else {
                 return Err(waiting.gives_up());
             };
-            if let Outcome::Won(grant) = outcome {
-                return pending.granted(request, grant);
+            match outcome {
+                Outcome::Won(grant) => return pending.granted(request, grant),
+                Outcome::Lost { .. } => request.note_held(),
+                Outcome::Unreachable { .. } => {}
             }
             let took = self.ensemble.engine.now().since(began);
             pending.undo().await;
