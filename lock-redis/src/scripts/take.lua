@@ -5,9 +5,15 @@
 -- Gives the token, or false.
 local fence = redis.call('GET', KEYS[2])
 local id = string.sub(ARGV[1], 1, 32)
--- Closed, or granted to this id before.
-if fence and (#fence > 49 or string.sub(fence, 18) == id) then
+if fence and #fence > 49 then
   return false
+elseif fence and string.sub(fence, 18) == id then
+  -- Granted before: a request that came twice says the same, and takes nothing.
+  if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+    return false
+  end
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return tonumber(string.sub(fence, 1, 16)) - 31
 elseif not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return false
 end
