@@ -2,7 +2,7 @@
 
 /// The commands that the locks send, or run in scripts.
 pub(crate) const COMMANDS: &str = "+hello +eval +evalsha +get +set +append +del +exists +time \
-     +pttl +pexpire +pexpireat +pexpiretime +hget +hset +hdel +hexists +hkeys +hgetall +zadd +zcard \
+     +pttl +pexpire +pexpireat +pexpiretime +hget +hset +hdel +hexists +hkeys +zadd +zcard \
      +zrange +zrangebyscore +zrank +zrem +zscore +publish +subscribe";
 
 /// Those of the administration, which lists what is held.
