@@ -6,6 +6,7 @@ use lock_testkit::servers::{RedisNodes, RedisOptions};
 
 use super::support::{SOON, ms, once, release, request, start, take, to, within};
 
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../support/rights.rs"]
 mod rights;
 

@@ -2,6 +2,7 @@
 
 mod config;
 mod cost;
+mod handover;
 mod kinds;
 mod nodes;
 mod outages;

@@ -224,3 +224,22 @@ async fn the_clock_of_a_minority_may_jump() {
     dead.abandon();
     release(take(&other, "b").await).await;
 }
+
+/// What no quorum survives, and what is left of it then.
+#[tokio::test(flavor = "multi_thread")]
+async fn when_a_majority_forgets_a_holder_the_next_token_is_larger() {
+    let nodes = start(3);
+    let (locks, other) = (client(&nodes).await, client(&nodes).await);
+    for forget in [["PEXPIRE", "a", "1"].as_slice(), ["FLUSHALL"].as_slice()] {
+        let guard = take(&locks, "a").await;
+        assert!(locks.shutdown(SOON).await);
+        for node in nodes.iter().take(2) {
+            node.command(forget);
+        }
+        let second = take(&other, "a").await;
+        assert!(token(&second) > token(&guard), "{forget:?}");
+        let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
+        assert_eq!(lost.expect("it is lost"), LostReason::Stolen);
+        release(second).await;
+    }
+}
