@@ -2,6 +2,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::Label;
@@ -264,6 +266,14 @@ impl AcquireRequest {
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.0.ttl
+    }
+
+    /// When the wait that begins now ends, if it has a limit.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.0.wait {
+            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            _ => None,
+        }
     }
 
     /// Who extends the lease.

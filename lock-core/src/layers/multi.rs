@@ -21,10 +21,7 @@ pub async fn in_order<L: DistributedLock + ?Sized>(
     requests: &[AcquireRequest],
 ) -> Result<Vec<LockGuard>> {
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
-    let deadline = match wait {
-        Wait::AtMost(limit) => Instant::now().checked_add(limit),
-        _ => None,
-    };
+    let deadline = requests.first().and_then(AcquireRequest::deadline);
     let mut guards = Vec::with_capacity(requests.len());
     for request in requests {
         let left = match deadline {

@@ -1,5 +1,6 @@
 //! One remote contender for each key and process.
 
+mod all;
 pub(crate) mod contest;
 mod line;
 mod seat;
@@ -33,7 +34,9 @@ use self::table::Table;
 /// server's queue by then. A thousand waiting tasks cost the server one waiter.
 ///
 /// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
-/// or waits for takes no memory. Shared locks and permits go straight to the server.
+/// or waits for takes no memory. Shared locks and permits go straight to the server. Several keys
+/// that nobody of the process holds or waits for are asked for together, once and without waiting;
+/// otherwise they are acquired one after the other.
 ///
 /// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
 /// held, in this process or because the backend
@@ -221,17 +224,28 @@ impl DistributedLock for LocalQueue {
             return self.inner.acquire(request).await;
         }
         self.capabilities().check(request)?;
-        let deadline = match request.wait() {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
-            _ => None,
-        };
+        let deadline = request.deadline();
         let backend = self.inner.capabilities().backend;
         let acquired = self.queue(request, deadline).await;
         acquired.map_err(|e| e.with_backend(backend).with_key(request.key()))
     }
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
+        let Some(first) = requests.first() else {
+            return Ok(Vec::new());
+        };
+        // A wait of no time at all is one attempt, however long its answer takes.
+        let waits = first.wait() != Wait::AtMost(Duration::ZERO);
+        let deadline = first.deadline().filter(|_| waits);
+        if let Some(guards) = self.all_at_once(requests, deadline).await? {
+            return Ok(guards);
+        }
+        let mut requests = requests.to_vec();
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            requests[0] = requests[0].clone().with_wait(Wait::AtMost(left));
+        }
+        in_order(self, &requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
