@@ -10,16 +10,22 @@ use tokio::time::Instant;
 pub(crate) struct Budget {
     wait: Wait,
     deadline: Option<Instant>,
+    request: Duration,
 }
 
 impl Budget {
-    pub(crate) fn of(request: &AcquireRequest) -> Self {
+    /// `longest` is what one request takes at most by itself.
+    pub(crate) fn of(request: &AcquireRequest, longest: Duration) -> Self {
         let wait = request.wait();
         let deadline = match wait {
             Wait::AtMost(limit) => Instant::now().checked_add(limit),
             _ => None,
         };
-        Self { wait, deadline }
+        Self {
+            wait,
+            deadline,
+            request: longest,
+        }
     }
 
     /// Whether the caller waits at all.
@@ -46,13 +52,15 @@ impl Budget {
     /// Bounds one request; `None` if the time was over first. A single attempt is bounded by the
     /// link alone.
     pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        let now = Instant::now();
         match self.deadline.filter(|_| self.waits()) {
-            Some(deadline) => {
+            // Most requests do without a timer more.
+            Some(deadline) if deadline.saturating_duration_since(now) < self.request => {
                 // A short wait is an attempt as well.
-                let deadline = deadline.max(Instant::now() + LEAST_TIME);
+                let deadline = deadline.max(now + LEAST_TIME);
                 tokio::time::timeout_at(deadline, request).await.ok()
             }
-            None => Some(request.await),
+            _ => Some(request.await),
         }
     }
 

@@ -52,6 +52,8 @@ pub(crate) struct Client {
     pub(crate) inbox: Arc<Inbox>,
     /// How many replicas have to know of a grant, and how long they are waited for.
     pub(crate) replicas: Option<(u32, Duration)>,
+    /// What one request takes at most.
+    longest: Duration,
 }
 
 /// Name of the backend.
@@ -94,6 +96,7 @@ impl Redis {
                     crowds: Crowds::default(),
                 }),
                 inbox,
+                longest: config.timeout + config.replica_ack_timeout,
                 replicas: (config.replica_acks > 0)
                     .then_some((config.replica_acks, config.replica_ack_timeout)),
             },
@@ -168,7 +171,7 @@ impl DistributedLock for Redis {
 
 impl Client {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request);
+        let budget = Budget::of(request, self.longest);
         loop {
             if let Some(guard) = self.attempt(request, budget).await? {
                 return Ok(guard);
@@ -246,7 +249,7 @@ impl Client {
             .iter()
             .map(|(_, lease, claim)| (lease.keys().clone(), claim.clone()))
             .collect();
-        let budget = requests.iter().map(Budget::of).next();
+        let budget = requests.first().map(|request| Budget::of(request, self.longest));
         let sent = self.engine.now();
         let taking = self.shared.server.acquire_all(&claims);
         let taken = match budget {

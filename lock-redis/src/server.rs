@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use lock_core::engine::LeaseId;
@@ -40,7 +40,19 @@ pub(crate) struct Holder(pub(crate) Arc<str>);
 
 impl Holder {
     pub(crate) fn new(id: LeaseId, label: &Label) -> Self {
-        Self(format!("{}|{}", id.to_hex(), label.encode()).into())
+        // Nearly every request has this one.
+        static OF_THIS_PROCESS: LazyLock<(Label, String)> = LazyLock::new(|| {
+            let label = Label::of_this_process();
+            let encoded = label.encode();
+            (label, encoded)
+        });
+        let (usual, encoded) = &*OF_THIS_PROCESS;
+        let id = u128::from_be_bytes(*id.as_bytes());
+        Self(if label == usual {
+            format!("{id:032x}|{encoded}").into()
+        } else {
+            format!("{id:032x}|{}", label.encode()).into()
+        })
     }
 
     /// The identity of an acquisition, in hexadecimal digits.

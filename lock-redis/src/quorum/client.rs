@@ -116,7 +116,7 @@ impl<'a> Waiting<'a> {
     fn new(client: &'a Client, request: &AcquireRequest) -> Self {
         Self {
             client,
-            budget: Budget::of(request),
+            budget: Budget::of(request, Duration::MAX),
             is_writer: request.mode() == Mode::Exclusive,
             name: None,
             attempts: 0,

@@ -20,10 +20,11 @@ end
 -- Tells the time for half of what TIME costs; Redis 6 has no such command.
 local expiry = redis.pcall('PEXPIRETIME', KEYS[1])
 local ms = type(expiry) == 'number' and expiry - ARGV[2]
--- Both begin with 16 digits, so that they compare as numbers do. Who forgot the last token needs
--- all digits of the clock: it may be from the same millisecond.
-if ms and fence and ms .. '000' > fence then
-  redis.call('SET', KEYS[2], ms .. '031|' .. id, 'PX', ARGV[3])
+local stamp = ms and ms .. ''
+-- FENCE begins with the same digits of an earlier time, so that they compare as numbers do. Who
+-- forgot the last token needs all digits of the clock: it may be from the same millisecond.
+if stamp and fence and stamp > fence then
+  redis.call('SET', KEYS[2], stamp .. '031|' .. id, 'PX', ARGV[3])
   return ms * 1000
 end
 local time = redis.call('TIME')
