@@ -173,6 +173,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     let waiter = waiting(&locks, within(request("a"), ms(500)));
     place.queued("a", 1).await;
     waiter.await.expect("no panic").expect_err("it is held");
+    assert!(locks.shutdown(SOON).await, "the waiter does not leave");
     assert!(foreign.give_back(), "they do not find what they stored");
     place.assert_free("a").await;
     place.assert_nothing_left(&[&locks], "a").await;

@@ -30,8 +30,8 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         clients.push(place.client().await);
     }
     let mut held = Vec::new();
-    for n in 0..KEYS {
-        let one = recorder.acquire(&clients[n], &request(&name(n))).await;
+    for (n, client) in clients.iter().enumerate() {
+        let one = recorder.acquire(client, &request(&name(n))).await;
         held.push(one.expect("a free lock is granted"));
     }
     let mut tasks = JoinSet::new();
@@ -140,7 +140,7 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
             let (client, counter) = (Arc::clone(&client), Arc::clone(&counter));
             tasks.spawn(async move {
                 for _ in 0..20 {
-                    let one = within(request("key/0"), SOON * 4);
+                    let one = within(request("key/0").with_ttl(TTL * 10), SOON * 4);
                     let guard = client.acquire(&one).await.expect("it is granted");
                     counter.increment(Duration::ZERO).await;
                     assert_eq!(guard.release().await.expect("released"), Released::Clean);

@@ -30,7 +30,8 @@ async fn a_writer_is_not_starved_by_readers_of_several_clients() {
     for _ in 0..3 {
         let client = place.client().await;
         for _ in 0..4 {
-            let (client, recorder, over) = (client.clone(), recorder.clone(), over.clone());
+            let (client, recorder, over) =
+                (Arc::clone(&client), recorder.clone(), Arc::clone(&over));
             readers.spawn(async move {
                 while !over.load(Ordering::SeqCst) {
                     let one = within(shared("a"), SOON * 2);

@@ -16,8 +16,11 @@ use lock_core::{
 use lock_redis::{Redis, RedisConfig};
 use tokio::time::Instant;
 
-pub(crate) use self::place::Place;
-pub(crate) use self::store::Store;
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use self::{
+    place::{Place, look},
+    store::Store,
+};
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);

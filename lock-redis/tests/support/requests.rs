@@ -6,7 +6,7 @@ use lock_core::{DistributedLock, Wait};
 use lock_redis::RedisConfig;
 use lock_testkit::proxy::{Command, Proxy, Watch};
 
-use super::{SOON, open, take, within};
+use super::{SOON, open, until, waiting, within};
 
 /// Which scripts are which requests.
 #[derive(Debug, Default)]
@@ -24,32 +24,33 @@ impl Kinds {
         let watches: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
         let locks = open(config).await;
         let mut kinds = Self::default();
-        let request = super::request("lock:learn").with_wait(Wait::Never);
-        let guard = locks
-            .acquire(&request)
-            .await
-            .expect("a free lock is granted");
-        let waiter = within(super::request("lock:learn"), super::ms(20));
-        locks.acquire(&waiter).await.expect_err("it is taken");
-        // What undoes it may be under way, and is no acquisition.
-        kinds.learn_from(&watches, Request::Acquire, 6);
+        // Nothing is renewed in the background meanwhile.
+        let once = super::request("lock:learn").with_ttl(SOON * 6);
+        let once = once.with_wait(Wait::Never);
+        let guard = locks.acquire(&once).await.expect("a free lock is granted");
+        locks.acquire(&once).await.expect_err("it is taken");
+        let next = waiting(&locks, within(once.clone(), SOON));
+        until("somebody waits", || {
+            let mut seen = watches.iter().flat_map(Watch::seen);
+            seen.any(|command| hash(&command).is_some() && says_where(&command))
+        })
+        .await;
+        kinds.learn_from(&watches, Request::Acquire);
         guard.renew().await.expect("it is renewed");
-        kinds.learn_from(&watches, Request::Renew, 2);
+        kinds.learn_from(&watches, Request::Renew);
         guard.release().await.expect("it is released");
-        kinds.learn_from(&watches, Request::Release, 3);
-        assert!(locks.shutdown(SOON).await, "background work does not end");
-        let again = take(&locks, "lock:learn").await;
-        again.release().await.expect("it is released");
+        let next = next.await.expect("no panic").expect("it is granted");
+        next.release().await.expect("it is released");
+        // Where nobody waits, a lock is given back in another way.
+        let guard = locks.acquire(&once).await.expect("it is free");
+        guard.release().await.expect("it is released");
+        kinds.learn_from(&watches, Request::Release);
         kinds
     }
 
-    /// What was not sent before, and has so many arguments, is such a request.
-    fn learn_from(&mut self, watches: &[Watch], request: Request, args: usize) {
+    /// What was not sent before is such a request.
+    fn learn_from(&mut self, watches: &[Watch], request: Request) {
         for command in watches.iter().flat_map(Watch::seen) {
-            let keys: usize = command.arg(2).parse().unwrap_or(0);
-            if command.args.len() != 3 + keys + args {
-                continue;
-            }
             if let Some(hash) = hash(&command) {
                 self.requests.entry(hash).or_insert(request);
             }
@@ -72,6 +73,12 @@ impl Kinds {
         let kinds = Arc::clone(self);
         move |command| kinds.of(command) == Some(wanted)
     }
+}
+
+/// Whether it names the channel of a waiter.
+fn says_where(command: &Command) -> bool {
+    let last = command.args.len().saturating_sub(1);
+    command.arg(last).contains("polylock:")
 }
 
 /// The hash of the script that a command runs.
