@@ -9,7 +9,6 @@ use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind};
 
 use super::node::Node;
-use super::pace::Lead;
 use super::vote::majority;
 use crate::error::Failure;
 
@@ -18,7 +17,6 @@ use crate::error::Failure;
 pub(super) struct Ensemble {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) engine: Engine,
-    pub(super) lead: Lead,
     pub(super) rejoin_delay: Duration,
 }
 

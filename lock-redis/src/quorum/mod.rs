@@ -36,7 +36,6 @@ use tokio::time::Instant;
 use self::client::Client;
 use self::ensemble::Ensemble;
 use self::node::Node;
-use self::pace::Lead;
 use self::renewer::QuorumRenewer;
 use self::vote::{Election, Votes};
 use crate::checks::check;
@@ -140,7 +139,6 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
     Ok(Ensemble {
         nodes: nodes?,
         engine,
-        lead: Lead::default(),
         rejoin_delay: config.rejoin_delay,
     })
 }

@@ -11,6 +11,7 @@ use super::agreement::Agreement;
 use super::ensemble::{Asking, Ensemble};
 use super::lease::QuorumLease;
 use super::node::{Ballot, Terms};
+use super::pace::proposal;
 use super::settle::settle;
 use super::shares::Shares;
 use super::vote::{Election, Votes};
@@ -57,11 +58,10 @@ pub(super) async fn run(
 ) -> Outcome {
     let (holder, mode) = (claim.holder.clone(), claim.mode);
     let sent = ensemble.engine.now();
-    let proposal = ensemble.lead.proposal();
     lease.shares.ask();
     let rejoin_delay = ensemble.rejoin_delay;
     let terms = Terms {
-        proposal,
+        proposal: proposal(),
         rejoin_delay,
         waiter,
     };
@@ -86,7 +86,6 @@ pub(super) async fn run(
     };
     if election == Election::Won {
         collect_late(Arc::clone(&lease.shares), asking);
-        ensemble.lead.learn(proposal, count.agreement.token());
         return match settle(ensemble, &lease.keys, &holder, mode, count.agreement).await {
             Ok(Some(token)) => Outcome::Won(Grant::new(sent, Some(lease.granted(token)))),
             // Its votes ended before the token was on record.

@@ -107,12 +107,12 @@ local function closed()
 end
 
 -- Makes `id` a holder of a lock that admits it, and gives its first token: above every earlier one
--- that this server remembers, and no less than its clock, which covers those that it forgot, and
--- than `floor`.
-local function grant(id, mode, label, ms, floor)
+-- that this server remembers, and no less than its clock, which covers those that it forgot; another
+-- clock may stand in for it.
+local function grant(id, mode, label, ms, time)
   local fence = call('GET', FENCE)
   local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
-  local token, reserved = math.max(last + 1, micros, floor or 0), 0
+  local token, reserved = math.max(last + 1, time or micros), 0
   if call('EXISTS', LOCK) == 0 then
     forget_holders()
   end

@@ -4,7 +4,7 @@ use lock_core::{DistributedLock, ErrorKind, Mode, Registry};
 use lock_redis::{RedisBackend, RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 
-use super::support::{SOON, ms, once, release, request, start, take, to, within};
+use super::support::{SOON, TTL, ms, once, release, request, start, take, to, within};
 
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../support/rights.rs"]
@@ -79,7 +79,7 @@ async fn the_listed_rights_are_enough() {
     // With a delay, so that INFO is needed as well.
     let config = to(&nodes)
         .with_login("locks", "secret")
-        .with_rejoin_delay(ms(1_000));
+        .with_rejoin_delay(TTL);
     let locks = Redlock::connect(config.expect("it is in range")).await;
     let locks = locks.expect("it connects");
     let (exclusive, reader) = (request("lock:a"), request("lock:a").with_mode(Mode::Shared));

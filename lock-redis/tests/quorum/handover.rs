@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lock_core::DistributedLock;
 use lock_core::layers::LocalQueue;
+use tokio::sync::mpsc;
 
 use super::support::{SOON, client, ms, release, request, start, take, token, within};
 
@@ -13,24 +14,31 @@ async fn tokens_are_set_aside_on_a_majority() {
     let nodes = start(3);
     let queue = LocalQueue::new(client(&nodes).await).with_max_handovers(100);
     let queue = Arc::new(queue);
-    let holder = || nodes[1].command(&["GET", "a"]).text().expect("it is held");
-    let request = within(request("a"), SOON);
-    let mut guard = queue.acquire(&request).await.expect("it is free");
-    let (first, mut last) = (holder(), token(&guard));
+    let id = || nodes[1].command(&["GET", "a"]).text().expect("it is held")[..32].to_owned();
+    let request = within(request("a"), SOON * 2);
+    let guard = queue.acquire(&request).await.expect("it is free");
+    let (first, mut last) = (id(), token(&guard));
     nodes[2].kill();
+    let (served, mut holders) = mpsc::unbounded_channel();
     for _ in 0..80 {
-        let (next, request) = (Arc::clone(&queue), request.clone());
-        let waiting = tokio::spawn(async move { next.acquire(&request).await });
-        tokio::time::sleep(ms(2)).await;
-        release(guard).await;
-        guard = waiting.await.expect("no panic").expect("it is handed over");
-        assert!(token(&guard) > last, "{} after {last}", token(&guard));
-        last = token(&guard);
+        let (queue, request) = (Arc::clone(&queue), request.clone());
+        let served = served.clone();
+        tokio::spawn(async move {
+            let guard = queue.acquire(&request).await.expect("it is handed over");
+            served.send(guard).expect("the test listens");
+        });
     }
-    assert_eq!(&holder()[..32], &first[..32], "the same lease all the time");
+    tokio::time::sleep(ms(200)).await;
     release(guard).await;
-    nodes[0].stop();
+    for _ in 0..80 {
+        let guard = holders.recv().await.expect("all are served");
+        assert!(token(&guard) > last, "{} after {last}", token(&guard));
+        assert_eq!(id(), first, "the same lease all the time");
+        last = token(&guard);
+        release(guard).await;
+    }
     nodes[2].restart();
+    nodes[0].stop();
     let after = take(&*client(&nodes).await, "a").await;
     assert!(token(&after) > last, "{} after {last}", token(&after));
     nodes[0].resume();

@@ -41,7 +41,7 @@ mod conformance_suite {
         }
 
         async fn look(&self, key: &LockKey) -> Option<Look> {
-            Some(Look::new(self.most_holders(key.as_str()), 0))
+            Some(Look::new(self.most_holders(key.as_str()).await, 0))
         }
     }
 

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_redis::{RedisConfig, Redlock};
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
@@ -18,7 +18,7 @@ impl Nodes {
     pub(crate) async fn behind_proxies(count: usize) -> Self {
         let servers = RedisNodes::start(count, &RedisOptions::new());
         let proxies: Vec<_> = servers.iter().map(|s| Proxy::start(s.port())).collect();
-        let kinds = Kinds::learn(&proxies, config(proxies.iter().map(Proxy::port))).await;
+        let kinds = Kinds::learn(&proxies, config(proxies.iter().map(Proxy::port), PATIENT)).await;
         let faults = FaultPlan::new(proxies, Across::Each, move |command| kinds.of(command));
         Self { servers, faults }
     }
@@ -30,7 +30,7 @@ impl Nodes {
     /// A client behind the proxies.
     pub(crate) async fn client(&self) -> Arc<Redlock> {
         let ports = self.faults.proxies().iter().map(Proxy::port);
-        open(config(ports)).await
+        open(config(ports, QUICK)).await
     }
 
     /// The way past the proxies.
@@ -51,18 +51,31 @@ impl Nodes {
             .collect()
     }
 
-    /// The most holders that any node has.
-    pub(crate) fn most_holders(&self, name: &str) -> usize {
-        let holders = self.servers.iter().map(|server| holders(server, name));
-        holders.max().expect("there are nodes")
+    /// The most holders that any node has, once a minority has had the time to follow the others.
+    pub(crate) async fn most_holders(&self, name: &str) -> usize {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        loop {
+            let held: Vec<_> = self.servers.iter().map(|s| holders(s, name)).collect();
+            let with = held.iter().filter(|count| **count > 0).count();
+            if with == 0 || with > held.len() / 2 || Instant::now() > deadline {
+                return held.into_iter().max().expect("there are nodes");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
-/// Nodes that have just started and vote at once, and may be slow for a third of a lease.
-pub(crate) fn config(ports: impl IntoIterator<Item = u16>) -> RedisConfig {
+/// For half of the shortest lease, a node may be slow.
+const QUICK: Duration = Duration::from_millis(500);
+
+/// For longer than a busy machine makes it.
+pub(crate) const PATIENT: Duration = Duration::from_secs(1);
+
+/// Nodes that have just started and vote at once.
+pub(crate) fn config(ports: impl IntoIterator<Item = u16>, node_timeout: Duration) -> RedisConfig {
     RedisConfig::quorum(ports.into_iter().map(|port| ("127.0.0.1", port)))
         .with_rejoin_delay(Duration::ZERO)
-        .and_then(|config| config.with_node_timeout(Duration::from_millis(350)))
+        .and_then(|config| config.with_node_timeout(node_timeout))
         .expect("it is in range")
 }
 

@@ -20,7 +20,7 @@ async fn a_minority_may_be_down() {
     nodes[4].kill();
     let guard = take(&locks, "a").await;
     assert!(token(&guard) > before);
-    tokio::time::sleep(TTL * 2).await;
+    tokio::time::sleep(TTL * 3 / 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     let other = client(&nodes).await;
     let refused = other.acquire(&once(request("a"))).await;
@@ -42,7 +42,7 @@ async fn without_a_majority_nothing_is_granted() {
     let error = locks.acquire(&once(request("a"))).await;
     let error = error.expect_err("granted by two of five");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
     assert!(
         error.message().contains("fewer than 3 of 5 nodes"),
         "{error}"
@@ -83,8 +83,8 @@ async fn nobody_waits_for_frozen_nodes() {
     let released = began.elapsed();
     nodes[0].resume();
     nodes[3].resume();
-    // Each would take as long as a node may, 350 ms.
-    assert!(released < ms(300), "{taken:?}, {refused:?}, {released:?}");
+    // Each would take as long as a node may, 1 s.
+    assert!(released < ms(900), "{taken:?}, {refused:?}, {released:?}");
     // What was on its way to them does not stay.
     until("nothing is left", || {
         nodes.iter().all(|node| holders(node, "a") == 0)
@@ -202,7 +202,7 @@ async fn the_clock_of_a_minority_may_jump() {
         let guard = take(&locks, "a").await;
         assert!(locks.shutdown(SOON).await);
         nodes[1].command(jump);
-        let until = Instant::now() + TTL * 2;
+        let until = Instant::now() + TTL * 3 / 2;
         while Instant::now() < until {
             let refused = other.acquire(&once(request("a"))).await;
             assert_eq!(

@@ -8,7 +8,7 @@ use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::Proxy;
 use tokio::task::JoinSet;
 
-use super::nodes::{config, open};
+use super::nodes::{PATIENT, config, open};
 use super::support::{SOON, client, ms, release, request, start, take, within};
 
 /// A client with a proxy before each node.
@@ -37,7 +37,7 @@ async fn clients_that_see_different_majorities_exclude_each_other() {
     let mut seats = Vec::new();
     for _ in 0..5 {
         let proxies: Vec<_> = nodes.iter().map(|node| Proxy::start(node.port())).collect();
-        let locks = open(config(proxies.iter().map(Proxy::port))).await;
+        let locks = open(config(proxies.iter().map(Proxy::port), PATIENT)).await;
         seats.push(Seat { locks, proxies });
     }
     let recorder = Recorder::new();

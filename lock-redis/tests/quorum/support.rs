@@ -6,13 +6,13 @@ use lock_redis::{RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 use tokio::time::Instant;
 
-use super::nodes::config;
+use super::nodes::{PATIENT, config};
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// The shortest lease.
-pub(crate) const TTL: Duration = AcquireRequest::MIN_TTL;
+/// A lease that a busy machine renews in time.
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -25,14 +25,14 @@ pub(crate) fn start(count: usize) -> RedisNodes {
 
 /// The way to all of them, which may vote at once.
 pub(crate) fn to(nodes: &RedisNodes) -> RedisConfig {
-    config(nodes.iter().map(|node| node.port()))
+    config(nodes.iter().map(|node| node.port()), PATIENT)
 }
 
 pub(crate) async fn client(nodes: &RedisNodes) -> Arc<Redlock> {
     super::nodes::open(to(nodes)).await
 }
 
-/// A request with the shortest lease, which is renewed.
+/// A request with a short lease, which is renewed.
 pub(crate) fn request(name: &str) -> AcquireRequest {
     let key = LockKey::new(name).expect("it is a key");
     AcquireRequest::new(key).with_ttl(TTL)
