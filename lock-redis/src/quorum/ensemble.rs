@@ -30,8 +30,10 @@ impl Ensemble {
         self.nodes.len()
     }
 
-    /// Asks the nodes whose number is `among`, all at once. In the same order each time: of two that
-    /// compete, the one that is first with one node is mostly first with all.
+    /// Asks the nodes whose number is `among`, all at once.
+    ///
+    /// In the same order each time: of two that compete, the one that is first with one node is
+    /// mostly first with all.
     pub(super) fn ask<T, F>(
         &self,
         among: impl Fn(usize) -> bool,

@@ -56,8 +56,8 @@ use crate::server::Server;
 ///
 /// Two guards do not hold a lock at the same time as long as the clocks of a majority run at the
 /// same rate within the margin of the lease, do not jump, and no master votes that has forgotten a
-/// holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger than
-/// that of every earlier holder as long as a majority remembers it, or its clock is not behind.
+/// holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger
+/// than that of every earlier holder as long as a majority remembers it, or its clock is not behind.
 ///
 /// # Examples
 ///
@@ -87,8 +87,8 @@ impl Redlock {
     ///
     /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration is not made by
     ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
-    ///   replicas, which the masters of a quorum take no account of; if a master that answers is not
-    ///   fit for locks and the configuration is strict.
+    ///   replicas, which the masters of a quorum take no account of; if a master that answers is
+    ///   not fit for locks and the configuration is strict.
     /// - [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached.
     /// - [`Denied`](ErrorKind::Denied) if so many refuse the credentials that there is none.
     ///
@@ -113,9 +113,7 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
         return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
     };
     if masters.len() < LEAST_NODES {
-        return wrong(
-            "a quorum needs at least 3 independent masters: of two, each is a single point of failure",
-        );
+        return wrong("a quorum needs at least 3 independent masters: of two, neither may fail");
     }
     if (1..masters.len()).any(|at| masters[..at].contains(&masters[at])) {
         return wrong("a master is named twice and would vote twice");

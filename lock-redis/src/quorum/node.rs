@@ -139,7 +139,7 @@ impl Node {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server = self.name,
-                "its ACL denies INFO, so it votes although it may have restarted and forgotten a lock"
+                "its ACL denies INFO, so it votes although it may have forgotten a lock"
             );
         }
     }

@@ -10,8 +10,8 @@ use lock_testkit::proxy::{Command, Proxy, Watch};
 pub(crate) struct Kinds(HashMap<String, Request>);
 
 impl Kinds {
-    /// Learns them from a client that does all of it, on nodes that know the scripts from then on: a
-    /// fault that is planned meets a script that runs.
+    /// Learns them from a client that does all of it, on nodes that know the scripts from then on:
+    /// a fault that is planned meets a script that runs.
     pub(crate) async fn learn(proxies: &[Proxy], config: RedisConfig) -> Self {
         let seen: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
         let locks = Redlock::connect(config).await.expect("it connects");
