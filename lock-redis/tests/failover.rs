@@ -97,7 +97,7 @@ async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
 }
 
 /// Waiters of several clients, with what each of them does noted.
-async fn waiters(clients: &[Arc<Redis>], recorder: &Recorder, count: usize) -> JoinSet<()> {
+fn waiters(clients: &[Arc<Redis>], recorder: &Recorder, count: usize) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for n in 0..count {
         let (client, recorder) = (Arc::clone(&clients[n % clients.len()]), recorder.clone());
@@ -139,7 +139,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
         .acquire(&clients[0], &long("a"))
         .await
         .expect("it is granted");
-    let tasks = waiters(&clients, &recorder, 10).await;
+    let tasks = waiters(&clients, &recorder, 10);
     queued(&servers.servers()[0], 10).await;
     servers.wait_for_replica();
     servers.servers()[0].kill();
@@ -246,7 +246,7 @@ async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
         .acquire(&clients[0], &long("a"))
         .await
         .expect("it is granted");
-    let tasks = waiters(&clients, &recorder, 10).await;
+    let tasks = waiters(&clients, &recorder, 10);
     queued(&cluster[from], 10).await;
     cluster.move_slot(slot, to);
     queued(&cluster[to], 10).await;

@@ -9,8 +9,8 @@ use lock_core::memory::Reachable;
 use lock_core::{DistributedLock, Registry, Wait};
 use lock_redis::RedisBackend;
 use lock_testkit::history::{Checker, Recorder};
-use lock_testkit::proxy::{Direction, PushFate};
-use lock_testkit::servers::{RedisOptions, Reply};
+use lock_testkit::proxy::{Command, Direction, Proxy, PushFate, Watch};
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
 use lock_testkit::taker::Taker;
 use support::rights;
 use tokio::task::JoinSet;
@@ -254,6 +254,59 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
     }
     place.assert_nothing_left(&[&locks, &other], "a").await;
     warnings.count()
+}
+
+/// A waiter hears of its grant, and does not have to ask.
+async fn told(proxies: &[Proxy], config: lock_redis::RedisConfig) {
+    let (locks, other) = (open(config.clone()).await, open(config).await);
+    let beats: Vec<_> = proxies
+        .iter()
+        .map(|proxy| proxy.watch(|command| command.is("EVALSHA") && says_where(command)))
+        .collect();
+    let asked = || beats.iter().map(Watch::count).sum::<usize>();
+    let mut told = 0;
+    for _ in 0..9 {
+        let guard = take(&other, "a").await;
+        let before = asked();
+        let next = waiting(&locks, within(request("a").with_ttl(TTL * 30), SOON * 2));
+        until("it waits", || asked() > before).await;
+        tokio::time::sleep(ms(30)).await;
+        let before = asked();
+        guard.release().await.expect("it is released");
+        let next = next.await.expect("no panic").expect("it is granted");
+        told += usize::from(asked() == before);
+        next.release().await.expect("it is released");
+    }
+    // A heartbeat may fall into the same moment.
+    assert!(told >= 6, "only {told} of 9 were told");
+}
+
+fn says_where(command: &Command) -> bool {
+    command.arg(command.args.len() - 1).contains("polylock:")
+}
+
+#[tokio::test]
+async fn a_waiter_is_told_by_one_server() {
+    let place = Place::new().await;
+    told(std::slice::from_ref(place.proxy()), place.config()).await;
+}
+
+#[tokio::test]
+async fn a_waiter_is_told_by_the_master_of_sentinels() {
+    let (sentinels, proxy) = RedisSentinels::start_light_behind_proxy();
+    let ports = sentinels
+        .ports()
+        .into_iter()
+        .map(|port| ("127.0.0.1", port));
+    let config = lock_redis::RedisConfig::sentinel(ports, RedisSentinels::MASTER);
+    told(&[proxy], config).await;
+}
+
+#[tokio::test]
+async fn a_waiter_is_told_in_a_cluster() {
+    let (cluster, proxies) = RedisCluster::start_behind_proxies(3, 0);
+    let ports = cluster.ports().iter().map(|port| ("127.0.0.1", *port));
+    told(&proxies, lock_redis::RedisConfig::cluster(ports)).await;
 }
 
 #[tokio::test]

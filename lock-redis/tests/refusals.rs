@@ -237,6 +237,8 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
         let error = refused(&locks).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{words:?}: {error:?}");
         assert!(error.to_string().contains("no lock"), "{error}");
+        // The undo in the background leaves it alone as well.
+        assert!(locks.shutdown(SOON).await);
         assert_eq!(place.number(&["EXISTS", "a"]), 1);
         place.command(&["DEL", "a"]);
     }

@@ -1,0 +1,256 @@
+//! Requests and replies that come twice, late or out of order.
+
+mod support;
+
+use std::time::Duration;
+
+use lock_core::memory::{Fault, Request};
+use lock_core::{AcquireRequest, DistributedLock, ErrorKind, Released, Wait};
+use lock_testkit::proxy::{Answer, Command, Fate};
+use tokio::time::Instant;
+
+use support::{ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, waiting, within};
+
+fn attempt(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::Never)
+}
+
+#[tokio::test]
+async fn a_request_that_comes_twice_counts_once() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    for answer in [Answer::First, Answer::Second] {
+        let twice = Fate::Duplicated {
+            after: Duration::ZERO,
+            answer,
+        };
+        for kind in [Request::Acquire, Request::Renew, Request::Release] {
+            let planned = place.proxy().plan(place.kinds.is(kind), twice);
+            let guard = locks
+                .acquire(&attempt("a"))
+                .await
+                .expect("a free lock is granted");
+            let first = guard.fencing_token();
+            guard.renew().await.expect("it is renewed");
+            let released = guard.release().await.expect("it is released");
+            if (kind, answer) != (Request::Release, Answer::Second) {
+                assert_eq!(released, Released::Clean, "{kind:?} {answer:?}");
+            }
+            assert_eq!(planned.struck(), 1, "{kind:?}");
+            place.assert_nothing_left(&[&locks], "a").await;
+            let next = locks
+                .acquire(&attempt("a"))
+                .await
+                .expect("a free lock is granted");
+            assert!(next.fencing_token() > first);
+            next.release().await.expect("it is released");
+        }
+        // All of several locks, in one request.
+        let many = |command: &Command| command.has("many/1") && command.has("many/2");
+        let planned = place.proxy().plan(many, twice);
+        let requests = ["many/1", "many/2"].map(attempt);
+        let guards = locks
+            .acquire_all(&requests)
+            .await
+            .expect("free locks are granted");
+        assert_eq!((planned.struck(), guards.len()), (1, 2), "{answer:?}");
+        for guard in guards {
+            assert_eq!(
+                guard.release().await.expect("it is released"),
+                Released::Clean
+            );
+        }
+        place.assert_nothing_left(&[&locks], "many/1").await;
+        place.assert_nothing_left(&[&locks], "many/2").await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_comes_again_much_later_hurts_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(|command| command.has("a"));
+    let guard = take(&locks, "a").await;
+    let acquire = all.seen().pop().expect("it was sent");
+    guard.renew().await.expect("it is renewed");
+    let renew = all.seen().pop().expect("it was sent");
+    // The answer says what it said before.
+    let token = u64::from(guard.fencing_token().expect("it has a token"));
+    let again = place.proxy().replay(&acquire).expect("it is answered");
+    assert_eq!(again.integer(), i64::try_from(token).ok(), "{again:?}");
+    guard.release().await.expect("it is released");
+    let release = all.seen().pop().expect("it was sent");
+    // After the release it takes nothing.
+    for late in [&acquire, &renew, &release] {
+        place.proxy().replay(late).expect("it is answered");
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    // While another one holds the lock it does not harm.
+    let guard = take(&other, "a").await;
+    for late in [&acquire, &renew, &release] {
+        place.proxy().replay(late).expect("it is answered");
+        guard.renew().await.expect("the lock is there");
+        assert_eq!(place.look(&key("a")).waiters, 0);
+    }
+    assert_eq!(
+        guard.release().await.expect("it is released"),
+        Released::Clean
+    );
+    // Forgotten after another grant, it costs one lease at most.
+    place.proxy().replay(&acquire).expect("it is answered");
+    let began = Instant::now();
+    take(&other, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    assert!(began.elapsed() < TTL + ms(1_500), "{:?}", began.elapsed());
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_that_comes_again_costs_little() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let guard = take(&other, "a").await;
+    let next = waiting(&locks, request("a"));
+    place.queued("a", 1).await;
+    let acquire = all.seen().pop().expect("it was sent");
+    guard.release().await.expect("it is released");
+    next.await
+        .expect("no panic")
+        .expect("it is granted")
+        .release()
+        .await
+        .expect("released");
+    let guard = take(&other, "a").await;
+    place.proxy().replay(&acquire).expect("it is answered");
+    let next = waiting(&locks, request("a"));
+    place.queued("a", 2).await;
+    let began = Instant::now();
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    next.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for round in 0..4 {
+        let late = Fate::LateRequest(ms(900));
+        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
+        let began = Instant::now();
+        let error = locks
+            .acquire(&attempt("a"))
+            .await
+            .expect_err("nobody answered");
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        assert_eq!(planned.struck(), 1);
+        assert!(locks.shutdown(SOON).await, "the undo does not end");
+        // With somebody in between, and without.
+        if round % 2 == 0 {
+            take(&other, "a")
+                .await
+                .release()
+                .await
+                .expect("it is released");
+        }
+        assert!(began.elapsed() < ms(900), "too slow to see anything");
+        tokio::time::sleep_until(began + ms(1_000)).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_that_its_release_overtakes_revives_nothing() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = take(&locks, "a").await;
+    place
+        .proxy()
+        .plan(place.kinds.is(Request::Renew), Fate::LateRequest(ms(600)));
+    drop(tokio::time::timeout(ms(20), guard.renew()).await);
+    place.command(&["DEL", "a"]);
+    tokio::time::sleep(ms(800)).await;
+    place.assert_nothing_left(&[], "a").await;
+    drop(guard);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn no_reply_is_taken_for_that_of_another_request() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let held = take(&other, "held").await;
+    for round in 0..6 {
+        place.proxy().plan(
+            |command| command.has("late"),
+            Fate::LateReply(ms(300 + 100 * (round % 3))),
+        );
+        let late = attempt("late");
+        if round < 3 {
+            // The time-out of the request, or a late answer.
+            drop(locks.acquire(&late).await);
+        } else {
+            // The caller gives up, the connection stays.
+            drop(tokio::time::timeout(ms(20), locks.acquire(&late)).await);
+        }
+        let refused = locks.acquire(&attempt("held")).await;
+        if let Err(error) = refused {
+            assert!(
+                matches!(error.kind(), ErrorKind::Contended | ErrorKind::Unavailable),
+                "{error}"
+            );
+        } else {
+            panic!("granted by the answer to another request");
+        }
+        let began = Instant::now();
+        let free = within(request("free"), SOON);
+        let guard = locks.acquire(&free).await.expect("a free lock is granted");
+        let token = u64::from(guard.fencing_token().expect("it has a token"));
+        let fence = place
+            .command(&["GET", "{free}:fence"])
+            .text()
+            .expect("a counter");
+        assert!(
+            fence.starts_with(&format!("{:016}", token + 31)),
+            "{fence} {token}"
+        );
+        assert!(began.elapsed() < SOON);
+        guard.release().await.expect("it is released");
+        for name in ["late", "free"] {
+            place.assert_nothing_left(&[&locks], name).await;
+        }
+    }
+    held.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_reply_that_comes_after_its_lease_is_no_guard() {
+    let place = Place::new().await;
+    let patient = place
+        .config()
+        .with_timeout(TTL * 3)
+        .expect("it is in range");
+    let (locks, other) = (open(patient).await, place.elsewhere().await);
+    place.plan(Request::Acquire, Fault::LateReply(TTL.mul_f64(1.6)));
+    let late = waiting(&locks, lease("a").with_wait(Wait::Never));
+    tokio::time::sleep(TTL.mul_f64(1.1)).await;
+    let guard = take(&other, "a").await;
+    let error = late
+        .await
+        .expect("no panic")
+        .expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(locks.shutdown(SOON).await, "the undo does not end");
+    guard
+        .renew()
+        .await
+        .expect("the undo of another hurts nobody");
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
