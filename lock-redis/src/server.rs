@@ -238,15 +238,19 @@ impl Server {
             Ok(held) => held,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
-        let mut states = Vec::with_capacity(due.len());
-        for (one, held) in due.iter().zip(held) {
-            states.push(Ok(if held {
-                LeaseState::Held
-            } else {
-                LeaseState::Lost(self.why(&Keys::of(&one.key), one.id).await)
-            }));
-        }
-        states
+        // All at once: those that are held must not wait for what became of many others.
+        let lost = due.iter().zip(&held).filter(|(_, held)| !**held);
+        let why = |one: RenewalRequest| async move { self.why(&Keys::of(&one.key), one.id).await };
+        let reasons = lost.map(|(one, _)| why(one.clone()));
+        let mut reasons = futures_util::future::join_all(reasons).await.into_iter();
+        let states = held.into_iter().map(|held| {
+            if held {
+                return Ok(LeaseState::Held);
+            }
+            let reason = reasons.next().unwrap_or(LostReason::Stolen);
+            Ok(LeaseState::Lost(reason))
+        });
+        states.collect()
     }
 
     /// Extends leases in one call; whether each is held.
