@@ -277,3 +277,54 @@ async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
     place.command(&["DEL", "a"]);
     assert_eq!(loss(&guard).await, LostReason::Stolen);
 }
+
+#[tokio::test]
+async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
+    let place = Place::new().await;
+    let patient = place.config().with_timeout(SOON).expect("it is in range");
+    let locks = open(patient).await;
+    let kept = take(&locks, "kept").await;
+    let mut lost = Vec::new();
+    for n in 0..300 {
+        lost.push(take(&locks, &format!("key/{n}")).await);
+    }
+    // A server further away.
+    place.proxy().set_latency(Direction::Both, ms(2));
+    for n in 0..300 {
+        place.command(&["DEL", &format!("key/{n}")]);
+    }
+    for guard in &lost {
+        assert_eq!(loss(guard).await, LostReason::Stolen);
+    }
+    tokio::time::sleep(TTL).await;
+    assert!(kept.is_held(), "{:?}", kept.lost().reason());
+    kept.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn an_acquisition_of_several_cut_at_any_byte_leaves_nothing() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let both = ["{s}1", "{s}2"].map(attempt);
+    let watch = place
+        .proxy()
+        .watch(|command| command.has("{s}1") && command.has("{s}2"));
+    drop(locks.acquire_all(&both).await.expect("they are free"));
+    let sample = watch.seen().pop().expect("it was sent");
+    for fate in cuts(&sample, 7) {
+        let all = |command: &Command| command.has("{s}1") && command.has("{s}2");
+        assert!(locks.shutdown(SOON).await, "background work does not end");
+        let planned = place.proxy().plan(all, fate);
+        match locks.acquire_all(&both).await {
+            Ok(guards) => assert_eq!(guards.len(), 2, "{fate:?}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}"),
+        }
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        for name in ["{s}1", "{s}2"] {
+            assert!(locks.shutdown(SOON).await, "background work does not end");
+            assert_eq!(place.number(&["EXISTS", name]), 0, "{fate:?}");
+            let queue = format!("{name}:queue");
+            assert_eq!(place.number(&["EXISTS", &queue]), 0, "{fate:?}");
+        }
+    }
+}
