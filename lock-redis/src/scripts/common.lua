@@ -60,6 +60,11 @@ local function held()
   if not value then
     return nil
   end
+  local mark = call('ZRANGE', LOCK, -1, -1)[1]
+  if not string.match(mark, '^#[sp]%d*$') then
+    -- Somebody else's sorted set: fails as any other type does, and changes nothing in it.
+    call('GET', LOCK)
+  end
   for _, id in ipairs(call('ZRANGEBYSCORE', LOCK, '-inf', now)) do
     call('ZREM', LOCK, id)
     call('HDEL', NOTES, 'h:' .. id)
@@ -69,7 +74,7 @@ local function held()
     call('DEL', LOCK)
     return nil
   end
-  return string.sub(call('ZRANGE', LOCK, -1, -1)[1], 2), count
+  return string.sub(mark, 2), count
 end
 
 -- Forgets holders whose leases ended together with LOCK.
