@@ -229,17 +229,28 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     let place = Place::new().await;
     let locks = place.elsewhere().await;
     for words in [
-        &["HSET", "a", "b", "c"][..],
+        &["ZADD", "a", "1", "b", "2", "c"][..],
+        &["HSET", "a", "b", "c"],
         &["LPUSH", "a", "b"],
         &["SADD", "a", "b"],
     ] {
         place.command(words);
+        let before = place.command(&["DUMP", "a"]);
         let error = refused(&locks).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{words:?}: {error:?}");
         assert!(error.to_string().contains("no lock"), "{error}");
         // The undo in the background leaves it alone as well.
         assert!(locks.shutdown(SOON).await);
         assert_eq!(place.number(&["EXISTS", "a"]), 1);
+        // Nor does an administrator find a lock there, or harm it.
+        let admin = locks.admin().expect("it has an administration");
+        assert_eq!(admin.list("").await.expect("it is listed").len(), 0);
+        admin.inspect(&key("a")).await.expect_err("it is no lock");
+        admin
+            .break_lock(&key("a"), "test")
+            .await
+            .expect_err("it is no lock");
+        assert_eq!(place.command(&["DUMP", "a"]), before, "{words:?}");
         place.command(&["DEL", "a"]);
     }
     // A companion that is not ours fails closed as well.
