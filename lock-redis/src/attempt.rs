@@ -77,6 +77,7 @@ impl Attempt<'_> {
                 }
                 Some(Ok(Answer::Queued { next, ahead })) => {
                     crowds.met(key);
+                    waiting.has_place = true;
                     waiting.answered(next.filter(|_| ahead == 0));
                 }
                 Some(Err(failure)) => waiting.failed(failure)?,
@@ -138,6 +139,8 @@ struct Waiting<'a> {
     channel: Option<Arc<str>>,
     /// Whether this attempt takes a place in the queue.
     queues: bool,
+    /// Whether the server has said so.
+    has_place: bool,
     beats: Beats,
     /// When the lock may come free by time alone, for the first in the queue.
     next: Option<Duration>,
@@ -155,6 +158,7 @@ impl<'a> Waiting<'a> {
             listening: None,
             channel: None,
             queues: false,
+            has_place: false,
             beats: Beats::default(),
             next: None,
             poll: FIRST_POLL,
@@ -195,6 +199,7 @@ impl<'a> Waiting<'a> {
     fn place(&mut self, sent: Moment) -> Option<Place> {
         self.queues.then(|| Place {
             beat: self.beats.next(sent),
+            again: self.has_place,
             alive: ALIVE,
             window: window(self.attempt.claim.ttl),
             channel: self.channel.clone().unwrap_or_default(),

@@ -78,6 +78,8 @@ impl fmt::Debug for Holder {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) beat: u32,
+    /// Whether the server has said that this attempt stands in the queue.
+    pub(crate) again: bool,
     /// How long the server takes the waiter for alive.
     pub(crate) alive: Duration,
     /// The lease of a grant that is pushed.
@@ -334,8 +336,9 @@ pub(crate) fn millis(duration: Duration) -> String {
 fn texts(claim: &Claim, place: Option<&Place>) -> (Cow<'static, str>, String, String) {
     let place = place.map_or_else(String::new, |place| {
         let Place { beat, channel, .. } = place;
+        let again = u8::from(place.again);
         let (alive, window) = (millis(place.alive), millis(place.window));
-        format!("{beat}|{alive}|{window}|{channel}")
+        format!("{beat}|{alive}|{window}|{again}|{channel}")
     });
     (mode_text(claim.mode), millis(claim.ttl), place)
 }

@@ -9,11 +9,11 @@ if found then
   for n = 1, #found[2], 3 do
     local id, left = string.sub(found[2][n], 1, 32), found[2][n + 1]
     call('HSET', NOTES, 'b:' .. id, ARGV[2])
-    call('HDEL', NOTES, 'h:' .. id)
+    call('HDEL', NOTES, 'h:', 'h:' .. id)
     longest = math.max(longest, left)
   end
   keep_notes(longest + 60000)
-  call('DEL', LOCK)
+  clear()
   flag()
   serve()
 end

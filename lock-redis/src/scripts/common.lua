@@ -41,8 +41,12 @@ local function flag()
   end
 end
 
+-- What held() found, until LOCK changes.
+local known, known_as, known_detail
+
 -- LOCK with several holders ends with the last of them.
 local function settle()
+  known = false
   local latest = call('ZRANGE', LOCK, -2, -1, 'WITHSCORES')
   if #latest < 4 then
     call('DEL', LOCK)
@@ -52,7 +56,7 @@ local function settle()
 end
 
 -- The mode in which LOCK is held, with its value or the number of its holders; nil if it is free.
-local function held()
+local function look()
   local value = redis.pcall('GET', LOCK)
   if type(value) == 'string' then
     return 'x', value
@@ -72,13 +76,41 @@ local function held()
   local count = call('ZCARD', LOCK) - 1
   if count < 1 then
     call('DEL', LOCK)
+    call('HDEL', NOTES, 'h:')
     return nil
   end
   return string.sub(mark, 2), count
 end
 
--- Forgets holders whose leases ended together with LOCK.
+local function held()
+  if not known then
+    known_as, known_detail = look()
+    known = true
+  end
+  return known_as, known_detail
+end
+
+-- Nobody holds the lock any more.
+local function clear()
+  call('DEL', LOCK)
+  known, known_as, known_detail = true, nil, nil
+end
+
+-- One of several holders is gone.
+local function leave(id)
+  call('ZREM', LOCK, id)
+  call('HDEL', NOTES, 'h:' .. id)
+  settle()
+  if not held() then
+    call('HDEL', NOTES, 'h:')
+  end
+end
+
+-- Forgets holders whose leases ended together with LOCK. "h:" says that there were any.
 local function forget_holders()
+  if call('HDEL', NOTES, 'h:') == 0 then
+    return
+  end
   for _, field in ipairs(call('HKEYS', NOTES)) do
     if string.sub(field, 1, 2) == 'h:' then
       call('HDEL', NOTES, field)
@@ -118,20 +150,25 @@ local function grant(id, mode, label, ms, time)
   local fence = call('GET', FENCE)
   local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
   local token, reserved = math.max(last + 1, time or micros), 0
-  if call('EXISTS', LOCK) == 0 then
+  local suffix = closed()
+  if suffix ~= '' and not held() then
     forget_holders()
+    suffix = closed()
   end
   if mode == 'x' then
     reserved = 31
-    call('SET', LOCK, id .. '|' .. label .. closed(), 'PX', ms)
+    local value = id .. '|' .. label .. suffix
+    call('SET', LOCK, value, 'PX', ms)
+    known, known_as, known_detail = true, 'x', value
   else
     call('ZADD', LOCK, 'inf', '#' .. mode, now + ms, id)
-    call('HSET', NOTES, 'h:' .. id, string.format('%.0f|%s', token, label))
+    call('HSET', NOTES, 'h:', '', 'h:' .. id, string.format('%.0f|%s', token, label))
     settle()
     -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
     keep_notes(DAY)
+    suffix = '|q'
   end
-  local value = string.format('%016.0f|%s%s', token + reserved, id, closed())
+  local value = string.format('%016.0f|%s%s', token + reserved, id, suffix)
   call('SET', FENCE, value, 'PX', RETENTION)
   return token
 end
@@ -181,6 +218,9 @@ local function serve(me, ms)
       if id ~= me and channel ~= '' then
         -- A message that cannot be sent is a lost one.
         redis.pcall('PUBLISH', channel, string.format('%s|%s|%.0f', id, beat, token))
+      end
+      if mode == 'x' then
+        return
       end
     end
   end

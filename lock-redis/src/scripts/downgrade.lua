@@ -14,7 +14,7 @@ end
 local left = math.max(call('PTTL', LOCK), 1)
 call('DEL', LOCK)
 call('ZADD', LOCK, 'inf', '#s', now + left, id)
-call('HSET', NOTES, 'h:' .. id, token .. '|' .. string.gsub(string.sub(value, 34), '|q$', ''))
+call('HSET', NOTES, 'h:', '', 'h:' .. id, token .. '|' .. string.gsub(string.sub(value, 34), '|q$', ''))
 settle()
 keep_notes(DAY)
 flag()

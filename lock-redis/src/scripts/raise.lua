@@ -13,7 +13,7 @@ local last = tonumber(string.sub(fence, 1, 16)) or 0
 if last > top or last == top and string.sub(fence, 18, 49) ~= id then
   return last
 end
-local value = string.format('%016.0f|%s%s', top, id, string.sub(fence, 50))
+local value = string.format('%016.0f|%s%s', top, id, closed())
 call('SET', FENCE, value, 'PX', RETENTION)
 local note = call('HGET', NOTES, 'h:' .. id)
 if note then

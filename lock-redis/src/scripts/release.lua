@@ -9,11 +9,9 @@ local as = held()
 if as and is_holder(id) then
   released = 1
   if as == 'x' then
-    call('DEL', LOCK)
+    clear()
   else
-    call('ZREM', LOCK, id)
-    call('HDEL', NOTES, 'h:' .. id)
-    settle()
+    leave(id)
   end
 elseif dequeue(id) == 0 then
   -- The acquisition may still be on its way, on another connection.

@@ -20,6 +20,8 @@ for n, lock in ipairs(KEYS) do
     end
     local expiry = call('ZSCORE', lock, id)
     if expiry and tonumber(expiry) > now then
+      -- A server without memory denies ZADD as the first write of a script, and not this.
+      call('PEXPIRE', lock, ttl)
       call('ZADD', lock, 'XX', now + tonumber(ttl), id)
       -- The last member is the mark of the mode.
       call('PEXPIREAT', lock, call('ZRANGE', lock, -2, -2, 'WITHSCORES')[2])

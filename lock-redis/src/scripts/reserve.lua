@@ -11,6 +11,5 @@ end
 local fence = call('GET', FENCE)
 local last = fence and tonumber(string.sub(fence, 1, 16)) or 0
 local token = math.max(last + 1, micros)
-local closed = fence and string.sub(fence, 50) or ''
-call('SET', FENCE, string.format('%016.0f|%s%s', token + 31, id, closed), 'PX', RETENTION)
+call('SET', FENCE, string.format('%016.0f|%s%s', token + 31, id, closed()), 'PX', RETENTION)
 return token
