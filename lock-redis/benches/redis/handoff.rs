@@ -7,9 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lock_core::DistributedLockExt;
 
 use crate::bare::Bare;
-use crate::{calls, connect, median, row, runtime, server};
+use crate::{calls, median, row, runtime, server};
 
 const ROUNDS: usize = 1_000;
+/// How long each of them keeps the lock.
+const HOLD: Duration = Duration::from_millis(2);
 
 pub(crate) fn run() {
     let server = server();
@@ -17,7 +19,9 @@ pub(crate) fn run() {
         runtime().block_on(async {
             let mut bare = Bare::connect(&server).await;
             let mut times = Vec::new();
-            for _ in 0..2_000 {
+            for _ in 0..1_000 {
+                // As long as a lock is held: what sleeps takes its time to wake up.
+                tokio::time::sleep(HOLD).await;
                 let began = Instant::now();
                 bare.round_trip().await;
                 times.push(began.elapsed());
@@ -100,8 +104,8 @@ pub(crate) fn contend(url: &str, rounds: usize) {
             let guard = locks.lock("handoff").await.unwrap();
             let acquired = now();
             let token: u64 = guard.fencing_token().unwrap().into();
-            // The other one is in the queue by now.
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            // The other one is in the queue afterwards.
+            tokio::time::sleep(HOLD).await;
             let released = now();
             guard.release().await.unwrap();
             lines.push(format!("{token} {acquired} {released}"));

@@ -26,11 +26,11 @@ fn main() {
         .skip(1)
         .filter(|a| a != "--bench")
         .collect();
-    if let [contender, url, rounds] = args.as_slice() {
-        if contender == "contend" {
-            pin(rustix::process::getpid().as_raw_nonzero().get(), 1);
-            return handoff::contend(url, rounds.parse().unwrap());
-        }
+    if let [contender, url, rounds] = args.as_slice()
+        && contender == "contend"
+    {
+        pin(rustix::process::getpid().as_raw_nonzero().get(), 1);
+        return handoff::contend(url, rounds.parse().unwrap());
     }
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
     pin(rustix::process::getpid().as_raw_nonzero().get(), 1);

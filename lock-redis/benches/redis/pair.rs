@@ -17,7 +17,7 @@ pub(crate) fn run() {
         let locks = connect(&server, "").await;
         let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);
         for round in 0..ROUNDS + 1 {
-            let mut each = |times: &[Duration]| median(times.to_vec());
+            let each = |times: &[Duration]| median(times.to_vec());
             let mut bare_times = Vec::with_capacity(PAIRS);
             for n in 0..PAIRS {
                 let (key, value) = (format!("bare:{n}"), "0123456789abcdef0123456789abcdef");
