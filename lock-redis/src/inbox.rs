@@ -58,7 +58,8 @@ impl Inbox {
             return;
         };
         let Some(slot) = self.lock().get(&id).map(Arc::clone) else {
-            // Whoever waited is gone, and gives the lock back by itself.
+            // Whoever waited was granted the lock by a reply, or gave up and releases it: that is
+            // armed before the first request.
             return;
         };
         slot.mail().push = Some(push);
@@ -67,8 +68,24 @@ impl Inbox {
 
     /// Messages may have been lost.
     pub(crate) fn deaf(&self) {
-        for slot in self.lock().values() {
-            slot.mail().deaf = true;
+        self.tell_all(|mail| mail.deaf = true);
+    }
+
+    /// Another server is the master, which may not know of the grants that lie here unread.
+    pub(crate) fn moved(&self) {
+        self.tell_all(|mail| {
+            *mail = Mail {
+                push: None,
+                deaf: true,
+            }
+        });
+    }
+
+    fn tell_all(&self, change: impl Fn(&mut Mail)) {
+        // Outside of the mutex: what is notified may run at once, and listen or stop.
+        let slots: Vec<_> = self.lock().values().cloned().collect();
+        for slot in slots {
+            change(&mut slot.mail());
             slot.arrived.notify_one();
         }
     }
@@ -158,6 +175,18 @@ mod tests {
         assert_eq!(listening.next().await, Heard::Nothing);
         let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
         assert!(pending.await.is_err(), "a message came twice");
+    }
+
+    #[tokio::test]
+    async fn a_grant_of_the_old_master_is_not_taken_for_one_of_the_new() {
+        let inbox = Arc::new(Inbox::default());
+        let listening = inbox.listen(id());
+        inbox.deliver(format!("{ID}|3|77").as_bytes());
+        inbox.moved();
+        assert_eq!(listening.next().await, Heard::Nothing);
+        inbox.deliver(format!("{ID}|4|78").as_bytes());
+        let push = Push { beat: 4, token: 78 };
+        assert_eq!(listening.next().await, Heard::Granted(push));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Ears for Listener {
 
     fn moved(&self) {
         self.live.check();
-        self.inbox.deaf();
+        self.inbox.moved();
     }
 }
 
