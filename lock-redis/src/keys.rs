@@ -1,5 +1,9 @@
 //! The names of the keys that make one lock.
 
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use lock_core::{Error, ErrorKind, LockKey, Result};
 
 /// The four keys of one lock, which a cluster keeps in one slot.
@@ -108,25 +112,50 @@ pub(crate) fn slot(name: &[u8]) -> u16 {
 
 /// The least number that lies in this slot as a key.
 fn twin(wanted: u16) -> u32 {
-    let lies_there = |number: &u32| slot(number.to_string().as_bytes()) == wanted;
-    (0..)
+    // The search takes 16 000 tries.
+    static FOUND: LazyLock<Mutex<HashMap<u16, u32>>> = LazyLock::new(Mutex::default);
+    let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = found().get(&wanted) {
+        return *known;
+    }
+    let mut text = String::new();
+    let lies_there = |number: &u32| {
+        text.clear();
+        write!(text, "{number}").is_ok() && slot(text.as_bytes()) == wanted
+    };
+    let number = (0..)
         .find(lies_there)
-        .expect("BUG: every slot has a number")
+        .expect("BUG: every slot has a number");
+    found().insert(wanted, number);
+    number
 }
 
 /// CRC-16/XMODEM, by which Redis Cluster distributes its keys.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
-            let shifted = crc << 1;
-            if crc & 0x8000 == 0 {
-                shifted
-            } else {
-                shifted ^ 0x1021
-            }
-        })
+        CRC16[usize::from((crc >> 8) ^ u16::from(*byte))] ^ (crc << 8)
     })
 }
+
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 256 {
+        let mut crc = (at as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -198,5 +227,20 @@ mod tests {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot(b"foo"), 12_182);
         assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_eq!(slot(b"foo{bar"), crc16(b"foo{bar") % 16_384);
+    }
+
+    #[test]
+    fn a_twin_is_the_same_whenever_it_is_asked_for() {
+        for name in ["a}b", "}{", "0"] {
+            let slot = slot(name.as_bytes());
+            let first = twin(slot);
+            assert_eq!(super::slot(first.to_string().as_bytes()), slot);
+            assert_eq!(twin(slot), first);
+        }
+        assert_eq!(twin(slot(b"0")), 0);
     }
 }

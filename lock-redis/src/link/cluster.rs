@@ -11,10 +11,11 @@ use super::nap::before;
 use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
-use super::slots::{Slots, slot};
+use super::slots::Slots;
 use super::{Call, Link};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
+use crate::keys::slot;
 
 /// A cluster.
 ///

@@ -83,57 +83,9 @@ fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
     Some(Endpoint::tcp(host, u16::try_from(*port).ok()?))
 }
 
-/// The slot of a key: that of its first `{tag}`, if there is one that is not empty.
-pub(super) fn slot(key: &[u8]) -> u16 {
-    let tag = || {
-        let open = key.iter().position(|byte| *byte == b'{')? + 1;
-        let length = key[open..].iter().position(|byte| *byte == b'}')?;
-        (length > 0).then(|| &key[open..open + length])
-    };
-    crc16(tag().unwrap_or(key)) % 16384
-}
-
-/// CRC-16/XMODEM, which a cluster divides its keys by.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        CRC16[usize::from((crc >> 8) ^ u16::from(*byte))] ^ (crc << 8)
-    })
-}
-
-const CRC16: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut at = 0;
-    while at < 256 {
-        let mut crc = (at as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            };
-            bit += 1;
-        }
-        table[at] = crc;
-        at += 1;
-    }
-    table
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slots_are_those_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
-        assert_eq!(slot(b"foo"), 12182);
-        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
-        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16384);
-        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
-        assert_eq!(slot(b"foo{bar"), crc16(b"foo{bar") % 16384);
-    }
 
     fn node(host: Value, port: i64) -> Value {
         Value::Array(vec![
