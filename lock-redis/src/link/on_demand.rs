@@ -19,6 +19,8 @@ pub(super) struct OnDemand<T> {
 #[derive(Clone, Debug)]
 enum State<T> {
     Absent,
+    /// The task that made it is gone, and with it its runtime.
+    Dropped,
     /// The next attempt waits for its turn, so that callers do not make one each.
     Failed(Failure, Instant),
     Making,
@@ -43,7 +45,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     pub(super) fn present(&self) -> Option<T> {
         match &*self.state.borrow() {
             State::Present(it) => Some(it.clone()),
-            State::Absent | State::Failed(..) | State::Making => None,
+            _ => None,
         }
     }
 
@@ -80,34 +82,41 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     /// Gives it, and has it made by a task that `spawn` starts if it is not there.
     pub(super) async fn get<M>(
         self: &Arc<Self>,
-        spawn: impl FnOnce(Task),
+        spawn: impl Fn(Task),
         shared: &Arc<Shared>,
         deadline: Instant,
-        make: impl FnOnce() -> M,
+        make: impl Fn() -> M,
     ) -> Result<T, Missing>
     where
         M: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let mut state = self.state.subscribe();
-        if let Some(not_before) = self.begin() {
-            let making = Making(Some((Arc::clone(self), Arc::clone(shared))));
-            let make = make();
-            spawn(Box::pin(async move {
-                if let Some(until) = not_before {
-                    sleep_until(until).await;
-                }
-                making.end(make.await);
-            }));
-        }
-        let settled = state.wait_for(|state| !matches!(state, State::Making));
-        match before(deadline, settled).await {
-            None => Err(Missing::Late),
-            Some(Err(_)) => Err(Missing::Runtime),
-            Some(Ok(state)) => match &*state {
-                State::Present(it) => Ok(it.clone()),
-                State::Failed(failure, _) => Err(Missing::Failed(failure.clone())),
-                State::Absent | State::Making => Err(Missing::Runtime),
-            },
+        loop {
+            if let Some(not_before) = self.begin() {
+                let making = Making(Some((Arc::clone(self), Arc::clone(shared))));
+                let make = make();
+                spawn(Box::pin(async move {
+                    if let Some(until) = not_before {
+                        sleep_until(until).await;
+                    }
+                    making.end(make.await);
+                }));
+            }
+            let settled = state.wait_for(|state| !matches!(state, State::Making));
+            match before(deadline, settled).await {
+                None => return Err(Missing::Late),
+                Some(Err(_)) => return Err(Missing::Runtime),
+                Some(Ok(state)) => match &*state {
+                    State::Present(it) => return Ok(it.clone()),
+                    State::Failed(failure, _) => return Err(Missing::Failed(failure.clone())),
+                    State::Dropped => return Err(Missing::Runtime),
+                    // It was made, and thrown away before this caller looked.
+                    State::Absent | State::Making => {}
+                },
+            }
+            if Instant::now() >= deadline {
+                return Err(Missing::Late);
+            }
         }
     }
 
@@ -117,7 +126,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         let mut not_before = None;
         let begun = self.state.send_if_modified(|state| {
             match state {
-                State::Absent => {}
+                State::Absent | State::Dropped => {}
                 State::Failed(_, until) => not_before = Some(*until),
                 State::Making | State::Present(_) => return false,
             }
@@ -146,7 +155,61 @@ impl<T: Clone + Send + Sync + 'static> Making<T> {
 impl<T: Clone + Send + Sync + 'static> Drop for Making<T> {
     fn drop(&mut self) {
         if let Some((place, _)) = self.0.take() {
-            place.state.send_replace(State::Absent);
+            place.state.send_replace(State::Dropped);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use lock_core::engine::Engine;
+
+    use super::super::tests::Told;
+    use super::*;
+    use crate::config::RedisConfig;
+
+    fn shared() -> Arc<Shared> {
+        let engine = Engine::of_this_process("redis");
+        let config = RedisConfig::new("127.0.0.1", 1);
+        Arc::new(Shared::new(&config, Arc::new(Told::default()), &engine))
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test]
+    async fn what_is_thrown_away_before_a_caller_looks_is_made_again() {
+        let (place, made) = (OnDemand::new(), AtomicUsize::new(0));
+        // On this runtime of one thread, the caller looks when both are done.
+        let spawn = |task: Task| {
+            let place = Arc::clone(&place);
+            drop(tokio::spawn(async move {
+                task.await;
+                place.discard(|it| *it == 1);
+            }));
+        };
+        let make = || {
+            let number = made.fetch_add(1, Ordering::Relaxed) + 1;
+            async move { Ok(number) }
+        };
+        let found = place.get(spawn, &shared(), soon(), make).await;
+        assert!(matches!(found, Ok(2)));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_never_runs_is_not_waited_for() {
+        let place = OnDemand::<u8>::new();
+        let make = || async { Ok(1) };
+        for _ in 0..2 {
+            let found = place.get(drop, &shared(), soon(), make).await;
+            assert!(matches!(found, Err(Missing::Runtime)));
+        }
+        let spawn = |task| drop(tokio::spawn(task));
+        let found = place.get(spawn, &shared(), soon(), make).await;
+        assert!(matches!(found, Ok(1)));
     }
 }
