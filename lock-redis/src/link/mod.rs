@@ -1,5 +1,6 @@
 //! The connections: what runs scripts on the server that has the keys, and hears its messages.
 
+mod ballot;
 mod cluster;
 mod dial;
 mod ear;

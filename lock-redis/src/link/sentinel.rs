@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::ballot::Ballot;
 use super::dial::Dials;
 use super::follow::follow;
 use super::nap::before;
@@ -86,8 +87,13 @@ impl Master {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
     }
 
-    /// A Sentinel says that another server is the master.
+    /// A Sentinel says that another server is the master; the others are asked as well. Each of
+    /// them says so when it knows, so that the last one of a majority makes the change.
     pub(super) async fn switch(self: &Arc<Self>) {
+        match self.elected().await {
+            Ok(elected) if self.address().as_ref() != Some(&elected) => {}
+            _ => return,
+        }
         if let Some(old) = self.current.discard(|_| true) {
             old.hang_up();
         }
@@ -114,28 +120,38 @@ impl Master {
         asking.unwrap_or_else(|| Err(self.lost()))
     }
 
-    /// Asks all Sentinels at the same time, and takes the first answer that holds.
     async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
+        let endpoint = self.elected().await?;
+        // Nobody else's word counts if this one is no master yet, or no more: who asks again soon
+        // meets Sentinels that agree.
+        self.verify(endpoint).await
+    }
+
+    /// The address that a majority of the Sentinels says, or most of those that answer in time.
+    /// Asks all at the same time.
+    async fn elected(&self) -> Result<Endpoint, Failure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
-        let mut seen = Vec::new();
+        let mut ballot = Ballot::new(self.sentinels.len());
         let mut why = None;
-        while let Some(answer) = asked.next().await {
-            let answer = match answer {
-                Ok(Some(endpoint)) if seen.contains(&endpoint) => continue,
-                Ok(Some(endpoint)) => {
-                    seen.push(endpoint.clone());
-                    self.verify(endpoint).await
+        let mut until = Instant::now() + self.patience();
+        // Those that are cut off do not say so.
+        let grace = self.shared.connect_timeout.min(self.shared.timeout) / 2;
+        while !ballot.is_decided() {
+            match before(until, asked.next()).await {
+                None | Some(None) => break,
+                Some(Some(Ok(Some(endpoint)))) => {
+                    if ballot.is_empty() {
+                        until = until.min(Instant::now() + grace);
+                    }
+                    ballot.add(endpoint);
                 }
-                Ok(None) => continue,
-                Err(failure) => Err(failure),
-            };
-            match answer {
-                Ok(node) => return Ok(node),
-                Err(failure) => why = Some(failure),
+                Some(Some(Ok(None))) => {}
+                Some(Some(Err(failure))) => why = Some(failure),
             }
         }
-        Err(why.unwrap_or_else(|| self.lost()))
+        let leader = ballot.leader();
+        leader.ok_or_else(|| why.unwrap_or_else(|| self.lost()))
     }
 
     /// The address that one Sentinel knows, if it knows the master.
