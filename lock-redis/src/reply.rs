@@ -7,7 +7,7 @@ use crate::server::Answer;
 
 /// Reads the answer to an acquisition.
 pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
-    let Value::Array(parts) = &reply else {
+    let Value::Array(parts) = reply else {
         return token(&reply).map(Answer::Granted);
     };
     let number = |n: usize| match parts.get(n) {
@@ -20,12 +20,14 @@ pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
         (Some("held"), _, _) => Some(Answer::Held),
         (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(Answer::Limit),
         (Some("queued"), Some(next), Some(ahead)) => Some(Answer::Queued {
-            next: u64::try_from(next).ok().map(std::time::Duration::from_millis),
+            next: u64::try_from(next)
+                .ok()
+                .map(std::time::Duration::from_millis),
             ahead: ahead.unsigned_abs(),
         }),
         _ => None,
     };
-    answer.ok_or_else(|| strange(&reply))
+    answer.ok_or_else(|| strange(&Value::Array(parts)))
 }
 
 /// Reads a fencing token.
@@ -55,9 +57,9 @@ pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
 
 /// Reads as many flags.
 pub(crate) fn flags(reply: Value, count: usize) -> Result<Vec<bool>, Failure> {
-    match &reply {
+    match reply {
         Value::Array(flags) if flags.len() == count => flags.iter().map(flag).collect(),
-        _ => Err(strange(&reply)),
+        reply => Err(strange(&reply)),
     }
 }
 
@@ -96,10 +98,10 @@ pub(crate) struct SeenHolder {
 
 /// Reads a lock as `inspect` shows it.
 pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
+    let Value::Array(parts) = reply else {
+        return Err(strange(&reply));
+    };
     let read = || {
-        let Value::Array(parts) = &reply else {
-            return None;
-        };
         let [mode, Value::Array(holders), fence, Value::Array(waiters)] = parts.as_slice() else {
             return None;
         };
@@ -120,7 +122,7 @@ pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
             waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
         })
     };
-    read().ok_or_else(|| strange(&reply))
+    read().ok_or_else(|| strange(&Value::Array(parts)))
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {
