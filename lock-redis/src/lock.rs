@@ -249,7 +249,9 @@ impl Client {
             .iter()
             .map(|(_, lease, claim)| (lease.keys().clone(), claim.clone()))
             .collect();
-        let budget = requests.first().map(|request| Budget::of(request, self.longest));
+        let budget = requests
+            .first()
+            .map(|request| Budget::of(request, self.longest));
         let sent = self.engine.now();
         let taking = self.shared.server.acquire_all(&claims);
         let taken = match budget {
