@@ -242,7 +242,11 @@ impl Server {
         };
         // All at once: those that are held must not wait for what became of many others.
         let lost = due.iter().zip(&held).filter(|(_, held)| !**held);
-        let why = |one: RenewalRequest| async move { self.why(&Keys::of(&one.key), one.id).await };
+        let why = |one: RenewalRequest| async move {
+            let keys = Keys::of(&one.key);
+            let why = tokio::time::timeout(LONGEST_WHY, self.why(&keys, one.id));
+            why.await.unwrap_or(LostReason::Stolen)
+        };
         let reasons = lost.map(|(one, _)| why(one.clone()));
         let mut reasons = futures_util::future::join_all(reasons).await.into_iter();
         let states = held.into_iter().map(|held| {
@@ -327,6 +331,9 @@ impl Server {
 /// More would keep the server from its other clients for milliseconds.
 pub(crate) const MOST_RENEWALS: usize = 2_000;
 
+/// How long the reason of a loss may take: it must not hold up what is known of other leases.
+const LONGEST_WHY: Duration = Duration::from_millis(100);
+
 pub(crate) fn millis(duration: Duration) -> String {
     // Rounded up: a lease may last longer than asked for, and never shorter.
     duration.as_nanos().div_ceil(1_000_000).to_string()
@@ -348,5 +355,70 @@ pub(crate) fn mode_text(mode: Mode) -> Cow<'static, str> {
         Mode::Permit { limit } => format!("p{limit}").into(),
         Mode::Shared => "s".into(),
         _ => "x".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Renews every other lease, and never says why.
+    #[derive(Debug)]
+    struct Mute;
+
+    #[async_trait]
+    impl Link for Mute {
+        async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+            if call.script.name == WHY.name {
+                std::future::pending::<()>().await;
+            }
+            let held = (0..call.keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
+            Ok(Value::Array(held.collect()))
+        }
+
+        async fn call_and_wait(
+            &self,
+            call: Call<'_>,
+            acks: u32,
+            _within: Duration,
+        ) -> Result<(Value, u32), Failure> {
+            Ok((self.call(call).await?, acks))
+        }
+
+        async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+            Ok(None)
+        }
+
+        fn subscribed(&self) -> Option<Arc<str>> {
+            None
+        }
+
+        fn one_slot(&self) -> bool {
+            true
+        }
+
+        async fn on_each_master(&self, _command: &redis::Cmd) -> Result<Vec<Value>, Failure> {
+            Ok(Vec::new())
+        }
+
+        async fn scan(&self, _pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reason_that_does_not_come_holds_up_no_answer() {
+        let server = Server::new(Arc::new(Mute), Duration::from_secs(1));
+        let id = LeaseId::from_hex("000102030405060708090a0b0c0d0e0f").unwrap();
+        let due = ["a", "b", "c"].map(|name| {
+            let key = LockKey::new(name).unwrap();
+            RenewalRequest::new(key, id, Duration::from_secs(9))
+        });
+        let renewed = tokio::time::timeout(Duration::from_secs(5), server.renew(&due)).await;
+        let renewed: Result<Vec<_>, _> = renewed.unwrap().into_iter().collect();
+        let lost = LeaseState::Lost(LostReason::Stolen);
+        assert_eq!(renewed.unwrap(), [LeaseState::Held, lost, LeaseState::Held]);
     }
 }
