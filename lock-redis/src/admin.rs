@@ -10,7 +10,7 @@ use lock_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::error::Failure;
+use crate::error::{Failure, Refusal};
 use crate::keys::Keys;
 use crate::lock::{Client, NAME};
 use crate::reply::{Seen, SeenHolder};
@@ -83,7 +83,7 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
             Ok(Some(seen)) if seen.is_ours() => found.push(info(key, &seen)),
             // A key of another type is no lock.
             Ok(_) => {}
-            Err(failure) if !failure.is_retryable() => {}
+            Err(failure) if failure.refusal() == Some(Refusal::WrongType) => {}
             Err(failure) => return Err(failure),
         }
     }
@@ -122,7 +122,13 @@ impl Seen {
 
     /// Whether a lock has been written by this library.
     pub(crate) fn is_ours(&self) -> bool {
-        let id = |value: &str| value.split('|').next().and_then(LeaseId::from_hex).is_some();
+        let id = |value: &str| {
+            value
+                .split('|')
+                .next()
+                .and_then(LeaseId::from_hex)
+                .is_some()
+        };
         self.holders.iter().all(|holder| id(&holder.value))
     }
 
@@ -190,7 +196,11 @@ impl Before {
         let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
         let gone = self.0.keys().filter(|key| !now.contains_key(*key));
         let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
-        let is_new = |info: &LockInfo| self.0.get(&info.key).is_none_or(|last| *last < newest(info));
+        let is_new = |info: &LockInfo| {
+            self.0
+                .get(&info.key)
+                .is_none_or(|last| *last < newest(info))
+        };
         events.extend(held.into_iter().filter(is_new).map(LockEvent::Acquired));
         self.0 = now;
         events
@@ -231,11 +241,17 @@ mod tests {
 
         seen.mode = "p3".into();
         seen.holders = vec![holder(id.into(), &format!("55|{}", label.encode()))];
-        assert_eq!(seen.holder(&seen.holders[0]).token, Some(FencingToken::new(55)));
+        assert_eq!(
+            seen.holder(&seen.holders[0]).token,
+            Some(FencingToken::new(55))
+        );
         assert!(matches!(seen.mode(), Mode::Permit { limit } if limit.get() == 3));
 
         seen.mode = "x".into();
-        seen.holders = vec![SeenHolder { left: -1, ..holder("redis-py".into(), "") }];
+        seen.holders = vec![SeenHolder {
+            left: -1,
+            ..holder("redis-py".into(), "")
+        }];
         let foreign = seen.holder(&seen.holders[0]);
         assert_eq!((foreign.token, foreign.time_left), (None, None));
         assert!(!seen.is_ours());

@@ -225,6 +225,19 @@ async fn what_the_user_may_not_do_is_denied() {
 }
 
 #[tokio::test]
+async fn a_list_with_a_key_that_may_not_be_read_is_denied() {
+    let rules = "on >secret ~a ~{a}:* &* +@all";
+    let place = Place::with(RedisOptions::new().with_user("locks", rules)).await;
+    let locks = open(place.direct().with_login("locks", "secret")).await;
+    let admin = locks.admin().expect("it has an administration");
+    place.command(&["LPUSH", "a", "1"]);
+    place.command(&["SET", "b", "1"]);
+    assert_eq!(admin.list("a").await.expect("it is listed").len(), 0);
+    let error = admin.list("").await.expect_err("it would lack a key");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+}
+
+#[tokio::test]
 async fn a_key_with_something_else_in_it_is_no_lock() {
     let place = Place::new().await;
     let locks = place.elsewhere().await;
