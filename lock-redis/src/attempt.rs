@@ -52,7 +52,8 @@ impl Attempt<'_> {
         loop {
             let sent = self.client.engine.now();
             let place = waiting.place(sent);
-            let reply = self.budget.bound(self.ask(place.as_ref())).await;
+            let asking = self.ask(place.as_ref(), waiting.answered);
+            let reply = self.budget.bound(asking).await;
             match reply {
                 Some(Ok(Answer::Granted(token))) => {
                     if !waiting.answered {
@@ -110,11 +111,20 @@ impl Attempt<'_> {
         }
     }
 
-    async fn ask(&self, place: Option<&Place>) -> Result<Answer, Failure> {
+    /// Asks once; `was_held` says that somebody else had the lock at the last answer.
+    async fn ask(&self, place: Option<&Place>, was_held: bool) -> Result<Answer, Failure> {
         let (keys, server) = (self.lease.keys(), &self.client.shared.server);
         let Some(replicas) = self.client.replicas else {
             return server.acquire(keys, &self.claim, place).await;
         };
+        if was_held {
+            // Replicas need not know of a heartbeat. What is granted is asked for again below: that
+            // extends the lease, a write behind which the replicas have the grant as well.
+            match server.acquire(keys, &self.claim, place).await? {
+                Answer::Granted(_) => {}
+                answer => return Ok(answer),
+            }
+        }
         let (answer, acked) = server
             .acquire_and_wait(keys, &self.claim, place, replicas)
             .await?;

@@ -96,7 +96,11 @@ impl Redis {
                     crowds: Crowds::default(),
                 }),
                 inbox,
-                longest: config.timeout + config.replica_ack_timeout,
+                longest: match config.replica_acks {
+                    0 => config.timeout,
+                    // A waiter that is granted the lock asks once more, for the replicas.
+                    _ => 2 * config.timeout + config.replica_ack_timeout,
+                },
                 replicas: (config.replica_acks > 0)
                     .then_some((config.replica_acks, config.replica_ack_timeout)),
             },

@@ -199,6 +199,35 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
 }
 
 #[tokio::test]
+async fn a_waiter_has_replicas_confirm_its_grant_and_no_heartbeat() {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let config = by_sentinels(&servers);
+    let careful = config.clone().with_replica_acks(1, ms(500));
+    let careful = open(careful.expect("it is in range")).await;
+    let other = open(config).await;
+    let guard = support::take(&other, "a").await;
+    let next = support::waiting(&careful, lasting("a", TTL));
+    let master = servers.master();
+    queued(master, 1).await;
+    let waits = || {
+        let stats = master.command(&["INFO", "commandstats"]).text();
+        let stats = stats.expect("a text");
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_wait:"));
+        let calls = line.and_then(|line| line.split(['=', ',']).nth(1)?.parse::<u32>().ok());
+        calls.unwrap_or(0)
+    };
+    let before = waits();
+    // Several heartbeats.
+    tokio::time::sleep(ms(1_000)).await;
+    assert_eq!(waits(), before);
+    guard.release().await.expect("it is released");
+    let guard = next.await.expect("no panic").expect("it is granted");
+    assert!(waits() > before, "no replica was asked");
+    guard.release().await.expect("it is released");
+}
+
+#[tokio::test]
 async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     let cluster = RedisCluster::start(3, 3);
     let slot = cluster.slot_of("a");
