@@ -87,6 +87,7 @@ impl Attempt<'_> {
             if let Some(grant) = waiting.wait().await? {
                 return Ok(Outcome::Granted(grant));
             }
+            waiting.subscribe_again().await?;
         }
     }
 
@@ -147,6 +148,8 @@ struct Waiting<'a> {
     attempt: &'a Attempt<'a>,
     listening: Option<Listening>,
     channel: Option<Arc<str>>,
+    /// Whether the last attempt to subscribe failed.
+    is_deaf: bool,
     /// Whether this attempt takes a place in the queue.
     queues: bool,
     /// Whether the server has said so.
@@ -167,6 +170,7 @@ impl<'a> Waiting<'a> {
             attempt,
             listening: None,
             channel: None,
+            is_deaf: false,
             queues: false,
             has_place: false,
             beats: Beats::default(),
@@ -189,6 +193,7 @@ impl<'a> Waiting<'a> {
             Some(Ok(channel)) => self.listen(channel),
             Some(Err(failure)) => {
                 self.queues = true;
+                self.is_deaf = true;
                 self.failed(failure)?;
             }
             None => return Err(self.gives_up()),
@@ -196,8 +201,19 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
+    /// Subscribes if that failed before, so that the waiter does not poll for the rest of its wait.
+    async fn subscribe_again(&mut self) -> Result<()> {
+        if !self.is_deaf {
+            return Ok(());
+        }
+        // No longer, for the heartbeat that follows keeps the place.
+        let again = tokio::time::timeout(ALIVE / 3, self.subscribe()).await;
+        again.unwrap_or(Ok(()))
+    }
+
     fn listen(&mut self, channel: Option<Arc<str>>) {
         self.queues = true;
+        self.is_deaf = false;
         self.channel = channel;
         if self.channel.is_some() && self.listening.is_none() {
             let inbox = &self.attempt.client.inbox;

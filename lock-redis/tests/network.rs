@@ -328,3 +328,27 @@ async fn an_acquisition_of_several_cut_at_any_byte_leaves_nothing() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_waiter_whose_subscription_failed_once_is_notified_all_the_same() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = take(&other, "a").await;
+    let failed = place
+        .proxy()
+        .plan(|command| command.is("SUBSCRIBE"), Fate::CutReply(0));
+    let next = waiting(&locks, within(request("a").with_ttl(SOON), SOON * 2));
+    until("the subscription fails", || failed.struck() == 1).await;
+    place.queued("a", 1).await;
+    tokio::time::sleep(ms(500)).await;
+    let asked = place.proxy().watch(place.kinds.is(Request::Acquire));
+    tokio::time::sleep(ms(1_000)).await;
+    let asked = asked.seen().len();
+    assert!(
+        asked <= 3,
+        "it asks again and again: {asked} times in a second"
+    );
+    guard.release().await.expect("it is released");
+    let guard = next.await.expect("no panic").expect("it is granted");
+    guard.release().await.expect("it is released");
+}
