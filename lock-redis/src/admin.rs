@@ -1,9 +1,8 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo};
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
 use lock_core::engine::LeaseId;
 use lock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
@@ -41,13 +40,12 @@ impl LockAdmin for Client {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let mut before = Before::default();
-        // What is held when the watch begins is no event.
-        before.events(self.list(prefix).await?);
-        let (out, receiver) = mpsc::channel(64);
-        let server = Arc::clone(&self.shared.server);
-        tokio::spawn(watch(server, prefix.to_owned(), before, out));
-        Ok(receiver)
+        let (server, prefix) = (Arc::clone(&self.shared.server), prefix.to_owned());
+        watch_by_looking(move || {
+            let (server, prefix) = (Arc::clone(&server), prefix.clone());
+            async move { list(&server, &prefix).await.map_err(named) }
+        })
+        .await
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
@@ -157,54 +155,6 @@ impl Seen {
 
 fn at(micros: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(micros)
-}
-
-/// Time between two looks of a watch.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// Compares what is held until nobody listens any more.
-async fn watch(
-    server: Arc<Server>,
-    prefix: String,
-    mut before: Before,
-    out: mpsc::Sender<LockEvent>,
-) {
-    loop {
-        if tokio::time::timeout(LOOK_EVERY, out.closed()).await.is_ok() {
-            return;
-        }
-        // A server that does not answer shows nothing; the next look may see more.
-        let Ok(held) = list(&server, &prefix).await else {
-            continue;
-        };
-        for event in before.events(held) {
-            if out.send(event).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The locks of the last look, each with its largest token.
-#[derive(Default)]
-pub(crate) struct Before(BTreeMap<LockKey, Option<FencingToken>>);
-
-impl Before {
-    /// What happened since the last look.
-    pub(crate) fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
-        let newest = |info: &LockInfo| info.holders.iter().filter_map(|holder| holder.token).max();
-        let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
-        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
-        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
-        let is_new = |info: &LockInfo| {
-            self.0
-                .get(&info.key)
-                .is_none_or(|last| *last < newest(info))
-        };
-        events.extend(held.into_iter().filter(is_new).map(LockEvent::Acquired));
-        self.0 = now;
-        events
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,14 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo};
+use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_looking};
 use lock_core::engine::LeaseId;
-use lock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Result};
+use lock_core::{Error, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
 
 use crate::error::Failure;
 use crate::leases::Leases;
-use crate::store::Store;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -40,17 +38,16 @@ impl LockAdmin for Leases {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let mut seen = Seen::default();
-        // What is held when the watch begins is no event.
-        seen.events(self.list(prefix).await?);
-        let (out, receiver) = mpsc::channel(64);
-        tokio::spawn(watch(
-            Arc::clone(&self.shared.store),
-            prefix.to_owned(),
-            seen,
-            out,
-        ));
-        Ok(receiver)
+        let (store, prefix) = (Arc::clone(&self.shared.store), prefix.to_owned());
+        let backend = self.capabilities().backend;
+        watch_by_looking(move || {
+            let (store, prefix) = (Arc::clone(&store), prefix.clone());
+            async move {
+                let held = store.list(&prefix).await;
+                held.map_err(|failure| Error::from(failure).with_backend(backend))
+            }
+        })
+        .await
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
@@ -75,95 +72,3 @@ impl Leases {
 
 /// Longest reason that is stored, in bytes.
 const MAX_REASON: usize = 1024;
-
-/// Time between two looks of a watch.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// Compares what is held until nobody listens any more.
-async fn watch(
-    store: Arc<dyn Store>,
-    prefix: String,
-    mut seen: Seen,
-    out: mpsc::Sender<LockEvent>,
-) {
-    loop {
-        if tokio::time::timeout(LOOK_EVERY, out.closed()).await.is_ok() {
-            return;
-        }
-        // A database that does not answer shows nothing; the next look may see more.
-        let Ok(held) = store.list(&prefix).await else {
-            continue;
-        };
-        for event in seen.events(held) {
-            if out.send(event).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// The locks of the last look, each with its largest token.
-#[derive(Default)]
-struct Seen(BTreeMap<LockKey, Option<FencingToken>>);
-
-impl Seen {
-    /// What happened since the last look.
-    fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
-        let newest = |info: &LockInfo| info.holders.iter().filter_map(|holder| holder.token).max();
-        let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
-        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
-        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
-        let is_new = |info: &LockInfo| {
-            self.0
-                .get(&info.key)
-                .is_none_or(|last| *last < newest(info))
-        };
-        events.extend(held.into_iter().filter(is_new).map(LockEvent::Acquired));
-        self.0 = now;
-        events
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lock_core::admin::HolderInfo;
-    use lock_core::{Label, Mode};
-
-    use super::*;
-
-    fn held(key: &str, tokens: &[u64]) -> LockInfo {
-        let holder = |token: &u64| {
-            let mut holder = HolderInfo::new(Label::of_this_process());
-            holder.token = Some(FencingToken::new(*token));
-            holder
-        };
-        let key = LockKey::new(key).unwrap();
-        LockInfo::new(key, Mode::Shared, tokens.iter().map(holder).collect())
-    }
-
-    fn shown(events: &[LockEvent]) -> Vec<String> {
-        let show = |event: &LockEvent| match event {
-            LockEvent::Acquired(info) => format!("+{}", info.key),
-            LockEvent::Free(key) => format!("-{key}"),
-            other => format!("{other:?}"),
-        };
-        events.iter().map(show).collect()
-    }
-
-    #[test]
-    fn a_watch_sees_new_holders_and_locks_that_nobody_holds() {
-        let mut seen = Seen::default();
-        assert_eq!(
-            shown(&seen.events(vec![held("a", &[1]), held("b", &[2])])),
-            ["+a", "+b"]
-        );
-        assert_eq!(
-            shown(&seen.events(vec![held("a", &[1]), held("b", &[2])])),
-            [""; 0]
-        );
-        assert_eq!(shown(&seen.events(vec![held("b", &[2, 3])])), ["-a", "+b"]);
-        assert_eq!(shown(&seen.events(vec![held("b", &[3])])), [""; 0]);
-        assert_eq!(shown(&seen.events(vec![held("b", &[4])])), ["+b"]);
-        assert_eq!(shown(&seen.events(vec![])), ["-b"]);
-    }
-}

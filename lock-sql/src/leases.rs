@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, Moment};
+use lock_core::engine::{Engine, Moment, before};
 use lock_core::{
     AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, Result, Wait,
 };
@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::lease::{Shared, TableLease, TableRenewer};
 use crate::live::Live;
-use crate::nap::before;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 use crate::wakes::Wakes;

@@ -51,8 +51,6 @@ mod live;
 #[cfg(feature = "sqlite")]
 mod lock;
 #[cfg(feature = "sqlite")]
-mod nap;
-#[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
 mod store;

@@ -1,6 +1,7 @@
 //! What every backend stands on: time, randomness, the keeper of leases and background work.
 
 mod background;
+mod before;
 mod caught;
 mod clock;
 mod entropy;
@@ -23,6 +24,7 @@ use self::background::Background;
 use self::nap::Nap;
 use self::spawn::OwnThread;
 
+pub use self::before::before;
 pub(crate) use self::caught::{caught, caught_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::ear::Ear;
 use super::map::Map;
-use super::nap::before;
 use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
@@ -16,6 +15,7 @@ use super::{Call, Link};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
+use lock_core::engine::before;
 
 /// A cluster.
 ///

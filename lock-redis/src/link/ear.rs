@@ -8,10 +8,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::map::Map;
-use super::nap::before;
 use super::shared::Shared;
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
+use lock_core::engine::before;
 
 /// What hears the messages of a cluster: a connection to any of its nodes, since a cluster passes
 /// each message to all of them. It moves to another node when that one fails.

@@ -10,10 +10,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::dial::Dial;
-use super::nap::before;
 use super::on_demand::{Missing, OnDemand};
 use super::shared::Shared;
 use crate::error::{Cause, Failure, Refusal};
+use lock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
 ///

@@ -6,13 +6,13 @@ use redis::Value;
 use tokio::time::Instant;
 
 use super::dial::Dials;
-use super::nap::before;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
 use super::shared::Shared;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure};
+use lock_core::engine::before;
 
 /// The nodes of a cluster, and which of them has which slot.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ mod ear;
 mod follow;
 mod lane;
 mod map;
-mod nap;
 mod node;
 mod on_demand;
 mod request;

@@ -4,9 +4,9 @@ use lock_core::engine::Task;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::nap::before;
 use super::shared::Shared;
 use crate::error::Failure;
+use lock_core::engine::before;
 
 /// Something that is made when it is needed, and again after it turned out to be of no use.
 ///

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::ballot::Ballot;
 use super::dial::Dials;
 use super::follow::follow;
-use super::nap::before;
 use super::node::{Extras, Node};
 use super::on_demand::{Missing, OnDemand};
 use super::scan::scan;
@@ -18,6 +17,7 @@ use super::shared::Shared;
 use super::{Call, Link};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
+use lock_core::engine::before;
 
 /// The master that Sentinels name.
 ///

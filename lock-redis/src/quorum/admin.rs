@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo};
+use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_looking};
 use lock_core::engine::LeaseId;
 use lock_core::{Error, Lease, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use super::NAME;
 use super::client::Client;
 use super::ensemble::Ensemble;
 use super::view::merged;
-use crate::admin::{Before, LOOK_EVERY, MAX_REASON, pattern};
+use crate::admin::{MAX_REASON, pattern};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::reply::Seen;
@@ -50,13 +50,12 @@ impl LockAdmin for Client {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let mut before = Before::default();
-        // What is held when the watch begins is no event.
-        before.events(self.list(prefix).await?);
-        let (out, receiver) = mpsc::channel(64);
-        let ensemble = Arc::clone(&self.ensemble);
-        tokio::spawn(watch(ensemble, prefix.to_owned(), before, out));
-        Ok(receiver)
+        let (ensemble, prefix) = (Arc::clone(&self.ensemble), prefix.to_owned());
+        watch_by_looking(move || {
+            let (ensemble, prefix) = (Arc::clone(&ensemble), prefix.clone());
+            async move { list(&ensemble, &prefix).await.map_err(named) }
+        })
+        .await
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
@@ -146,26 +145,3 @@ async fn list(ensemble: &Ensemble, prefix: &str) -> Result<Vec<LockInfo>> {
 
 /// Locks that a list asks the nodes for at the same time.
 const AT_A_TIME: usize = 32;
-
-/// Compares what is held until nobody listens any more.
-async fn watch(
-    ensemble: Arc<Ensemble>,
-    prefix: String,
-    mut before: Before,
-    out: mpsc::Sender<LockEvent>,
-) {
-    while tokio::time::timeout(LOOK_EVERY, out.closed())
-        .await
-        .is_err()
-    {
-        // Nodes that do not answer show nothing; the next look may see more.
-        let Ok(held) = list(&ensemble, &prefix).await else {
-            continue;
-        };
-        for event in before.events(held) {
-            if out.send(event).await.is_err() {
-                return;
-            }
-        }
-    }
-}

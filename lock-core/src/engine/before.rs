@@ -29,11 +29,20 @@ impl Future for Nap {
     }
 }
 
-/// What `work` comes to, or `None` if that is later than `deadline`.
+/// What `work` comes to, or `None` if that is later than `deadline`. For implementors.
 ///
-/// Work that is late because its whole runtime was blocked has its answer unread in a socket: it
-/// gets a few more turns before it counts as late.
-pub(super) async fn before<W: Future>(deadline: Instant, work: W) -> Option<W::Output> {
+/// The future may move to another runtime between two polls. Work that is late because its whole
+/// runtime was blocked has its answer unread in a socket: it gets a few more turns before it counts
+/// as late.
+///
+/// # Panics
+///
+/// Outside a tokio runtime with a timer.
+///
+/// # Cancel safety
+///
+/// That of `work`.
+pub async fn before<W: Future>(deadline: Instant, work: W) -> Option<W::Output> {
     let until = deadline;
     let (mut work, mut late) = (pin!(work), pin!(Nap { until, timer: None }));
     let mut turns = TURNS;

@@ -1,5 +1,7 @@
 //! What an operator sees and does.
 
+mod watch;
+
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +15,8 @@ use crate::label::Label;
 use crate::lease::{LeaseState, Released};
 use crate::request::Mode;
 use crate::token::FencingToken;
+
+pub use self::watch::watch_by_looking;
 
 /// The administration of the locks of one service.
 #[async_trait]
