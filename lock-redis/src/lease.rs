@@ -1,6 +1,6 @@
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
@@ -13,8 +13,8 @@ use crate::crowds::Crowds;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
-use crate::script::BLOCK;
 use crate::server::{Claim, Holder, Server};
+use crate::tokens::Tokens;
 
 /// What all leases on one server share.
 #[derive(Debug)]
@@ -31,17 +31,10 @@ pub(crate) struct RedisLease {
     keys: Keys,
     id: LeaseId,
     holder: Holder,
-    /// Whether it was taken so.
-    is_exclusive: bool,
-    /// The tokens that are set aside for this process, after the one that its holder has.
-    tokens: Mutex<Tokens>,
+    /// The mode in which it was taken.
+    mode: Mode,
+    tokens: Tokens,
     attached: AtomicBool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Tokens {
-    current: u64,
-    last: u64,
 }
 
 impl RedisLease {
@@ -51,8 +44,8 @@ impl RedisLease {
             keys,
             id,
             holder: claim.holder.clone(),
-            is_exclusive: claim.mode == Mode::Exclusive,
-            tokens: Mutex::default(),
+            mode: claim.mode,
+            tokens: Tokens::default(),
             attached: AtomicBool::new(false),
         }
     }
@@ -67,24 +60,7 @@ impl RedisLease {
 
     /// Keeps what was granted, and gives the token of the first holder.
     pub(crate) fn granted(&self, first: u64) -> FencingToken {
-        *self.tokens() = Tokens {
-            current: first,
-            last: first + BLOCK - 1,
-        };
-        FencingToken::new(first)
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, Tokens> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_token(&self) -> Option<FencingToken> {
-        let mut tokens = self.tokens();
-        if tokens.current >= tokens.last {
-            return None;
-        }
-        tokens.current += 1;
-        Some(FencingToken::new(tokens.current))
+        self.tokens.granted(self.mode, first)
     }
 }
 
@@ -103,7 +79,7 @@ impl Lease for RedisLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        if let Some(token) = self.next_token() {
+        if let Some(token) = self.tokens.next() {
             return Ok(Some(token));
         }
         let first = self.shared.server.reserve(&self.keys, self.id).await?;
@@ -111,7 +87,7 @@ impl Lease for RedisLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let token = self.tokens().current;
+        let token = self.tokens.current();
         let downgraded = self
             .shared
             .server
@@ -125,7 +101,7 @@ impl Lease for RedisLease {
 
     async fn release(&self) -> Result<Released> {
         let Shared { server, crowds, .. } = &*self.shared;
-        let is_short = self.is_exclusive && !crowds.is_crowded(self.keys.name());
+        let is_short = self.mode == Mode::Exclusive && !crowds.is_crowded(self.keys.name());
         if is_short && server.give(&self.keys, &self.holder).await? {
             return Ok(Released::Clean);
         }

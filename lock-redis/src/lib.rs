@@ -19,6 +19,7 @@ mod refusal;
 mod reply;
 mod script;
 mod server;
+mod tokens;
 
 pub use crate::backend::RedisBackend;
 pub use crate::config::RedisConfig;

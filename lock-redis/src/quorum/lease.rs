@@ -1,6 +1,6 @@
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,12 +13,13 @@ use lock_core::{
 
 use super::agreement::Agreement;
 use super::ensemble::{Asking, Ensemble};
-use super::settle::{last_of, settle};
+use super::settle::settle;
 use super::shares::Shares;
 use super::vote::{Verdict, Votes};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::server::Holder;
+use crate::tokens::Tokens;
 
 /// One acquisition on several masters.
 pub(super) struct QuorumLease {
@@ -29,15 +30,8 @@ pub(super) struct QuorumLease {
     holder: Holder,
     mode: Mode,
     pub(super) shares: Arc<Shares>,
-    tokens: Mutex<Tokens>,
+    tokens: Tokens,
     is_granted: AtomicBool,
-}
-
-/// The tokens that are set aside for this process, after the one that its holder has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tokens {
-    current: u64,
-    last: u64,
 }
 
 impl QuorumLease {
@@ -56,7 +50,7 @@ impl QuorumLease {
             holder,
             mode,
             shares: Arc::new(shares),
-            tokens: Mutex::default(),
+            tokens: Tokens::default(),
             is_granted: AtomicBool::new(false),
         }
     }
@@ -64,24 +58,7 @@ impl QuorumLease {
     /// Keeps what a majority has on record, and gives the token of the first holder.
     pub(super) fn granted(&self, first: u64) -> FencingToken {
         self.is_granted.store(true, Ordering::Relaxed);
-        *self.tokens() = Tokens {
-            current: first,
-            last: last_of(self.mode, first),
-        };
-        FencingToken::new(first)
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, Tokens> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_token(&self) -> Option<FencingToken> {
-        let mut tokens = self.tokens();
-        if tokens.current >= tokens.last {
-            return None;
-        }
-        tokens.current += 1;
-        Some(FencingToken::new(tokens.current))
+        self.tokens.granted(self.mode, first)
     }
 
     fn ask_to_release(&self, among: &[bool]) -> Asking<Result<Released, Failure>> {
@@ -103,17 +80,17 @@ impl Lease for QuorumLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        if let Some(token) = self.next_token() {
+        if let Some(token) = self.tokens.next() {
             return Ok(Some(token));
         }
-        let agreement = Agreement::on(self.ensemble.len(), self.tokens().last + 1);
+        let agreement = Agreement::on(self.ensemble.len(), self.tokens.last() + 1);
         let (ensemble, keys) = (&self.ensemble, &self.keys);
         let first = settle(ensemble, keys, &self.holder, self.mode, agreement).await?;
         Ok(first.map(|first| self.granted(first)))
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let (id, token) = (self.id, self.tokens().current);
+        let (id, token) = (self.id, self.tokens.current());
         let mut asking = self.ensemble.ask(
             |_| true,
             |node| {

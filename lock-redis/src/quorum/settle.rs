@@ -8,8 +8,8 @@ use super::ensemble::Ensemble;
 use super::node::Raised;
 use super::vote::{Verdict, Votes};
 use crate::keys::Keys;
-use crate::script::BLOCK;
 use crate::server::Holder;
+use crate::tokens::last_of;
 
 /// Goes on until a majority has the token on record for this acquisition, with the block behind it;
 /// `None` if the acquisition has lost its majority.
@@ -67,14 +67,6 @@ pub(super) async fn settle(
     }
     let message = "the nodes do not agree on a fencing token";
     Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
-}
-
-/// The end of the block that begins with this token. Only an exclusive holder hands over.
-pub(super) fn last_of(mode: Mode, token: u64) -> u64 {
-    match mode {
-        Mode::Exclusive => token + BLOCK - 1,
-        _ => token,
-    }
 }
 
 /// Readers that come at the same moment may be in each other's way so often.
