@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_looking};
 use lock_core::engine::LeaseId;
-use lock_core::{Error, Lease, LeaseState, LockKey, Released, RenewalRequest, Result};
+use lock_core::{Error, ErrorKind, Lease, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
 
 use super::NAME;
@@ -134,9 +134,9 @@ async fn list(ensemble: &Ensemble, prefix: &str) -> Result<Vec<LockInfo>> {
                 info,
                 is_ours: true,
             }) => found.extend(info),
-            // A key of another type is no lock.
             Ok(_) => {}
-            Err(error) if !error.is_retryable() => {}
+            // A key of another type is no lock. A missing right is no empty list.
+            Err(error) if error.kind() == ErrorKind::Protocol => {}
             Err(error) => return Err(error),
         }
     }
