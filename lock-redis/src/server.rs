@@ -22,7 +22,7 @@ use crate::script::{
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) link: Arc<dyn Link>,
-    /// How long the token counter of a lock is kept after its last use, in ms.
+    /// How long the token counter of a lock is kept after its last grant or new waiter, in ms.
     pub(crate) retention: String,
 }
 

@@ -277,8 +277,9 @@ impl RedisConfig {
     /// Sets how long the fencing counter of a lock is kept that nobody takes, a minute at least.
     /// Default: 7 days.
     ///
-    /// Tokens go on increasing after it is gone, as long as the clock of the server does. It also
-    /// tells requests that come twice.
+    /// It counts from the last grant or the last waiter that came, not from renewals. Tokens go on
+    /// increasing after the counter is gone, as long as the clock of the server does. It also tells
+    /// requests that come twice.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(Duration::from_secs(60));

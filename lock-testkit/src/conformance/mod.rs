@@ -2,6 +2,12 @@
 //!
 //! [`conformance!`](crate::conformance!) makes a test of each. A case is a function of a [`Case`]
 //! and fails by panicking.
+//!
+//! # Cancel safety
+//!
+//! A case is the body of a test and owns all that it uses. Dropped at any point it takes its clients
+//! and guards along, which give back in the background what they hold, and leaves faults that it
+//! planned in its harness, which serves no other case.
 
 #![expect(clippy::missing_panics_doc, reason = "to panic is how a case fails")]
 
