@@ -16,6 +16,7 @@ mod redis;
 mod reply;
 mod sentinel;
 mod tls;
+mod zookeeper;
 
 pub use self::client::RespClient;
 pub use self::cluster::RedisCluster;
@@ -25,3 +26,4 @@ pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
+pub use self::zookeeper::{ZooKeeperOptions, ZooKeeperServer};

@@ -1,0 +1,178 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::ZooKeeperOptions;
+use super::words::{four_letter, mode};
+use crate::servers::port::free_port;
+use crate::servers::process::Process;
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    pub(super) client: u16,
+    pub(super) secure: Option<u16>,
+}
+
+impl Ports {
+    pub(super) fn free(options: &ZooKeeperOptions) -> io::Result<Self> {
+        let secure = options.is_secure().then(free_port).transpose()?;
+        Ok(Self {
+            client: free_port()?,
+            secure,
+        })
+    }
+}
+
+/// What has to be the case before a start is complete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ready {
+    /// It runs, as a member of an ensemble that may have no leader.
+    Runs,
+    /// It serves.
+    Serves,
+}
+
+/// Writes what a server needs into its directory.
+pub(super) fn prepare(dir: &Path, ports: Ports, options: &ZooKeeperOptions) -> io::Result<()> {
+    let home = dir.to_string_lossy();
+    let filled = |text: &str| text.replace("{dir}", &home);
+    let mut config = vec![
+        "tickTime=500".to_owned(),
+        "minSessionTimeout=500".to_owned(),
+        "maxClientCnxns=0".to_owned(),
+        format!("dataDir={home}/{DATA}"),
+        "clientPortAddress=127.0.0.1".to_owned(),
+        format!("clientPort={}", ports.client),
+    ];
+    config.extend(ports.secure.map(|port| format!("secureClientPort={port}")));
+    let lines = options.config();
+    config.extend(
+        lines
+            .iter()
+            .map(|(name, value)| format!("{name}={}", filled(value))),
+    );
+    fs::create_dir_all(dir.join(DATA))?;
+    fs::write(dir.join(CONFIG), config.join("\n") + "\n")?;
+    for (name, content) in options.files() {
+        fs::write(dir.join(name), filled(&content))?;
+    }
+    match options.clock_offset() {
+        Some(seconds) => set_clock(dir, seconds),
+        None => Ok(()),
+    }
+}
+
+/// Starts the server of a prepared directory and waits for it.
+pub(super) fn launch(
+    dir: &Path,
+    port: u16,
+    options: &ZooKeeperOptions,
+    ready: Ready,
+) -> io::Result<Process> {
+    // An old line about a port that was taken would hide why it does not start this time.
+    fs::write(dir.join(LOG), "")?;
+    let args = arguments(dir, options);
+    let args: Vec<_> = args.iter().map(OsStr::new).collect();
+    let process = Process::start("env", &args, dir)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let is_ready = is_own(dir, port).unwrap_or(false)
+            && (ready == Ready::Runs || mode(port).is_ok_and(|mode| mode.is_some()));
+        if is_ready {
+            return Ok(process);
+        }
+        if let Some(printed) = process.ended() {
+            return Err(reason(dir, printed));
+        }
+        if Instant::now() > deadline {
+            return Err(reason(dir, "it does not serve\n"));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Whether the server of this directory listens at this port: another may have taken it.
+pub(super) fn is_own(dir: &Path, port: u16) -> io::Result<bool> {
+    let data = format!("dataDir={}/{DATA}/", dir.display());
+    Ok(four_letter(port, "conf")?.contains(&data))
+}
+
+/// Makes the clock of a running or coming server wrong.
+pub(super) fn set_clock(dir: &Path, seconds: i64) -> io::Result<()> {
+    // A reader must not find half of it.
+    let (file, draft) = (dir.join(CLOCK), dir.join("clock.draft"));
+    fs::write(&draft, format!("{seconds:+}\n"))?;
+    fs::rename(draft, file)
+}
+
+/// Those of `env`, which becomes the server.
+fn arguments(dir: &Path, options: &ZooKeeperOptions) -> Vec<String> {
+    let home = dir.to_string_lossy();
+    let mut arguments = Vec::new();
+    if options.clock_offset().is_some() {
+        arguments.extend([
+            format!("LD_PRELOAD={FAKETIME}"),
+            format!("FAKETIME_TIMESTAMP_FILE={home}/{CLOCK}"),
+            "FAKETIME_NO_CACHE=1".to_owned(),
+            // Java waits by the monotonic clock, and hangs where that lies.
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+        ]);
+    }
+    arguments.push("java".to_owned());
+    arguments.extend(JAVA.map(str::to_owned));
+    arguments.push(format!("-XX:ErrorFile={home}/crash"));
+    arguments.push(format!("-Dorg.slf4j.simpleLogger.logFile={home}/{LOG}"));
+    let properties = options.properties();
+    arguments.extend(
+        properties
+            .iter()
+            .map(|(name, value)| format!("-D{name}={}", value.replace("{dir}", &home))),
+    );
+    let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
+    arguments.extend(["-cp".to_owned(), jars.join(":"), MAIN.to_owned()]);
+    arguments.push(format!("{home}/{CONFIG}"));
+    arguments
+}
+
+fn reason(dir: &Path, printed: &str) -> io::Error {
+    let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
+    let kind = if log.contains("Address already in use") {
+        io::ErrorKind::AddrInUse
+    } else {
+        io::ErrorKind::Other
+    };
+    io::Error::new(kind, format!("{printed}{log}"))
+}
+
+const CLOCK: &str = "clock";
+const CONFIG: &str = "zoo.cfg";
+const DATA: &str = "data";
+const LOG: &str = "log";
+
+const FAKETIME: &str = "/usr/$LIB/faketime/libfaketime.so.1";
+
+/// The last four are missing in what `zookeeper.jar` names itself; Netty serves TLS.
+const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-resolver"];
+const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+
+/// Little memory and a quick start.
+const JAVA: [&str; 10] = [
+    "-Xmx128m",
+    "-Xms16m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Dzookeeper.admin.enableServer=false",
+    "-Dzookeeper.4lw.commands.whitelist=*",
+    "-Dzookeeper.forceSync=no",
+    // A port that stays taken ends the server after one attempt.
+    "-Dzookeeper.electionPortBindRetry=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+];
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(4);

@@ -1,0 +1,138 @@
+use std::fs;
+
+use crate::servers::{ClientCertificate, TlsFiles};
+
+/// How a [`ZooKeeperServer`](super::ZooKeeperServer) is set up. By default a tick is 0.5 s, sessions
+/// last 0.5 to 10 s, four-letter words are open to everybody, and what is written survives a
+/// [`restart`](super::ZooKeeperServer::restart) but not a power failure.
+///
+/// `{dir}` in a value or in a file stands for the directory of the server.
+#[derive(Clone, Debug, Default)]
+pub struct ZooKeeperOptions {
+    config: Vec<(String, String)>,
+    properties: Vec<(String, String)>,
+    files: Vec<(String, String)>,
+    users: Vec<(String, String)>,
+    tls: Option<TlsFiles>,
+    clock_offset: Option<i64>,
+}
+
+impl ZooKeeperOptions {
+    /// A server that asks for no password.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a line to `zoo.cfg`. The last line of a name counts, and those of the testkit come first.
+    #[must_use]
+    pub fn with_config(mut self, name: &str, value: &str) -> Self {
+        self.config.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets a property of the Java machine, such as `zookeeper.globalOutstandingLimit`.
+    #[must_use]
+    pub fn with_property(mut self, name: &str, value: &str) -> Self {
+        self.properties.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Puts a file into its directory before it starts for the first time.
+    #[must_use]
+    pub fn with_file(mut self, name: &str, content: &str) -> Self {
+        self.files.push((name.to_owned(), content.to_owned()));
+        self
+    }
+
+    /// Opens a [second port](super::ZooKeeperServer::secure_port) that takes TLS only.
+    ///
+    /// # Panics
+    ///
+    /// If the files cannot be read.
+    #[must_use]
+    pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
+        let auth = match clients {
+            ClientCertificate::Ignored => "none",
+            ClientCertificate::Optional => "want",
+            ClientCertificate::Required => "need",
+        };
+        // One file has to hold both.
+        let read = |path| fs::read_to_string(path).expect("the files are there");
+        let pair = read(files.server_key()) + &read(files.server_certificate());
+        self.tls = Some(files.clone());
+        let factory = "org.apache.zookeeper.server.NettyServerCnxnFactory";
+        self.with_file("server.pem", &pair)
+            .with_config("secureClientPortAddress", "127.0.0.1")
+            .with_config("serverCnxnFactory", factory)
+            .with_config("ssl.keyStore.location", "{dir}/server.pem")
+            .with_config("ssl.keyStore.type", "PEM")
+            .with_config("ssl.trustStore.location", &files.ca().to_string_lossy())
+            .with_config("ssl.trustStore.type", "PEM")
+            .with_config("ssl.clientAuth", auth)
+    }
+
+    /// Adds a user of SASL's DIGEST-MD5. Clients may stay without one, too, unless a line of
+    /// `zoo.cfg` forbids that.
+    #[must_use]
+    pub fn with_sasl_user(mut self, user: &str, password: &str) -> Self {
+        self.users.push((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Makes its clock wrong by so many seconds, and lets
+    /// [`set_clock_offset`](super::ZooKeeperServer::set_clock_offset) change that while it runs.
+    ///
+    /// The wall clock only; sessions run out by a clock that nobody can set.
+    #[must_use]
+    pub fn with_clock_offset(mut self, seconds: i64) -> Self {
+        self.clock_offset = Some(seconds);
+        self
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(super) fn clock_offset(&self) -> Option<i64> {
+        self.clock_offset
+    }
+
+    /// The lines of `zoo.cfg` that these options ask for.
+    pub(super) fn config(&self) -> Vec<(String, String)> {
+        let mut config = self.config.clone();
+        if !self.users.is_empty() {
+            let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+            config.insert(0, ("authProvider.1".to_owned(), provider.to_owned()));
+        }
+        config
+    }
+
+    pub(super) fn properties(&self) -> Vec<(String, String)> {
+        let mut properties = self.properties.clone();
+        if !self.users.is_empty() {
+            let name = "java.security.auth.login.config".to_owned();
+            properties.insert(0, (name, "{dir}/jaas.conf".to_owned()));
+        }
+        properties
+    }
+
+    pub(super) fn files(&self) -> Vec<(String, String)> {
+        let mut files = self.files.clone();
+        if !self.users.is_empty() {
+            files.push(("jaas.conf".to_owned(), self.jaas()));
+        }
+        files
+    }
+
+    fn jaas(&self) -> String {
+        let users: String = self
+            .users
+            .iter()
+            .map(|(user, password)| format!("\n  user_{user}=\"{password}\""))
+            .collect();
+        format!(
+            "Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required{users};\n}};\n"
+        )
+    }
+}
