@@ -1,0 +1,259 @@
+mod options;
+mod root;
+mod url;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use lock_core::{Error, ErrorKind, Result};
+
+pub use self::options::{Access, Compat};
+pub(crate) use self::options::{Auth, Login, Tls};
+pub(crate) use self::url::SCHEMES;
+
+/// Which ensemble has the locks, and how it is used.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lock_zk::ZooKeeperConfig;
+///
+/// # fn main() -> lock_core::Result<()> {
+/// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
+///     .with_root("/apps/orders/locks")?
+///     .with_digest_login("orders", "s3cret")?
+///     .with_session_timeout(Duration::from_secs(10))?;
+/// assert!(!format!("{config:?}").contains("s3cret"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ZooKeeperConfig {
+    pub(crate) hosts: Vec<(String, u16)>,
+    /// The path of the directory that has one directory per key; `/` is the root of ZooKeeper.
+    pub(crate) root: String,
+    /// What is asked for; the ensemble answers with what it grants.
+    pub(crate) session_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    /// How long one request may take.
+    pub(crate) timeout: Duration,
+    pub(crate) login: Option<Login>,
+    /// As it is set; [`ZooKeeperConfig::access`] has the default.
+    access: Option<Access>,
+    pub(crate) compat: Compat,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) strict: bool,
+    pub(crate) engine: Option<Engine>,
+}
+
+impl ZooKeeperConfig {
+    /// Where the locks are, unless set.
+    pub const DEFAULT_ROOT: &'static str = "/locks";
+
+    /// After which silence of a client its locks are free, unless set.
+    pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// How long opening the first session may take, unless set.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// How long one request may take, unless set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Names servers of one ensemble, by host and port; one is enough, and all of them are better.
+    #[must_use]
+    pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let hosts = hosts.into_iter();
+        Self {
+            hosts: hosts.map(|(host, port)| (host.into(), port)).collect(),
+            root: Self::DEFAULT_ROOT.to_owned(),
+            session_timeout: Self::DEFAULT_SESSION_TIMEOUT,
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            timeout: Self::DEFAULT_TIMEOUT,
+            login: None,
+            access: None,
+            compat: Compat::default(),
+            tls: None,
+            strict: false,
+            engine: None,
+        }
+    }
+
+    /// Sets the path that has one directory per key. Default: `/locks`.
+    ///
+    /// It is created if it is missing, with all that is above it, and with the access of the locks.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is no absolute path, or belongs to ZooKeeper.
+    pub fn with_root(mut self, path: impl AsRef<str>) -> Result<Self> {
+        self.root = root::root(path.as_ref())?;
+        Ok(self)
+    }
+
+    /// Sets after which silence of this client ZooKeeper frees its locks, 200 ms to 10 min. Default:
+    /// 20 s.
+    ///
+    /// ZooKeeper grants something between 2 and 20 of its ticks, which are 2 s unless configured: 4 s
+    /// to 40 s. All locks of one connection share the session, and with it this time.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
+        let range = (Duration::from_millis(200), Duration::from_secs(600));
+        self.session_timeout = in_range("session-timeout", timeout, range)?;
+        Ok(self)
+    }
+
+    /// Sets how long opening a session may take, with TLS, login and all servers tried, 100 ms to
+    /// 1 min. Default: 10 s.
+    ///
+    /// Where nothing listens at any of the hosts, it fails at once; where a server is there and takes
+    /// no sessions, such as while a leader is elected, it is asked again until this time is over.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.connect_timeout = in_range("connect-timeout", timeout, SECONDS)?;
+        Ok(self)
+    }
+
+    /// Sets how long one request may take, 100 ms to 1 min, before it is
+    /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
+    ///
+    /// A session survives the loss of a server, and the requests that come meanwhile wait for the
+    /// next one. A server that hangs is noticed after two fifths of the session time-out: 8 s for the
+    /// default one, which is why this default is longer.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.timeout = in_range("timeout", timeout, SECONDS)?;
+        Ok(self)
+    }
+
+    /// Logs in by the scheme `digest`. Default: no login.
+    ///
+    /// ZooKeeper has no list of such users and takes any password: what differs is another identity,
+    /// which the nodes of the locks refuse.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty or has a colon.
+    pub fn with_digest_login(
+        self,
+        username: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Result<Self> {
+        let username = username.into();
+        if username.is_empty() || username.contains(':') {
+            return Err(wrong("a user of auth=digest has a name without a colon"));
+        }
+        Ok(self.with_login(Auth::Digest, username, password.into()))
+    }
+
+    /// Logs in by SASL with DIGEST-MD5, for servers that have a list of users. Default: no login.
+    ///
+    /// Needs the feature `sasl`.
+    #[must_use]
+    pub fn with_sasl_login(self, username: impl Into<String>, password: impl Into<String>) -> Self {
+        self.with_login(Auth::Sasl, username.into(), password.into())
+    }
+
+    fn with_login(mut self, auth: Auth, username: String, password: String) -> Self {
+        self.login = Some(Login {
+            auth,
+            username,
+            password,
+        });
+        self
+    }
+
+    /// Sets who may touch the nodes of the locks. Default: [`Access::Creator`] with a login or a
+    /// certificate, else [`Access::Everybody`].
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// Names nodes as another client does. Default: [`Compat::Curator`].
+    #[must_use]
+    pub fn with_compat(mut self, compat: Compat) -> Self {
+        self.compat = compat;
+        self
+    }
+
+    /// Speaks TLS. Default: plain TCP.
+    ///
+    /// Names are verified against the hosts. There is no list of authorities to fall back on: see
+    /// [`with_tls_ca`](Self::with_tls_ca). Needs the feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
+        self
+    }
+
+    /// Speaks TLS, and trusts the authorities of a PEM file. It must be set for TLS.
+    #[must_use]
+    pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().ca = Some(file.into());
+        self
+    }
+
+    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
+    /// Default: none, which ZooKeeper refuses unless `ssl.clientAuth` is `want` or `none`.
+    #[must_use]
+    pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Refuses ensembles that the start-up checks find fault with. Default: a warning.
+    #[must_use]
+    pub fn with_strict_checks(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Replaces the engine of this process, for tests that bend time.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
+    /// Who may touch the nodes of the locks.
+    pub(crate) fn access(&self) -> Access {
+        self.access.unwrap_or(if self.has_identity() {
+            Access::Creator
+        } else {
+            Access::Everybody
+        })
+    }
+
+    /// Whether ZooKeeper knows who this client is.
+    pub(crate) fn has_identity(&self) -> bool {
+        let tls = self.tls.as_ref();
+        self.login.is_some() || tls.is_some_and(|tls| tls.identity.is_some())
+    }
+}
+
+const SECONDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
+fn in_range(name: &str, timeout: Duration, range: (Duration, Duration)) -> Result<Duration> {
+    let (least, most) = range;
+    if timeout < least || timeout > most {
+        let message = format!("{name} must be between {least:?} and {most:?}, not {timeout:?}");
+        return Err(wrong(message));
+    }
+    Ok(timeout)
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}

@@ -1,0 +1,120 @@
+use lock_core::{LockUrl, Params, Result};
+
+use super::{Access, Compat, Tls, ZooKeeperConfig, wrong};
+
+/// The schemes, the canonical one first.
+pub(crate) const SCHEMES: &[&str] = &["zk", "zookeeper"];
+
+impl ZooKeeperConfig {
+    /// Reads a URL and its parameters: `zk://[user:password@]host[:2181],.../root`; `zookeeper://` is
+    /// the same.
+    ///
+    /// The hosts are servers of one ensemble. The path is that of the directory with the locks;
+    /// without one, or with `/` alone, it is `/locks`.
+    ///
+    /// | parameter | default | meaning |
+    /// |---|---|---|
+    /// | `access=creator`, `creator-and-readers` or `everybody` | `creator` with a login or a certificate, else `everybody` | see [`Access`] |
+    /// | `auth=digest` or `sasl` | `digest` | what user and password are for: [`with_digest_login`](Self::with_digest_login), [`with_sasl_login`](Self::with_sasl_login) |
+    /// | `compat=curator`, `curator-rw` or `kazoo` | `curator` | see [`Compat`] |
+    /// | `connect-timeout=DURATION` | `10s` | see [`with_connect_timeout`](Self::with_connect_timeout) |
+    /// | `session-timeout=DURATION` | `20s` | see [`with_session_timeout`](Self::with_session_timeout) |
+    /// | `strict=on` or `off` | `off` | see [`with_strict_checks`](Self::with_strict_checks) |
+    /// | `timeout=DURATION` | `10s` | see [`with_timeout`](Self::with_timeout) |
+    /// | `tls=on` or `off` | `off` | see [`with_tls`](Self::with_tls) |
+    /// | `tls-ca-file=PATH` | none, needed for TLS | see [`with_tls_ca`](Self::with_tls_ca) |
+    /// | `tls-cert-file=PATH` | none | see [`with_tls_identity`](Self::with_tls_identity) |
+    /// | `tls-key-file=PATH` | none | see [`with_tls_identity`](Self::with_tls_identity) |
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) names what is wrong with the URL.
+    pub fn from_url(url: &LockUrl) -> Result<Self> {
+        let mut params = url.params();
+        let hosts = url.expect_hosts()?.iter();
+        let mut config = Self::new(hosts.map(|host| (host.name.as_str(), host.port_or(PORT))));
+        // A slash at the end of a URL is often an accident, and must not make other locks of it.
+        if !matches!(url.path(), "" | "/") {
+            config = config.with_root(url.path())?;
+        }
+        config = login(url, &mut params, config)?;
+        config = tls(&mut params, config)?;
+        config = timeouts(&mut params, config)?;
+        config = choices(&mut params, config)?;
+        params.finish()?;
+        Ok(config)
+    }
+}
+
+fn login(
+    url: &LockUrl,
+    params: &mut Params<'_>,
+    config: ZooKeeperConfig,
+) -> Result<ZooKeeperConfig> {
+    let auth = params.one_of("auth", &["digest", "sasl"])?;
+    match (url.username(), url.password(), auth) {
+        (Some(username), Some(password), Some("sasl")) => {
+            Ok(config.with_sasl_login(username, password))
+        }
+        (Some(username), Some(password), _) => config.with_digest_login(username, password),
+        (Some(_), None, _) => Err(wrong("there is a user without a password")),
+        (None, Some(_), _) => Err(wrong("there is a password without a user")),
+        (None, None, Some(auth)) => Err(wrong(format!(
+            "auth={auth} needs a user and a password, write {}://USER:PASSWORD@HOST",
+            url.scheme()
+        ))),
+        (None, None, None) => Ok(config),
+    }
+}
+
+fn tls(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
+    let ca = params.string("tls-ca-file");
+    let cert = params.string("tls-cert-file");
+    let key = params.string("tls-key-file");
+    let identity = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+        (None, None) => None,
+        _ => return Err(wrong("tls-cert-file and tls-key-file belong together")),
+    };
+    if params.bool("tls")? == Some(true) {
+        let ca = ca.map(Into::into);
+        config.tls = Some(Tls { ca, identity });
+    } else if ca.is_some() || identity.is_some() {
+        return Err(wrong("there are TLS files without TLS, write tls=on"));
+    }
+    Ok(config)
+}
+
+fn timeouts(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
+    if let Some(timeout) = params.duration("connect-timeout")? {
+        config = config.with_connect_timeout(timeout)?;
+    }
+    if let Some(timeout) = params.duration("session-timeout")? {
+        config = config.with_session_timeout(timeout)?;
+    }
+    if let Some(timeout) = params.duration("timeout")? {
+        config = config.with_timeout(timeout)?;
+    }
+    Ok(config)
+}
+
+fn choices(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
+    let who = ["creator", "creator-and-readers", "everybody"];
+    match params.one_of("access", &who)? {
+        Some("creator") => config = config.with_access(Access::Creator),
+        Some("creator-and-readers") => config = config.with_access(Access::CreatorAndReaders),
+        Some(_) => config = config.with_access(Access::Everybody),
+        None => {}
+    }
+    match params.one_of("compat", &["curator", "curator-rw", "kazoo"])? {
+        Some("curator-rw") => config = config.with_compat(Compat::CuratorReadWrite),
+        Some("kazoo") => config = config.with_compat(Compat::Kazoo),
+        _ => {}
+    }
+    if params.bool("strict")? == Some(true) {
+        config = config.with_strict_checks();
+    }
+    Ok(config)
+}
+
+const PORT: u16 = 2181;

@@ -1,0 +1,199 @@
+use std::fmt;
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+use zookeeper_client::Error as ClientError;
+
+/// Why an operation has no result. Clonable, because callers share a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure(Cause);
+
+/// What goes wrong with an ensemble.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Cause {
+    /// The ensemble refuses a request, or the client gives up on it.
+    #[error("{}", Advice(.0))]
+    Client(ClientError),
+
+    #[error("{0}")]
+    Config(String),
+
+    #[error("ZooKeeper answered something that is not understood: {0}")]
+    Malformed(String),
+
+    /// Each server has a reason of its own.
+    #[error("no server opens a session: {0}")]
+    NoSession(String),
+
+    #[error("ZooKeeper did not answer within {0:?}")]
+    Silent(Duration),
+}
+
+impl Failure {
+    /// There is no answer in time; the request may be carried out all the same.
+    pub(crate) fn silent(within: Duration) -> Self {
+        Cause::Silent(within).into()
+    }
+
+    /// There is an answer, and none of those that the request has.
+    pub(crate) fn protocol(what: &str) -> Self {
+        Cause::Malformed(what.to_owned()).into()
+    }
+
+    /// Whether the session has ended, and with it all its ephemeral nodes.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(
+            &self.0,
+            Cause::Client(
+                ClientError::AuthFailed
+                    | ClientError::ClientClosed
+                    | ClientError::NoHosts
+                    | ClientError::SessionExpired
+                    | ClientError::SessionMoved
+            )
+        )
+    }
+
+    /// Whether ZooKeeper may have done what it was asked for, or may do it yet.
+    ///
+    /// The end of a session is not ambiguous: whatever the session had created is gone, or goes.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        match &self.0 {
+            Cause::Client(error) => is_ambiguous(error),
+            Cause::Malformed(_) | Cause::Silent(_) => true,
+            Cause::Config(_) | Cause::NoSession(_) => false,
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.0.kind() == ErrorKind::Unavailable
+    }
+
+    /// What the client says, if the failure comes from there.
+    pub(crate) fn client(&self) -> Option<&ClientError> {
+        match &self.0 {
+            Cause::Client(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn is_ambiguous(error: &ClientError) -> bool {
+    match error {
+        ClientError::ConnectionLoss
+        | ClientError::Custom(_)
+        | ClientError::RuntimeInconsistent
+        | ClientError::Timeout
+        | ClientError::UnexpectedError(_)
+        | ClientError::UnmarshalError { .. } => true,
+        ClientError::UnexpectedErrorCode(code) => is_of_the_system(*code),
+        _ => false,
+    }
+}
+
+/// Whether a code that the client does not know says that the server failed, not that it refused:
+/// system error, inconsistencies, connection loss, and the time-outs of an operation and a request.
+fn is_of_the_system(code: i32) -> bool {
+    matches!(code, -4..=-1 | -7 | -122)
+}
+
+impl Cause {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Client(error) => kind(error),
+            Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Malformed(_) => ErrorKind::Protocol,
+            Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
+        }
+    }
+}
+
+fn kind(error: &ClientError) -> ErrorKind {
+    match error {
+        ClientError::AuthFailed | ClientError::InvalidAcl | ClientError::NoAuth => {
+            ErrorKind::Denied
+        }
+        ClientError::ClientClosed
+        | ClientError::ConnectionLoss
+        | ClientError::Custom(_)
+        | ClientError::NoHosts
+        | ClientError::NotReadOnly
+        | ClientError::QuotaExceeded
+        | ClientError::SessionExpired
+        | ClientError::SessionMoved
+        | ClientError::Throttled
+        | ClientError::Timeout => ErrorKind::Unavailable,
+        ClientError::UnexpectedErrorCode(code) if is_of_the_system(*code) => ErrorKind::Unavailable,
+        _ => ErrorKind::Protocol,
+    }
+}
+
+/// An error of the client, and what to do about it.
+struct Advice<'a>(&'a ClientError);
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            ClientError::AuthFailed => {
+                "ZooKeeper refuses this user or password, or asks for a login and the URL has none"
+            }
+            ClientError::ClientClosed => "the session is closed",
+            ClientError::ConnectionLoss | ClientError::Custom(_) => {
+                "the connection to ZooKeeper broke"
+            }
+            ClientError::InvalidAcl => {
+                "ZooKeeper does not know who this client is, and nodes cannot be its own: log in, or \
+                 write access=everybody"
+            }
+            ClientError::NoAuth => {
+                "ZooKeeper denies access to a node: its access control list does not name this client. \
+                 A wrong password of auth=digest shows here and not earlier; getAcl of zkCli.sh says \
+                 who may do what"
+            }
+            ClientError::NoHosts | ClientError::Timeout => "no server opens a session",
+            ClientError::NotReadOnly => {
+                "the server is cut off from the majority of its ensemble and takes no writes"
+            }
+            ClientError::QuotaExceeded => {
+                "a quota of ZooKeeper is exceeded: listquota of zkCli.sh shows it"
+            }
+            ClientError::SessionExpired => {
+                "the session has expired: ZooKeeper had heard nothing of this client for too long"
+            }
+            ClientError::SessionMoved => "the session is used from somewhere else",
+            ClientError::Throttled => "ZooKeeper is overloaded and turns requests away",
+            ClientError::Unimplemented => {
+                "ZooKeeper does not know a request: the server must be 3.5.3 or later"
+            }
+            error => return write!(f, "ZooKeeper answered with an error: {error}"),
+        })
+    }
+}
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self(cause)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self(Cause::Client(error))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(failure.0.kind(), failure.0.to_string());
+        let error = if failure.is_ambiguous() {
+            error.with_unknown_outcome()
+        } else {
+            error
+        };
+        match failure.0 {
+            Cause::Client(source) => error.with_source(source),
+            _ => error,
+        }
+    }
+}
