@@ -1,8 +1,12 @@
 use std::borrow::Cow;
 
-use crate::servers::Reply;
-
-/// A command that a client sends.
+/// A command or a request that a client sends.
+///
+/// One for `ZooKeeper` has these words: its name, such as `CREATE`, `DELETE`, `GETCHILDREN` or `PING`,
+/// and `OP<number>` where it has none here; its path, or an empty word; the flags of a `CREATE` in
+/// decimal digits, `watch` or an empty word for `EXISTS`, `GETDATA` and `GETCHILDREN`, the session in
+/// hexadecimal digits for `CONNECT`, `0x0` if it is to be a new one. A `MULTI` has the path and then
+/// the name of its first operation. Versions of an operation have one name.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {
@@ -13,21 +17,6 @@ pub struct Command {
 }
 
 impl Command {
-    /// None if it is not in the form in which clients send commands.
-    pub(super) fn new(request: &Reply, connection: usize) -> Option<Self> {
-        let Reply::Array(words) = request else {
-            return None;
-        };
-        let args = words
-            .iter()
-            .map(|word| match word {
-                Reply::Bulk(bytes) => Some(bytes.clone()),
-                _ => None,
-            })
-            .collect::<Option<Vec<_>>>()?;
-        Some(Self { args, connection })
-    }
-
     /// Whether this is its name, in letters of any case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
@@ -48,29 +37,4 @@ impl Command {
     pub fn has(&self, word: impl AsRef<[u8]>) -> bool {
         self.args.iter().any(|arg| arg == word.as_ref())
     }
-
-    /// How many replies it gets: one, but one per channel for those that subscribe.
-    pub(super) fn replies(&self) -> usize {
-        if self.subscribes() {
-            self.args.len().saturating_sub(1).max(1)
-        } else {
-            1
-        }
-    }
-
-    /// Whether it is answered like `SUBSCRIBE`: by push messages where the protocol has them.
-    pub(super) fn subscribes(&self) -> bool {
-        let name = self.arg(0).to_ascii_lowercase();
-        CONFIRMATIONS.contains(&name.as_str())
-    }
 }
-
-/// The commands that subscribe, which are also the kinds of their answers.
-pub(super) const CONFIRMATIONS: [&str; 6] = [
-    "psubscribe",
-    "punsubscribe",
-    "ssubscribe",
-    "subscribe",
-    "sunsubscribe",
-    "unsubscribe",
-];

@@ -9,11 +9,11 @@ use super::Then;
 use super::flow::{Flows, Gate};
 use super::lane::{End, Item, Lane, lane};
 use super::plan::Plans;
+use super::protocol::{Parsed, Protocol};
 use super::relay::Relay;
-use crate::servers::Reply;
 
 /// Serves one connection of a client until it ends or `cut` does.
-pub(super) async fn serve(
+pub(super) async fn serve<P: Protocol>(
     mut client: TcpStream,
     mut server: TcpStream,
     number: usize,
@@ -24,7 +24,7 @@ pub(super) async fn serve(
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let end = tokio::select! {
-        end = relay(&mut client, &mut server, number, plans, flows) => end,
+        end = relay::<P>(&mut client, &mut server, number, plans, flows) => end,
         () = cut => End::Planned(Then::Cut),
     };
     if matches!(end, End::Closed) {
@@ -35,7 +35,7 @@ pub(super) async fn serve(
     client.set_zero_linger()
 }
 
-async fn relay(
+async fn relay<P: Protocol>(
     client: &mut TcpStream,
     server: &mut TcpStream,
     number: usize,
@@ -43,7 +43,7 @@ async fn relay(
     flows: &Flows,
 ) -> End {
     let end = {
-        let relay = Relay::new(plans, number);
+        let relay = Relay::<P>::new(plans, number);
         let (mut from_client, to_client) = client.split();
         let (mut from_server, to_server) = server.split();
         let (requests, requests_exit) = lane();
@@ -52,17 +52,11 @@ async fn relay(
             &mut from_client,
             &flows.requests,
             &requests,
-            |request, bytes, due| relay.request(request, bytes, due, &requests),
+            |bytes, due| relay.request(bytes, due, &requests),
         );
-        let read_replies = read(
-            &mut from_server,
-            &flows.replies,
-            &replies,
-            |reply, bytes, due| {
-                relay.reply(reply, bytes, due, &replies);
-                true
-            },
-        );
+        let read_replies = read(&mut from_server, &flows.replies, &replies, |bytes, due| {
+            relay.reply(bytes, due, &replies)
+        });
         tokio::select! {
             end = requests_exit.deliver(to_server, &flows.requests, |sent| relay.sent(sent)) => end,
             end = replies_exit.deliver(to_client, &flows.replies, drop) => end,
@@ -91,7 +85,7 @@ async fn read<T>(
     from: &mut (impl AsyncRead + Unpin),
     gate: &Gate,
     lane: &Lane<T>,
-    mut take: impl FnMut(&Reply, &[u8], Instant) -> bool,
+    take: impl Fn(&[u8], Instant) -> Parsed<()>,
 ) {
     let mut unread = Vec::new();
     let mut understood = true;
@@ -99,15 +93,10 @@ async fn read<T>(
     while let Ok(1..) = from.read_buf(&mut unread).await {
         let due = Instant::now() + gate.flow().latency;
         while understood && !unread.is_empty() {
-            match Reply::parse(&unread) {
-                Ok(Some((parsed, length))) => {
-                    understood = take(&parsed, &unread[..length], due);
-                    if understood {
-                        unread.drain(..length);
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => understood = false,
+            match take(&unread, due) {
+                Parsed::Foreign => understood = false,
+                Parsed::Incomplete => break,
+                Parsed::Whole((), length) => drop(unread.drain(..length)),
             }
         }
         if !understood {

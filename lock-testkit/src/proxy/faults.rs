@@ -10,6 +10,12 @@ use super::{Answer, Command, Fate, Planned, Proxy, Then};
 ///
 /// A script that the server does not know is answered with `NOSCRIPT` and sent again; a fault that
 /// meets the first of the two has no effect on the store. Load the scripts first.
+///
+/// In front of `ZooKeeper` every fault but [`Fault::LateReply`] ends the connection, and none the
+/// session: the client resumes it on another one, where what is sent again is a request of its own.
+/// Say of one request only of those that are pipelined that it is an acquisition, or a second fault
+/// meets its companion. A client that gives up a silent connection does so after a part of its
+/// session time-out, so [`with_silence`](Self::with_silence) is of use there.
 pub struct FaultPlan {
     proxies: Vec<Proxy>,
     classify: Arc<Classifier>,
@@ -60,7 +66,7 @@ impl FaultPlan {
     ///
     /// # Panics
     ///
-    /// If the proxy does not know the fault.
+    /// If the proxy does not know the fault, or it is [`Fault::Duplicated`] in front of `ZooKeeper`.
     pub fn plan(&self, request: Request, fault: Fault) {
         let fate = match fault {
             Fault::Duplicated => Fate::Duplicated {

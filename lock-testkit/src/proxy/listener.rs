@@ -13,7 +13,10 @@ use tokio::task::JoinSet;
 
 use super::connection::serve;
 use super::flow::Flows;
+use super::jute::Jute;
 use super::plan::Plans;
+use super::protocol::Wire;
+use super::resp::Resp;
 
 /// The thread of a proxy; ends with the value.
 pub(super) struct Listener {
@@ -31,7 +34,12 @@ enum Order {
 }
 
 impl Listener {
-    pub(super) fn start(target: u16, plans: &Arc<Plans>, flows: &Arc<Flows>) -> io::Result<Self> {
+    pub(super) fn start(
+        target: u16,
+        wire: Wire,
+        plans: &Arc<Plans>,
+        flows: &Arc<Flows>,
+    ) -> io::Result<Self> {
         // A runtime of its own serves clients on any runtime, also one whose clock stands still.
         let runtime = Builder::new_current_thread().enable_all().build()?;
         // Entered and not blocked on, which is refused where the caller is on a runtime.
@@ -43,6 +51,7 @@ impl Listener {
         let (orders, received) = unbounded_channel();
         let clients = Clients {
             target,
+            wire,
             plans: Arc::clone(plans),
             flows: Arc::clone(flows),
             accepted: Arc::clone(&accepted),
@@ -125,6 +134,7 @@ async fn run(
 
 struct Clients {
     target: u16,
+    wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
     accepted: Arc<AtomicUsize>,
@@ -136,13 +146,16 @@ impl Clients {
     fn serve(&mut self, client: TcpStream) {
         let number = self.accepted.fetch_add(1, Ordering::SeqCst);
         let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
-        let (target, mut cut) = (self.target, self.cut.subscribe());
+        let (target, wire, mut cut) = (self.target, self.wire, self.cut.subscribe());
         self.serving.spawn(async move {
             let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
                 return client.set_zero_linger();
             };
             let cut = async move { drop(cut.changed().await) };
-            serve(client, server, number, &plans, &flows, cut).await
+            match wire {
+                Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
+                Wire::ZooKeeper => serve::<Jute>(client, server, number, &plans, &flows, cut).await,
+            }
         });
     }
 

@@ -1,13 +1,18 @@
-//! A proxy between the clients and one Redis server that makes the network fail as planned.
+//! A proxy between the clients and one server that makes the network fail as planned.
 
 mod command;
 mod connection;
 mod faults;
 mod flow;
+mod jute;
+mod jute_request;
 mod lane;
 mod listener;
 mod plan;
+mod protocol;
+mod push;
 mod relay;
+mod resp;
 
 use std::fmt;
 use std::io;
@@ -21,39 +26,61 @@ use crate::servers::{Reply, RespClient};
 use self::flow::Flows;
 use self::listener::Listener;
 use self::plan::Plans;
+use self::protocol::Wire;
 
 pub use self::command::Command;
 pub use self::faults::{Across, FaultPlan};
 pub use self::flow::Direction;
-pub use self::plan::{Answer, Fate, Planned, PushFate, Then, Watch};
+pub use self::plan::{Answer, Fate, Planned, Then, Watch};
+pub use self::push::{Push, PushFate, PushWatch};
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
 ///
-/// It understands RESP2 and RESP3, so that a fault meets a chosen command or push message: see
-/// [`plan`](Self::plan). What it does not understand, such as TLS, it passes on as bytes, and only
-/// the faults of bytes apply.
+/// It understands RESP2 and RESP3, or the protocol of `ZooKeeper`, so that a fault meets a chosen
+/// command or push message: see [`plan`](Self::plan). What it does not understand, such as TLS or the
+/// four-letter words of `ZooKeeper`, it passes on as bytes, and only the faults of bytes apply.
 ///
 /// Replies stay in order: one that is late delays those behind it on its connection. Push messages
-/// pass them.
+/// pass them, but not those of `ZooKeeper`, whose clients count on the order: there a late reply
+/// delays the events and pings behind it, and a late event the replies.
 pub struct Proxy {
     target: u16,
+    wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
     listener: Listener,
 }
 
 impl Proxy {
-    /// Starts one in front of this port of 127.0.0.1.
+    /// Starts one in front of a Redis server on this port of 127.0.0.1.
     ///
     /// # Panics
     ///
     /// If the system has no port or thread left.
     #[must_use]
     pub fn start(target: u16) -> Self {
+        Self::of(Wire::Resp, target)
+    }
+
+    /// Starts one in front of a `ZooKeeper` server on this port of 127.0.0.1.
+    ///
+    /// A session outlives the connections that are cut here, until its time-out. Once the server has
+    /// it on another connection, it drops what comes late on the former one.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn zookeeper(target: u16) -> Self {
+        Self::of(Wire::ZooKeeper, target)
+    }
+
+    fn of(wire: Wire, target: u16) -> Self {
         let (plans, flows) = (Arc::<Plans>::default(), Arc::<Flows>::default());
-        let listener = Listener::start(target, &plans, &flows).expect("a port and a thread");
+        let listener = Listener::start(target, wire, &plans, &flows).expect("a port and a thread");
         Self {
             target,
+            wire,
             plans,
             flows,
             listener,
@@ -66,13 +93,21 @@ impl Proxy {
         self.listener.port()
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// `redis://127.0.0.1:PORT` or `zk://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port())
+        let scheme = match self.wire {
+            Wire::Resp => "redis",
+            Wire::ZooKeeper => "zk",
+        };
+        format!("{scheme}://127.0.0.1:{}", self.port())
     }
 
     /// Plans a fate for the next command that matches and has none yet, on any connection.
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
     pub fn plan(
         &self,
         matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
@@ -84,6 +119,10 @@ impl Proxy {
     }
 
     /// Plans a fate for every command that matches, until [`clear`](Self::clear).
+    ///
+    /// # Panics
+    ///
+    /// As [`add`](Self::add).
     pub fn plan_each(
         &self,
         matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
@@ -95,12 +134,21 @@ impl Proxy {
     }
 
     /// Adds a plan, also one that other proxies have: the first of them that it meets takes it.
+    ///
+    /// # Panics
+    ///
+    /// If it is [`Fate::Duplicated`] and the server is `ZooKeeper`.
     pub fn add(&self, planned: &Planned) {
+        let duplicated = matches!(planned.fate(), Fate::Duplicated { .. });
+        assert!(
+            self.wire != Wire::ZooKeeper || !duplicated,
+            "a request to ZooKeeper cannot be duplicated: its session takes each once"
+        );
         self.plans.add(planned);
     }
 
     /// Plans a fate for the next push message that matches and has none yet. The items of a message
-    /// begin with its kind, such as `message` and `smessage`; answers to `SUBSCRIBE` are none.
+    /// are those of [`Push`]; answers to `SUBSCRIBE` are none.
     pub fn plan_push(
         &self,
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
@@ -124,6 +172,16 @@ impl Proxy {
         self.plans.watch(Box::new(matches))
     }
 
+    /// Remembers the push messages that match from here on, as they come from the server, also those
+    /// that have a fate.
+    #[must_use]
+    pub fn watch_pushes(
+        &self,
+        matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
+    ) -> PushWatch {
+        self.plans.watch_pushes(Box::new(matches))
+    }
+
     /// How many commands came from the clients.
     #[must_use]
     pub fn commands(&self) -> usize {
@@ -142,7 +200,15 @@ impl Proxy {
     /// # Errors
     ///
     /// If the server does not answer within 5 s.
+    ///
+    /// # Panics
+    ///
+    /// If the server is no Redis server.
     pub fn replay(&self, command: &Command) -> io::Result<Reply> {
+        assert!(
+            self.wire == Wire::Resp,
+            "only a command of Redis is replayed"
+        );
         RespClient::connect(self.target, Duration::from_secs(5))?.command(&command.args)
     }
 

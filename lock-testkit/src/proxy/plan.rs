@@ -3,9 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::servers::Reply;
-
-use super::Command;
+use super::push::PushMatcher;
+use super::{Command, Push, PushFate, PushWatch};
 
 /// What happens to a command.
 #[non_exhaustive]
@@ -15,7 +14,8 @@ pub enum Fate {
     CutReply(usize),
     /// So many of its own bytes arrive, then the connection is cut.
     CutRequest(usize),
-    /// It arrives twice; the client gets one of the replies.
+    /// It arrives twice; the client gets one of the replies. Not in front of `ZooKeeper`, where no
+    /// network repeats a request: the session of a connection takes each once.
     Duplicated {
         /// How long the second follows the first. With [`Answer::First`] other commands pass in
         /// between, with [`Answer::Second`] they wait.
@@ -44,7 +44,7 @@ pub enum Answer {
 }
 
 /// What becomes of a connection that lost something: what follows cannot be delivered, for replies
-/// have no names.
+/// have no names or are taken in their order.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Then {
@@ -54,18 +54,6 @@ pub enum Then {
     CutAfter(Duration),
     /// It is silent in both directions until the client closes it.
     Silent,
-}
-
-/// What happens to a push message.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum PushFate {
-    /// It arrives twice.
-    Doubled,
-    /// It takes this much longer, and so do those behind it.
-    Late(Duration),
-    /// It does not arrive.
-    Lost,
 }
 
 /// A fate that waits for its command.
@@ -124,6 +112,10 @@ impl Planned {
             assert!(Instant::now() < deadline, "no command met {self:?}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    pub(super) fn fate(&self) -> Fate {
+        self.0.fate
     }
 
     fn take(&self, command: &Command) -> Option<Fate> {
@@ -189,6 +181,7 @@ pub(super) struct Plans {
     planned: Mutex<Vec<Planned>>,
     pushes: Mutex<Vec<PushPlan>>,
     watches: Mutex<Vec<Watch>>,
+    push_watches: Mutex<Vec<PushWatch>>,
 }
 
 struct PushPlan {
@@ -219,6 +212,12 @@ impl Plans {
         watch
     }
 
+    pub(super) fn watch_pushes(&self, matches: PushMatcher) -> PushWatch {
+        let watch = PushWatch::new(matches);
+        lock(&self.push_watches).push(watch.clone());
+        watch
+    }
+
     pub(super) fn commands(&self) -> usize {
         self.commands.load(Ordering::SeqCst)
     }
@@ -242,9 +241,12 @@ impl Plans {
     }
 
     /// The first fate that is planned for a push message.
-    pub(super) fn meet_push(&self, items: &[Reply]) -> Option<PushFate> {
+    pub(super) fn meet_push(&self, push: &Push) -> Option<PushFate> {
+        lock(&self.push_watches)
+            .iter()
+            .for_each(|watch| watch.meet(push));
         let mut pushes = lock(&self.pushes);
-        let at = pushes.iter().position(|plan| (plan.matches)(items))?;
+        let at = pushes.iter().position(|plan| (plan.matches)(&push.items))?;
         if pushes[at].each {
             Some(pushes[at].fate)
         } else {
@@ -258,4 +260,3 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(super) type Matcher = Box<dyn Fn(&Command) -> bool + Send + Sync>;
-pub(super) type PushMatcher = Box<dyn Fn(&[Reply]) -> bool + Send + Sync>;

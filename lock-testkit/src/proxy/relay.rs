@@ -1,72 +1,57 @@
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use super::command::{CONFIRMATIONS, Command};
 use super::lane::{End, Item, Lane};
 use super::plan::Plans;
-use super::{Answer, Fate, PushFate, Then};
-use crate::servers::Reply;
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
+use super::{Answer, Command, Fate, Push, PushFate, Then};
 
 /// What the two directions of one connection know of each other.
-pub(super) struct Relay<'a> {
+pub(super) struct Relay<'a, P> {
     plans: &'a Plans,
     connection: usize,
-    /// For the commands that the server has, in their order.
-    awaited: Mutex<VecDeque<Awaited>>,
-    /// Whether it has subscribed by RESP2, where messages are arrays.
-    listens: AtomicBool,
+    protocol: P,
 }
 
-/// Replies to come.
-pub(super) struct Awaited {
-    fate: ReplyFate,
-    replies: usize,
-    subscribes: bool,
-}
+/// Whom a request concerns when it leaves.
+pub(super) type Leaving<P> = (<P as Protocol>::Ticket, ReplyFate);
 
-#[derive(Clone, Copy)]
-enum ReplyFate {
-    Arrives,
-    Cut(usize),
-    Late(Duration),
-    Lost(Then),
-    Swallowed,
-}
-
-impl<'a> Relay<'a> {
+impl<'a, P: Protocol> Relay<'a, P> {
     pub(super) fn new(plans: &'a Plans, connection: usize) -> Self {
         Self {
             plans,
             connection,
-            awaited: Mutex::default(),
-            listens: AtomicBool::new(false),
+            protocol: P::default(),
         }
     }
 
-    /// Puts a request into the lane by its fate. False if it is no command.
+    /// Puts the first request of the bytes into the lane by its fate.
     pub(super) fn request(
         &self,
-        request: &Reply,
         bytes: &[u8],
         due: Instant,
-        lane: &Lane<Awaited>,
-    ) -> bool {
-        let Some(command) = Command::new(request, self.connection) else {
-            return false;
-        };
-        let fate = self.plans.meet(&command);
-        let send = |due, reply| {
-            let awaited = Awaited {
-                fate: reply,
-                replies: command.replies(),
-                subscribes: command.subscribes(),
-            };
-            Item::bytes(due, bytes.to_vec()).with_note(awaited)
-        };
+        lane: &Lane<Leaving<P>>,
+    ) -> Parsed<()> {
+        match self.protocol.request(bytes) {
+            Parsed::Foreign => Parsed::Foreign,
+            Parsed::Incomplete => Parsed::Incomplete,
+            Parsed::Whole(request, length) => {
+                self.send(request, &bytes[..length], due, lane);
+                Parsed::Whole((), length)
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        request: Request<P::Ticket>,
+        bytes: &[u8],
+        due: Instant,
+        lane: &Lane<Leaving<P>>,
+    ) {
+        let Request { args, ticket } = request;
+        let connection = self.connection;
+        let fate = self.plans.meet(&Command { args, connection });
+        let send = |due, fate| Item::bytes(due, bytes.to_vec()).with_note((ticket, fate));
         match fate {
             None => lane.push(send(due, ReplyFate::Arrives)),
             Some(Fate::CutReply(length)) => lane.push(send(due, ReplyFate::Cut(length))),
@@ -96,22 +81,35 @@ impl<'a> Relay<'a> {
                 lane.push(Item::end(due, Vec::new(), End::Planned(then)));
             }
         }
-        true
     }
 
-    /// Called when a command leaves for the server, before it does.
-    pub(super) fn sent(&self, awaited: Awaited) {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(awaited);
+    /// Called when a request leaves for the server, before it does.
+    pub(super) fn sent(&self, (ticket, fate): Leaving<P>) {
+        self.protocol.sent(ticket, fate);
     }
 
-    /// Puts what the server sent into the lane by its fate.
-    pub(super) fn reply(&self, reply: &Reply, bytes: &[u8], due: Instant, lane: &Lane<()>) {
-        if self.is_message(reply) {
-            return self.message(reply, bytes, due, lane);
+    /// Puts the first thing of the bytes that the server sent into the lane by its fate.
+    pub(super) fn reply(&self, bytes: &[u8], due: Instant, lane: &Lane<()>) -> Parsed<()> {
+        match self.protocol.reply(bytes) {
+            Parsed::Foreign => Parsed::Foreign,
+            Parsed::Incomplete => Parsed::Incomplete,
+            Parsed::Whole(said, length) => {
+                let bytes = bytes[..length].to_vec();
+                match said {
+                    Said::Message(items) => {
+                        let connection = self.connection;
+                        let fate = self.plans.meet_push(&Push { items, connection });
+                        Self::message(fate, &bytes, due, lane);
+                    }
+                    Said::Reply(fate) => Self::answer(fate, bytes, due, lane),
+                }
+                Parsed::Whole((), length)
+            }
         }
-        let bytes = bytes.to_vec();
-        match self.fate_of(reply) {
+    }
+
+    fn answer(fate: ReplyFate, bytes: Vec<u8>, due: Instant, lane: &Lane<()>) {
+        match fate {
             ReplyFate::Arrives => lane.push(Item::bytes(due, bytes)),
             ReplyFate::Cut(length) => {
                 let part = bytes[..length.min(bytes.len())].to_vec();
@@ -125,56 +123,22 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn message(&self, reply: &Reply, bytes: &[u8], due: Instant, lane: &Lane<()>) {
-        let item = |due| Item::bytes(due, bytes.to_vec());
-        match self.plans.meet_push(reply.items()) {
-            None => lane.pass(item(due)),
-            Some(PushFate::Doubled) => {
-                lane.pass(item(due));
-                lane.pass(item(due));
+    fn message(fate: Option<PushFate>, bytes: &[u8], due: Instant, lane: &Lane<()>) {
+        let deliver = |due| {
+            let item = Item::bytes(due, bytes.to_vec());
+            match P::MESSAGES {
+                Messages::InOrder => lane.push(item),
+                Messages::Passing => lane.pass(item),
             }
-            Some(PushFate::Late(delay)) => lane.pass(item(due + delay)),
+        };
+        match fate {
+            None => deliver(due),
+            Some(PushFate::Doubled) => {
+                deliver(due);
+                deliver(due);
+            }
+            Some(PushFate::Late(delay)) => deliver(due + delay),
             Some(PushFate::Lost) => {}
         }
     }
-
-    /// Whether nobody on this connection awaits it.
-    fn is_message(&self, reply: &Reply) -> bool {
-        let kind = reply.items().first().and_then(Reply::text);
-        let kind = kind.unwrap_or_default();
-        match reply {
-            Reply::Push(_) => {
-                !CONFIRMATIONS.contains(&kind.as_str()) || !self.awaits_confirmation()
-            }
-            Reply::Array(_) => {
-                self.listens.load(Ordering::Relaxed) && MESSAGES.contains(&kind.as_str())
-            }
-            _ => false,
-        }
-    }
-
-    fn awaits_confirmation(&self) -> bool {
-        let queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.front().is_some_and(|awaited| awaited.subscribes)
-    }
-
-    fn fate_of(&self, reply: &Reply) -> ReplyFate {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(awaited) = queue.front_mut() else {
-            return ReplyFate::Arrives;
-        };
-        let fate = awaited.fate;
-        if awaited.subscribes && matches!(reply, Reply::Array(_)) {
-            self.listens.store(true, Ordering::Relaxed);
-        }
-        awaited.replies = awaited.replies.saturating_sub(1);
-        // An error answers all channels at once.
-        if awaited.replies == 0 || reply.is_error() {
-            queue.pop_front();
-        }
-        fate
-    }
 }
-
-/// The kinds of messages that RESP2 has as arrays.
-const MESSAGES: [&str; 3] = ["message", "pmessage", "smessage"];

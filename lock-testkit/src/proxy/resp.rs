@@ -1,0 +1,149 @@
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
+use crate::servers::Reply;
+
+/// RESP2 and RESP3: replies have no names and come in the order of their commands.
+#[derive(Default)]
+pub(super) struct Resp {
+    /// For the commands that the server has, in their order.
+    awaited: Mutex<VecDeque<Awaited>>,
+    /// Whether it has subscribed by RESP2, where messages are arrays.
+    listens: AtomicBool,
+}
+
+/// Replies to come.
+struct Awaited {
+    ticket: Ticket,
+    fate: ReplyFate,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    /// How many there are: one, but one per channel for commands that subscribe.
+    replies: usize,
+    /// Whether it is answered like `SUBSCRIBE`: by push messages where the protocol has them.
+    subscribes: bool,
+}
+
+impl Protocol for Resp {
+    type Ticket = Ticket;
+
+    const MESSAGES: Messages = Messages::Passing;
+
+    fn request(&self, bytes: &[u8]) -> Parsed<Request<Ticket>> {
+        let (request, length) = match Reply::parse(bytes) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return Parsed::Incomplete,
+            Err(_) => return Parsed::Foreign,
+        };
+        let Some(args) = words(request) else {
+            return Parsed::Foreign;
+        };
+        let ticket = Ticket::new(&args);
+        Parsed::Whole(Request { args, ticket }, length)
+    }
+
+    fn sent(&self, ticket: Ticket, fate: ReplyFate) {
+        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(Awaited { ticket, fate });
+    }
+
+    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+        match Reply::parse(bytes) {
+            Ok(Some((reply, length))) if self.is_message(&reply) => {
+                Parsed::Whole(Said::Message(reply.items().to_vec()), length)
+            }
+            Ok(Some((reply, length))) => Parsed::Whole(Said::Reply(self.fate_of(&reply)), length),
+            Ok(None) => Parsed::Incomplete,
+            Err(_) => Parsed::Foreign,
+        }
+    }
+}
+
+impl Resp {
+    /// Whether nobody on this connection awaits it.
+    fn is_message(&self, reply: &Reply) -> bool {
+        let kind = reply.items().first().and_then(Reply::text);
+        let kind = kind.unwrap_or_default();
+        match reply {
+            Reply::Push(_) => {
+                !CONFIRMATIONS.contains(&kind.as_str()) || !self.awaits_confirmation()
+            }
+            Reply::Array(_) => {
+                self.listens.load(Ordering::Relaxed) && MESSAGES.contains(&kind.as_str())
+            }
+            _ => false,
+        }
+    }
+
+    fn awaits_confirmation(&self) -> bool {
+        let queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        queue
+            .front()
+            .is_some_and(|awaited| awaited.ticket.subscribes)
+    }
+
+    fn fate_of(&self, reply: &Reply) -> ReplyFate {
+        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Awaited { ticket, fate }) = queue.front_mut() else {
+            return ReplyFate::Arrives;
+        };
+        let fate = *fate;
+        if ticket.subscribes && matches!(reply, Reply::Array(_)) {
+            self.listens.store(true, Ordering::Relaxed);
+        }
+        ticket.replies = ticket.replies.saturating_sub(1);
+        // An error answers all channels at once.
+        if ticket.replies == 0 || reply.is_error() {
+            queue.pop_front();
+        }
+        fate
+    }
+}
+
+impl Ticket {
+    fn new(args: &[Vec<u8>]) -> Self {
+        let name = args.first().map_or(&[][..], Vec::as_slice);
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let subscribes = CONFIRMATIONS.contains(&name.as_str());
+        let replies = if subscribes {
+            args.len().saturating_sub(1).max(1)
+        } else {
+            1
+        };
+        Self {
+            replies,
+            subscribes,
+        }
+    }
+}
+
+/// None if it is not in the form in which clients send commands.
+fn words(request: Reply) -> Option<Vec<Vec<u8>>> {
+    let Reply::Array(words) = request else {
+        return None;
+    };
+    words
+        .into_iter()
+        .map(|word| match word {
+            Reply::Bulk(bytes) => Some(bytes),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The commands that subscribe, which are also the kinds of their answers.
+const CONFIRMATIONS: [&str; 6] = [
+    "psubscribe",
+    "punsubscribe",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "unsubscribe",
+];
+
+/// The kinds of messages that RESP2 has as arrays.
+const MESSAGES: [&str; 3] = ["message", "pmessage", "smessage"];
