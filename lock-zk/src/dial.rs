@@ -1,9 +1,14 @@
-use tokio::time::{Instant, timeout_at};
-use zookeeper_client::{Client, CreateMode};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use crate::acl::acls;
-use crate::config::{Auth, ZooKeeperConfig};
+use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
+use crate::login::log_in;
+use crate::probe::{address, probe};
+use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
 ///
@@ -12,35 +17,72 @@ use crate::error::{Cause, Failure};
 pub(crate) async fn dial(config: &ZooKeeperConfig) -> Result<Client, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
     let client = open(config, deadline).await?;
-    let within = config.connect_timeout;
     let rooted = timeout_at(deadline, rooted(client, config)).await;
-    rooted.unwrap_or_else(|_| Err(Failure::silent(within)))
+    rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))
 }
 
+/// Tries all servers, and again as long as that can help.
 async fn open(config: &ZooKeeperConfig, deadline: Instant) -> Result<Client, Failure> {
-    let error = match timeout_at(deadline, connect(config)).await {
-        Ok(Ok(client)) => return Ok(client),
-        Ok(Err(failure)) => failure,
-        Err(_) => Failure::silent(config.connect_timeout),
-    };
-    Err(error)
+    let tls = config.tls.as_ref();
+    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
+    let certificates = certificates.as_ref();
+    let reserve = time_to_probe(config);
+    loop {
+        match timeout_at(deadline - reserve, connect(config, certificates)).await {
+            Ok(Ok(client)) => return Ok(client),
+            Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        let answers = probe(config, certificates, reserve).await;
+        if !answers.may_change() || Instant::now() + PAUSE + reserve >= deadline {
+            return Err(answers.into());
+        }
+        sleep(PAUSE).await;
+    }
 }
 
-/// Tries every server once.
-async fn connect(config: &ZooKeeperConfig) -> Result<Client, Failure> {
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What finding out why no server opens a session may take, of the time to connect.
+fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
+    (config.connect_timeout / 5).min(Duration::from_secs(1))
+}
+
+/// Whether the client has tried all servers and keeps to itself what happened.
+fn is_silence(failure: &Failure) -> bool {
+    matches!(
+        failure.client(),
+        Some(ClientError::NoHosts | ClientError::Timeout)
+    )
+}
+
+/// Tries all servers once.
+async fn connect(
+    config: &ZooKeeperConfig,
+    certificates: Option<&Certificates>,
+) -> Result<Client, Failure> {
     let mut connector = Client::connector()
         .with_session_timeout(config.session_timeout)
+        .with_connection_timeout(patience(config))
         .with_fail_eagerly();
     if let Some(login) = &config.login {
-        match login.auth {
-            Auth::Digest => {
-                let identity = format!("{}:{}", login.username, login.password);
-                connector = connector.with_auth("digest", identity.as_bytes());
-            }
-            Auth::Sasl => {}
-        }
+        connector = log_in(connector, login)?;
     }
-    Ok(connector.connect(&servers(config)).await?)
+    let servers = servers(config);
+    match certificates {
+        None => Ok(connector.connect(&servers).await?),
+        Some(certificates) => certificates.connect(connector, &servers).await,
+    }
+}
+
+/// How long a server may be silent before the next one is tried, now and later.
+///
+/// Two fifths of the session leave time for a second server before it expires; and where two servers
+/// of three or more hang, the third has to have its turn within the time to connect.
+fn patience(config: &ZooKeeperConfig) -> Duration {
+    let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
+    let turn = (config.connect_timeout - time_to_probe(config)) / turns;
+    turn.min(config.session_timeout * 2 / 5)
 }
 
 fn servers(config: &ZooKeeperConfig) -> String {
@@ -49,16 +91,8 @@ fn servers(config: &ZooKeeperConfig) -> String {
     hosts.collect::<Vec<_>>().join(",")
 }
 
-fn address(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}
-
 async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Failure> {
-    // Creating what exists needs the right to create it, asking does not.
+    // To create what exists takes the right to create it; to ask takes none.
     if client.check_stat(&config.root).await?.is_none() {
         let directory = CreateMode::Persistent.with_acls(acls(config.access()));
         client.mkdir(&config.root, &directory).await?;

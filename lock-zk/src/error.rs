@@ -27,6 +27,10 @@ pub(crate) enum Cause {
 
     #[error("ZooKeeper did not answer within {0:?}")]
     Silent(Duration),
+
+    /// The same for each server: one side does not trust the other.
+    #[error("no server opens a session: {0}")]
+    Untrusted(String),
 }
 
 impl Failure {
@@ -61,7 +65,7 @@ impl Failure {
         match &self.0 {
             Cause::Client(error) => is_ambiguous(error),
             Cause::Malformed(_) | Cause::Silent(_) => true,
-            Cause::Config(_) | Cause::NoSession(_) => false,
+            Cause::Config(_) | Cause::NoSession(_) | Cause::Untrusted(_) => false,
         }
     }
 
@@ -105,6 +109,7 @@ impl Cause {
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Malformed(_) => ErrorKind::Protocol,
             Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
+            Self::Untrusted(_) => ErrorKind::Denied,
         }
     }
 }

@@ -56,7 +56,7 @@ impl ZooKeeperConfig {
     pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// How long opening the first session may take, unless set.
-    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
     /// How long one request may take, unless set.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,7 +108,7 @@ impl ZooKeeperConfig {
     }
 
     /// Sets how long opening a session may take, with TLS, login and all servers tried, 100 ms to
-    /// 1 min. Default: 10 s.
+    /// 1 min. Default: 15 s.
     ///
     /// Where nothing listens at any of the hosts, it fails at once; where a server is there and takes
     /// no sessions, such as while a leader is elected, it is asked again until this time is over.
@@ -125,8 +125,8 @@ impl ZooKeeperConfig {
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
     ///
     /// A session survives the loss of a server, and the requests that come meanwhile wait for the
-    /// next one. A server that hangs is noticed after two fifths of the session time-out: 8 s for the
-    /// default one, which is why this default is longer.
+    /// next one. A server that hangs is noticed after two fifths of the session time-out at the
+    /// latest: 8 s for the default one, which is why this default is longer.
     ///
     /// # Errors
     ///
@@ -236,8 +236,13 @@ impl ZooKeeperConfig {
         })
     }
 
+    /// Whether everybody may touch the nodes, and nobody has said so.
+    pub(crate) fn is_open_by_default(&self) -> bool {
+        self.access.is_none() && !self.has_identity()
+    }
+
     /// Whether ZooKeeper knows who this client is.
-    pub(crate) fn has_identity(&self) -> bool {
+    fn has_identity(&self) -> bool {
         let tls = self.tls.as_ref();
         self.login.is_some() || tls.is_some_and(|tls| tls.identity.is_some())
     }

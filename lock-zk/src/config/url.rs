@@ -17,7 +17,7 @@ impl ZooKeeperConfig {
     /// | `access=creator`, `creator-and-readers` or `everybody` | `creator` with a login or a certificate, else `everybody` | see [`Access`] |
     /// | `auth=digest` or `sasl` | `digest` | what user and password are for: [`with_digest_login`](Self::with_digest_login), [`with_sasl_login`](Self::with_sasl_login) |
     /// | `compat=curator`, `curator-rw` or `kazoo` | `curator` | see [`Compat`] |
-    /// | `connect-timeout=DURATION` | `10s` | see [`with_connect_timeout`](Self::with_connect_timeout) |
+    /// | `connect-timeout=DURATION` | `15s` | see [`with_connect_timeout`](Self::with_connect_timeout) |
     /// | `session-timeout=DURATION` | `20s` | see [`with_session_timeout`](Self::with_session_timeout) |
     /// | `strict=on` or `off` | `off` | see [`with_strict_checks`](Self::with_strict_checks) |
     /// | `timeout=DURATION` | `10s` | see [`with_timeout`](Self::with_timeout) |

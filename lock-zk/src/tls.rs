@@ -1,0 +1,143 @@
+#[cfg(feature = "tls")]
+pub(crate) use self::rustls::Certificates;
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::without::Certificates;
+
+#[cfg(feature = "tls")]
+mod rustls {
+    use std::fmt::Display;
+    use std::io::{self, Read, Write};
+    use std::net::TcpStream;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+    use zookeeper_client::{Client, Connector, TlsOptions};
+
+    use crate::config::{Tls, ZooKeeperConfig};
+    use crate::error::{Cause, Failure};
+
+    /// What servers are verified by, and what they are shown.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Certificates {
+        options: TlsOptions,
+        /// The same, for connections that are not the client's.
+        probe: Arc<ClientConfig>,
+    }
+
+    impl Certificates {
+        pub(crate) fn read(tls: &Tls, config: &ZooKeeperConfig) -> Result<Self, Failure> {
+            choose_provider();
+            for (host, _) in &config.hosts {
+                // The client would panic.
+                ServerName::try_from(host.as_str()).map_err(|_| {
+                    wrong(format!("{host:?} is no name that a certificate can have"))
+                })?;
+            }
+            let Some(ca) = &tls.ca else {
+                return Err(wrong(
+                    "TLS needs authorities to verify servers by: name the file of those with \
+                     tls-ca-file, such as /etc/ssl/certs/ca-certificates.crt",
+                ));
+            };
+            let ca = read(ca)?;
+            let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(useless)?;
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(certificates(&ca)?);
+            let probe = ClientConfig::builder().with_root_certificates(roots);
+            let probe = match &tls.identity {
+                None => probe.with_no_client_auth(),
+                Some((cert, key)) => {
+                    let (cert, key) = (read(cert)?, read(key)?);
+                    options = options.with_pem_identity(&cert, &key).map_err(useless)?;
+                    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(useless)?;
+                    let chain = certificates(&cert)?;
+                    probe.with_client_auth_cert(chain, key).map_err(useless)?
+                }
+            };
+            Ok(Self {
+                options,
+                probe: Arc::new(probe),
+            })
+        }
+
+        pub(crate) async fn connect(
+            &self,
+            connector: Connector,
+            servers: &str,
+        ) -> Result<Client, Failure> {
+            let connector = connector.with_tls(self.options.clone());
+            Ok(connector.secure_connect(servers).await?)
+        }
+
+        /// Speaks TLS on a connection of ours; it blocks.
+        pub(crate) fn dress(
+            &self,
+            host: &str,
+            stream: TcpStream,
+        ) -> io::Result<impl Read + Write + use<>> {
+            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+            let probe = ClientConnection::new(Arc::clone(&self.probe), name);
+            Ok(StreamOwned::new(probe.map_err(io::Error::other)?, stream))
+        }
+    }
+
+    fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+        let all: Result<_, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        all.map_err(useless)
+    }
+
+    fn read(path: &Path) -> Result<String, Failure> {
+        std::fs::read_to_string(path)
+            .map_err(|error| wrong(format!("the TLS file {path:?} cannot be read: {error}")))
+    }
+
+    fn useless(error: impl Display) -> Failure {
+        wrong(format!("the TLS files are of no use: {error}"))
+    }
+
+    fn wrong(message: impl Into<String>) -> Failure {
+        Cause::Config(message.into()).into()
+    }
+
+    /// rustls panics where a program is built with several providers and has chosen none.
+    fn choose_provider() {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Fails if another thread has chosen one meanwhile, which is as good.
+            drop(rustls::crypto::ring::default_provider().install_default());
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+mod without {
+    use std::io;
+    use std::net::TcpStream;
+
+    use zookeeper_client::{Client, Connector};
+
+    use crate::config::{Tls, ZooKeeperConfig};
+    use crate::error::{Cause, Failure};
+
+    /// There are none without the feature.
+    #[derive(Clone, Debug)]
+    pub(crate) enum Certificates {}
+
+    impl Certificates {
+        pub(crate) fn read(_: &Tls, _: &ZooKeeperConfig) -> Result<Self, Failure> {
+            let message = "this program is built without the feature \"tls\" of lock-zk";
+            Err(Cause::Config(message.to_owned()).into())
+        }
+
+        #[expect(clippy::unused_async, reason = "it awaits with the feature")]
+        pub(crate) async fn connect(&self, _: Connector, _: &str) -> Result<Client, Failure> {
+            match *self {}
+        }
+
+        pub(crate) fn dress(&self, _: &str, _: TcpStream) -> io::Result<TcpStream> {
+            match *self {}
+        }
+    }
+}
