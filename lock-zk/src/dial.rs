@@ -102,3 +102,6 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
         Cause::Config(message).into()
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,8 @@ use lock_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
 /// Why an operation has no result. Clonable, because callers share a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Failure(Cause);
 
 /// What goes wrong with an ensemble.

@@ -1,5 +1,7 @@
 mod options;
 mod root;
+#[cfg(test)]
+mod tests;
 mod url;
 
 use std::path::PathBuf;

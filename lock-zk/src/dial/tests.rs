@@ -1,0 +1,228 @@
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+use lock_testkit::servers::{
+    ClientCertificate, ServerCertificate, TlsFiles, ZooKeeperOptions, ZooKeeperServer,
+};
+use tokio::time::Instant;
+
+use super::*;
+use crate::config::Access;
+
+fn plain(server: &ZooKeeperServer) -> ZooKeeperConfig {
+    ZooKeeperConfig::new([("127.0.0.1", server.port())])
+}
+
+async fn refusal(config: &ZooKeeperConfig) -> Error {
+    dial(config).await.expect_err("no session").into()
+}
+
+#[tokio::test]
+async fn makes_the_root_and_all_above_it() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let config = plain(&server).with_root("/apps/shop/locks").unwrap();
+    for _ in 0..2 {
+        let client = dial(&config).await.unwrap();
+        assert_eq!(client.path(), "/apps/shop/locks");
+        assert!(client.check_stat("/").await.unwrap().is_some());
+    }
+    let top = dial(&config.clone().with_root("/").unwrap()).await.unwrap();
+    assert_eq!(top.list_children("/apps/shop").await.unwrap(), ["locks"]);
+}
+
+#[tokio::test]
+async fn nobody_but_the_creator_gets_into_the_root() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let config = plain(&server);
+    let own = config.clone().with_digest_login("me", "pw").unwrap();
+    let mine = dial(&own).await.unwrap();
+    let (acls, _) = mine.get_acl("/").await.unwrap();
+    assert_eq!((acls.len(), acls[0].scheme()), (1, "digest"));
+
+    let other = config.clone().with_digest_login("me", "wrong").unwrap();
+    for stranger in [config, other] {
+        // ZooKeeper lets everybody in, and denies the nodes.
+        let theirs = dial(&stranger).await.unwrap();
+        let denied = theirs.list_children("/").await.unwrap_err();
+        let error = Error::from(Failure::from(denied));
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        assert!(error.message().contains("auth=digest"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn readers_may_read() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let own = plain(&server).with_digest_login("me", "pw").unwrap();
+    let own = own.with_access(Access::CreatorAndReaders);
+    drop(dial(&own).await.unwrap());
+    let reader = dial(&plain(&server)).await.unwrap();
+    assert!(reader.list_children("/").await.unwrap().is_empty());
+    let directory = CreateMode::Persistent.with_acls(acls(Access::Everybody));
+    let denied = reader.mkdir("/a", &directory).await;
+    assert_eq!(denied, Err(ClientError::NoAuth));
+}
+
+#[tokio::test]
+async fn whoever_has_no_identity_cannot_keep_nodes() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let error = refusal(&plain(&server).with_access(Access::Creator)).await;
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.message().contains("access=everybody"), "{error}");
+}
+
+#[tokio::test]
+async fn where_nothing_listens_it_fails_at_once() {
+    let config = ZooKeeperConfig::new([("127.0.0.1", 1), ("localhost", 1)]);
+    let started = Instant::now();
+    let error = refusal(&config).await;
+    assert!(started.elapsed() < Duration::from_secs(2));
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(!error.is_outcome_unknown());
+    assert!(
+        error.message().contains("localhost:1 cannot be reached"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_does_not_answer_is_given_up_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let config = ZooKeeperConfig::new([("127.0.0.1", port)]);
+    let config = config.with_connect_timeout(Duration::from_secs(1)).unwrap();
+    let started = Instant::now();
+    let error = refusal(&config).await;
+    assert!(started.elapsed() < Duration::from_millis(1_500));
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("does not answer"), "{error}");
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn sasl_knows_its_users() {
+    let options = ZooKeeperOptions::new().with_sasl_user("me", "pw");
+    let server = ZooKeeperServer::start(options);
+    let client = dial(&plain(&server).with_sasl_login("me", "pw")).await;
+    let (acls, _) = client.unwrap().get_acl("/").await.unwrap();
+    assert_eq!((acls[0].scheme(), acls[0].id()), ("sasl", "me"));
+    for (user, password) in [("me", "wrong"), ("you", "pw")] {
+        let error = refusal(&plain(&server).with_sasl_login(user, password)).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.message().contains("password"), "{error}");
+    }
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn a_server_may_insist_on_sasl() {
+    let options = ZooKeeperOptions::new().with_sasl_user("me", "pw");
+    let server = ZooKeeperServer::start(
+        options
+            .with_property("zookeeper.enforce.auth.enabled", "true")
+            .with_property("zookeeper.enforce.auth.schemes", "sasl"),
+    );
+    let error = refusal(&plain(&server)).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.message().contains("asks for a login"), "{error}");
+    dial(&plain(&server).with_sasl_login("me", "pw"))
+        .await
+        .unwrap();
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn a_server_without_users_takes_no_sasl() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let config = plain(&server).with_sasl_login("me", "pw");
+    let config = config.with_connect_timeout(Duration::from_secs(3)).unwrap();
+    let error = refusal(&config).await;
+    println!("{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::*;
+
+    fn server(clients: ClientCertificate) -> (TlsFiles, ZooKeeperServer) {
+        let files = TlsFiles::new(ServerCertificate::Valid);
+        let options = ZooKeeperOptions::new().with_tls(&files, clients);
+        let server = ZooKeeperServer::start(options);
+        (files, server)
+    }
+
+    fn secure(server: &ZooKeeperServer) -> ZooKeeperConfig {
+        let config = ZooKeeperConfig::new([("127.0.0.1", server.secure_port())]);
+        config.with_connect_timeout(Duration::from_secs(5)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_an_identity() {
+        let (files, server) = server(ClientCertificate::Required);
+        let config = secure(&server).with_tls_ca(files.ca());
+        let config = config.with_tls_identity(files.client_certificate(), files.client_key());
+        let client = dial(&config).await.unwrap();
+        let (acls, _) = client.get_acl("/").await.unwrap();
+        assert_eq!(acls[0].scheme(), "x509");
+
+        let (cert, key) = (
+            files.unknown_client_certificate(),
+            files.unknown_client_key(),
+        );
+        let unknown = secure(&server).with_tls_ca(files.ca());
+        for config in [unknown.clone(), unknown.with_tls_identity(cert, key)] {
+            let error = refusal(&config).await;
+            println!("{error}");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn servers_are_verified() {
+        let (files, server) = server(ClientCertificate::Ignored);
+        let config = secure(&server);
+        dial(&config.clone().with_tls_ca(files.ca())).await.unwrap();
+
+        let error = refusal(&config.clone().with_tls_ca(files.unknown_ca())).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.message().contains("UnknownIssuer"), "{error}");
+
+        // Each speaks what the other does not.
+        let error = refusal(&config).await;
+        println!("{error}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("takes TLS only"), "{error}");
+        let crossed = ZooKeeperConfig::new([("127.0.0.1", server.port())]);
+        let crossed = crossed.with_tls_ca(files.ca());
+        let crossed = crossed
+            .with_connect_timeout(Duration::from_secs(2))
+            .unwrap();
+        let error = refusal(&crossed).await;
+        assert!(error.message().contains("takes no TLS"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn wrong_files_are_named() {
+        let files = TlsFiles::new(ServerCertificate::Valid);
+        let config = ZooKeeperConfig::new([("127.0.0.1", 1)]);
+        let key = files.client_key();
+        for (config, says) in [
+            (config.clone().with_tls(), "tls-ca-file"),
+            (config.clone().with_tls_ca("/nowhere"), "/nowhere"),
+            (config.clone().with_tls_ca(&key), "of no use"),
+            (
+                config.with_tls_ca(files.ca()).with_tls_identity(&key, &key),
+                "of no use",
+            ),
+            (
+                ZooKeeperConfig::new([("no name", 1)]).with_tls_ca(files.ca()),
+                "no name that",
+            ),
+        ] {
+            let error = refusal(&config).await;
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            assert!(error.message().contains(says), "{error}");
+        }
+    }
+}
