@@ -1,12 +1,25 @@
 //! Locks in ZooKeeper: ephemeral sequential nodes, each waiter watches its predecessor.
 
 mod acl;
+mod admin;
+mod attempt;
+mod budget;
 mod checks;
 mod config;
 mod dial;
+mod directory;
 mod error;
+mod lease;
+mod lock;
 mod login;
+mod names;
+mod node;
 mod probe;
+mod root;
+mod session;
+mod standing;
 mod tls;
+mod tokens;
 
 pub use crate::config::{Access, Compat, ZooKeeperConfig};
+pub use crate::lock::ZooKeeper;

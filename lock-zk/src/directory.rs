@@ -1,0 +1,108 @@
+//! Where the contenders of a key stand: one directory per key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lock_core::LockKey;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// The directory of one key, by its path below the root.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Directory(Arc<str>);
+
+impl Directory {
+    pub(crate) fn of(key: &LockKey) -> Self {
+        Self(format!("/{}", encode(key.as_str())).into())
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.0
+    }
+
+    /// The path of a node in it.
+    pub(crate) fn child(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+}
+
+impl fmt::Display for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The key that a directory of this name belongs to; `None` if it is not one of ours.
+pub(crate) fn key_of(name: &str) -> Option<LockKey> {
+    let key = percent_decode_str(name).decode_utf8().ok()?;
+    // Another spelling of the same key is somebody else's node.
+    (encode(&key) == name).then(|| LockKey::new(&*key).ok())?
+}
+
+/// One spelling for each key: what means something in a path or to a terminal is escaped.
+fn encode(key: &str) -> String {
+    match key {
+        // Neither is a name in a path.
+        "." => "%2E".to_owned(),
+        ".." => "%2E%2E".to_owned(),
+        // ZooKeeper keeps this name of its root directory for itself.
+        "zookeeper" => "%7Aookeeper".to_owned(),
+        key => utf8_percent_encode(key, ESCAPED).to_string(),
+    }
+}
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b':')
+    .remove(b'_')
+    .remove(b'~');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> LockKey {
+        LockKey::new(name).unwrap()
+    }
+
+    #[test]
+    fn every_key_has_a_directory_and_every_directory_its_key() {
+        let cases = [
+            ("orders", "/orders"),
+            ("orders/42", "/orders%2F42"),
+            ("shop:orders", "/shop:orders"),
+            (".", "/%2E"),
+            ("..", "/%2E%2E"),
+            ("...", "/..."),
+            ("a.b", "/a.b"),
+            ("zookeeper", "/%7Aookeeper"),
+            ("zookeeper/quota", "/zookeeper%2Fquota"),
+            ("50%", "/50%25"),
+            ("%2F", "/%252F"),
+            ("é", "/%C3%A9"),
+            ("a b", "/a%20b"),
+        ];
+        for (name, path) in cases {
+            let directory = Directory::of(&key(name));
+            assert_eq!(directory.path(), path);
+            assert_eq!(key_of(&path[1..]), Some(key(name)), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_key_has_are_not_ours() {
+        for name in ["%2f", "a b", "%", "%FF", "%00", "zookeeper", "%61"] {
+            assert_eq!(key_of(name), None, "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_two_keys_share_a_directory(name in "\\PC{1,60}") {
+            let key = key(&name);
+            let directory = Directory::of(&key);
+            proptest::prop_assert!(!directory.path()[1..].contains('/'));
+            proptest::prop_assert_eq!(key_of(&directory.path()[1..]), Some(key));
+        }
+    }
+}

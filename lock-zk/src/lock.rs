@@ -1,0 +1,153 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::Engine;
+use lock_core::layers::in_order;
+use lock_core::{
+    AcquireRequest, Bound, Capabilities, DistributedLock, Error, Fencing, Lease, LockGuard, Result,
+    Waiting,
+};
+
+use crate::attempt::{Attempt, Outcome};
+use crate::budget::Budget;
+use crate::config::{Access, ZooKeeperConfig};
+use crate::lease::ZooKeeperLease;
+use crate::session::Sessions;
+
+/// Locks in a ZooKeeper ensemble.
+///
+/// A lock is a directory in which every contender has an ephemeral sequential node. The first of them
+/// holds the lock, and each of the others watches the one before it. All locks of one value live in
+/// one session: make one value per process, and share it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use lock_core::prelude::*;
+/// use lock_zk::{ZooKeeper, ZooKeeperConfig};
+///
+/// # async fn example() -> lock_core::Result<()> {
+/// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)]);
+/// let locks = ZooKeeper::connect(config).await?;
+/// let guard = locks.lock("orders/42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct ZooKeeper {
+    pub(crate) client: Client,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) engine: Engine,
+    pub(crate) sessions: Arc<Sessions>,
+}
+
+/// Name of the backend.
+pub(crate) const NAME: &str = "zookeeper";
+
+impl ZooKeeper {
+    /// Opens a session.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if no server opens one.
+    /// - [`Denied`](lock_core::ErrorKind::Denied) if the credentials are refused, or do not suffice to
+    ///   create the root.
+    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if the ensemble is not fit for locks
+    ///   and the configuration is strict.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left but a session that closes, and perhaps the root.
+    pub async fn connect(config: ZooKeeperConfig) -> Result<Self> {
+        let engine = config.engine.clone();
+        let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+        let sessions = Sessions::open(config, &engine).await;
+        let sessions = sessions.map_err(|failure| Error::from(failure).with_backend(NAME))?;
+        Ok(Self {
+            client: Client { engine, sessions },
+        })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for ZooKeeper {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.admin = true;
+        capabilities.bound = Bound::Session;
+        capabilities.downgrade = true;
+        capabilities.fair = true;
+        capabilities.fencing = Fencing::Strong;
+        capabilities.permits = true;
+        capabilities.shared = true;
+        capabilities.waiting = Waiting::Push;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let acquired = self.client.acquire(request).await;
+        acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(&self.client)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.client.engine.drain(within).await
+    }
+}
+
+impl Client {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let budget = Budget::of(request, self.sessions.config.timeout);
+        loop {
+            if let Some(guard) = self.attempt(request, budget).await? {
+                return Ok(guard);
+            }
+            if budget.is_over() {
+                return Err(budget.contended());
+            }
+        }
+    }
+
+    /// One attempt with an id of its own; `None` if its session or its node ended meanwhile.
+    async fn attempt(&self, request: &AcquireRequest, budget: Budget) -> Result<Option<LockGuard>> {
+        let session = self.sessions.get(budget.step()).await?;
+        let (id, config) = (self.engine.lease_id(), &self.sessions.config);
+        let lease = ZooKeeperLease::new(session, config, request, id);
+        let lease = Arc::new(lease);
+        let armed: Arc<dyn Lease> = Arc::<ZooKeeperLease>::clone(&lease);
+        let pending = self.engine.pending(request.key(), armed, request.ttl());
+        match Attempt::new(self, request, budget, &lease).run().await {
+            Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
+            Ok(Outcome::Gone) => {
+                pending.disarm();
+                Ok(None)
+            }
+            Ok(Outcome::Refused(error)) => {
+                // A node that is left until the background comes to it is in others' way.
+                pending.undo().await;
+                Err(error)
+            }
+            // What may be there is undone in the background.
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who may touch the nodes that this client creates.
+    pub(crate) fn access(&self) -> Access {
+        self.sessions.config.access()
+    }
+}

@@ -1,0 +1,233 @@
+//! How contenders are called, here and by the clients of other languages.
+
+use std::num::NonZeroU32;
+
+use lock_core::Mode;
+use lock_core::engine::LeaseId;
+
+use crate::config::Compat;
+
+/// A contender as its name shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Contender {
+    pub(crate) name: String,
+    pub(crate) mode: Mode,
+    pub(crate) sequence: Sequence,
+}
+
+/// The number that the server appends to the name of a contender.
+///
+/// It is a counter of 32 bits with a sign, and runs from 2147483647 on to -2147483648.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Sequence(pub(crate) i64);
+
+/// The name of a contender without its number: what a lost one is found by.
+///
+/// - Curator: `_c_<uuid>-lock-`, `_c_<uuid>-__WRIT__` and `_c_<uuid>-__READ__`.
+/// - kazoo: `<32 hex>__lock__` and `<32 hex>__rlock__`.
+/// - permits, ours alone: `_c_<uuid>-__PERM__<limit>-`.
+pub(crate) fn stem(compat: Compat, mode: Mode, id: LeaseId) -> String {
+    let hex = id.to_hex();
+    let curator = |kind: &str| {
+        let parts = [
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..],
+        ];
+        format!("_c_{}-{kind}", parts.join("-"))
+    };
+    match (mode, compat) {
+        (Mode::Permit { limit }, _) => curator(&format!("{PERMIT}{limit}-")),
+        (Mode::Shared, Compat::Kazoo) => format!("{hex}{KAZOO_SHARED}"),
+        (Mode::Shared, _) => curator(SHARED),
+        (_, Compat::Kazoo) => format!("{hex}{KAZOO_EXCLUSIVE}"),
+        (_, Compat::CuratorReadWrite) => curator(WRITER),
+        (_, Compat::Curator) => curator(&EXCLUSIVE[1..]),
+    }
+}
+
+/// The name of the same contender as a shared one, at the same place in line.
+pub(crate) fn shared_name(compat: Compat, id: LeaseId, own: &Contender) -> String {
+    let stem = stem(compat, Mode::Shared, id);
+    format!("{stem}{}", own.sequence.digits())
+}
+
+impl Contender {
+    /// Understands the names of ours, of Curator, of kazoo and of the .NET library `DistributedLock`;
+    /// whatever else is in a directory does not take part.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let mode_and_number = |marker: &str, mode| {
+            let (_, number) = name.rsplit_once(marker)?;
+            Some((mode, Sequence::parse(number)?))
+        };
+        let (mode, sequence) = mode_and_number(EXCLUSIVE, Mode::Exclusive)
+            .or_else(|| mode_and_number(WRITER, Mode::Exclusive))
+            .or_else(|| mode_and_number(SHARED, Mode::Shared))
+            .or_else(|| mode_and_number(KAZOO_EXCLUSIVE, Mode::Exclusive))
+            .or_else(|| mode_and_number(KAZOO_SHARED, Mode::Shared))
+            .or_else(|| {
+                let (_, rest) = name.rsplit_once(PERMIT)?;
+                let (limit, number) = rest.split_once('-')?;
+                let limit: NonZeroU32 = limit.parse().ok()?;
+                Some((Mode::Permit { limit }, Sequence::parse(number)?))
+            })
+            .or_else(|| {
+                let number = name.strip_prefix(DOT_NET)?;
+                Some((Mode::Exclusive, Sequence::parse(number)?))
+            })?;
+        Some(Self {
+            name: name.to_owned(),
+            mode,
+            sequence,
+        })
+    }
+}
+
+impl Sequence {
+    /// The server writes at least ten characters.
+    fn parse(number: &str) -> Option<Self> {
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_number = number.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| number.parse().ok().map(Self))?
+    }
+
+    /// The number as the server writes it.
+    pub(crate) fn digits(self) -> String {
+        format!("{:010}", self.0)
+    }
+
+    /// How far this is behind `pivot` in line, across the wrap of the counter.
+    pub(crate) fn after(self, pivot: Self) -> i64 {
+        match (i32::try_from(self.0), i32::try_from(pivot.0)) {
+            (Ok(own), Ok(pivot)) => own.wrapping_sub(pivot).into(),
+            _ => self.0.saturating_sub(pivot.0),
+        }
+    }
+
+    /// Whether the counter is so near to its end, or beyond it, that numbers do not tell the order:
+    /// the server gives the last one again and again once its directory has stored it.
+    pub(crate) fn is_used_up(self) -> bool {
+        i32::try_from(self.0).is_ok_and(|number| !(0..LAST).contains(&number))
+    }
+}
+
+/// More creations than that are not under way at once.
+const LAST: i32 = i32::MAX - (1 << 20);
+
+const EXCLUSIVE: &str = "-lock-";
+const WRITER: &str = "__WRIT__";
+const SHARED: &str = "__READ__";
+const PERMIT: &str = "__PERM__";
+const KAZOO_EXCLUSIVE: &str = "__lock__";
+const KAZOO_SHARED: &str = "__rlock__";
+const DOT_NET: &str = "lock-";
+
+#[cfg(test)]
+mod tests {
+    use lock_core::engine::SeededEntropy;
+
+    use super::*;
+
+    fn parsed(name: &str) -> Option<(Mode, i64)> {
+        Contender::parse(name).map(|found| (found.mode, found.sequence.0))
+    }
+
+    fn permit(limit: u32) -> Mode {
+        let limit = NonZeroU32::new(limit).unwrap();
+        Mode::Permit { limit }
+    }
+
+    #[test]
+    fn understands_its_own_names_and_those_of_others() {
+        use Mode::{Exclusive, Shared};
+        let uuid = "_c_0b8d7b1e-9c1e-4a8e-8d0f-3f6d0f0f4a11";
+        let hex = "0b8d7b1e9c1e4a8e8d0f3f6d0f0f4a11";
+        let cases = [
+            (format!("{uuid}-lock-0000000007"), Exclusive, 7),
+            (format!("{uuid}-__WRIT__0000000008"), Exclusive, 8),
+            (format!("{uuid}-__READ__0000000009"), Shared, 9),
+            (format!("{uuid}-__PERM__3-0000000010"), permit(3), 10),
+            (format!("{hex}__lock__0000000011"), Exclusive, 11),
+            (format!("{hex}__rlock__0000000012"), Shared, 12),
+            ("lock-0000000013".to_owned(), Exclusive, 13),
+            (
+                format!("{uuid}-lock--2147483648"),
+                Exclusive,
+                -2_147_483_648,
+            ),
+            (format!("{uuid}-lock--000000001"), Exclusive, -1),
+            (format!("{uuid}-__PERM__3--000000001"), permit(3), -1),
+            (format!("{uuid}-lock-0000004294967296"), Exclusive, 1 << 32),
+        ];
+        for (name, mode, number) in cases {
+            assert_eq!(parsed(&name), Some((mode, number)), "{name}");
+        }
+    }
+
+    #[test]
+    fn whatever_else_is_there_takes_no_part() {
+        for name in [
+            "",
+            "junk",
+            "lock-",
+            "lock-1",
+            "_c_x-lock-",
+            "_c_x-lock-12345",
+            "_c_x-lock-00000000x1",
+            "_c_x-lock-+000000001",
+            "_c_x-lease-0000000001",
+            "_c_x-__PERM__0-0000000001",
+            "_c_x-__PERM__0000000001",
+            "write-lock-x",
+            "leases",
+        ] {
+            assert_eq!(parsed(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_stem_and_a_number_make_a_name() {
+        let id = LeaseId::random(&SeededEntropy::new(7));
+        for compat in [Compat::Curator, Compat::CuratorReadWrite, Compat::Kazoo] {
+            for mode in [Mode::Exclusive, Mode::Shared, permit(12)] {
+                let name = format!("{}0000000042", stem(compat, mode, id));
+                assert_eq!(parsed(&name), Some((mode, 42)), "{name}");
+            }
+        }
+        let hex = id.to_hex();
+        assert_eq!(
+            stem(Compat::Kazoo, Mode::Exclusive, id),
+            format!("{hex}__lock__")
+        );
+        let curator = stem(Compat::Curator, Mode::Exclusive, id);
+        assert_eq!(curator.len(), "_c_".len() + 36 + "-lock-".len());
+        assert_eq!(curator.replace('-', ""), format!("_c_{hex}lock"));
+    }
+
+    #[test]
+    fn a_downgraded_contender_keeps_its_place() {
+        let id = LeaseId::random(&SeededEntropy::new(7));
+        for number in [7, -1, i64::from(i32::MIN)] {
+            let name = format!("_c_x-lock-{}", Sequence(number).digits());
+            let own = Contender::parse(&name).unwrap();
+            let shared = shared_name(Compat::Curator, id, &own);
+            assert_eq!(parsed(&shared), Some((Mode::Shared, number)));
+        }
+    }
+
+    #[test]
+    fn the_order_survives_the_wrap() {
+        let last = Sequence(i32::MAX.into());
+        let wrapped = Sequence(i32::MIN.into());
+        assert_eq!(wrapped.after(last), 1);
+        assert_eq!(last.after(wrapped), -1);
+        assert_eq!(Sequence(-1).after(Sequence(-3)), 2);
+        assert_eq!(Sequence(10).after(Sequence(3)), 7);
+        assert_eq!(Sequence(1 << 40).after(Sequence(1 << 39)), 1 << 39);
+        assert!(last.is_used_up() && wrapped.is_used_up() && Sequence(-1).is_used_up());
+        assert!(!Sequence(0).is_used_up() && !Sequence(1 << 30).is_used_up());
+        assert!(!Sequence(1 << 40).is_used_up());
+    }
+}

@@ -1,0 +1,41 @@
+use std::sync::Weak;
+
+use zookeeper_client::{Error, EventType};
+
+use super::held::Held;
+use super::{Session, lock};
+
+/// Watches the node of a lock, so that its holder learns at once that somebody has deleted it.
+///
+/// It is a watch on children, which the node of a lock cannot have: the end of the node is all that it
+/// tells, and not the writes of a hand-over.
+pub(super) async fn watch(session: Weak<Session>, held: Held) {
+    let Some(watching) = session.upgrade() else {
+        return;
+    };
+    let watched = watching.client.get_and_watch_children(&held.path).await;
+    let watcher = match watched {
+        Ok((_, node, watcher)) if watching.owns(&node) => watcher,
+        // Its name is unguessable: the session was exchanged without a word.
+        Ok(_) => return watching.end(),
+        Err(Error::NoNode) => return watching.node_gone(held.id, &held.path),
+        Err(_) => return watching.is_unwatched(&held),
+    };
+    drop(watching);
+    let event = watcher.changed().await;
+    let Some(session) = session.upgrade() else {
+        return;
+    };
+    if event.event_type == EventType::NodeDeleted {
+        session.node_gone(held.id, &held.path);
+    } else {
+        session.is_unwatched(&held);
+    }
+}
+
+impl Session {
+    fn is_unwatched(&self, held: &Held) {
+        lock(&self.held).is_unwatched(held.id, &held.path);
+        self.unwatched.notify_one();
+    }
+}
