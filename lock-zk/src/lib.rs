@@ -3,6 +3,7 @@
 mod acl;
 mod admin;
 mod attempt;
+mod backend;
 mod budget;
 mod checks;
 mod config;
@@ -21,5 +22,6 @@ mod standing;
 mod tls;
 mod tokens;
 
+pub use crate::backend::ZooKeeperBackend;
 pub use crate::config::{Access, Compat, ZooKeeperConfig};
 pub use crate::lock::ZooKeeper;

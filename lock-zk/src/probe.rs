@@ -22,6 +22,7 @@ enum Answer {
     Electing,
     ReadOnly,
     Serving,
+    Silent,
     Unreachable(String),
     Untrusted(String),
 }
@@ -40,7 +41,7 @@ pub(crate) async fn probe(
         // Names are looked up without a limit.
         let answer = match tokio::time::timeout(within, asked).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Answer::Unreachable(format!("no answer within {within:?}")),
+            Ok(Err(_)) | Err(_) => Answer::Silent,
         };
         (address, answer)
     });
@@ -94,6 +95,7 @@ impl fmt::Display for Answer {
                 f.write_str("is cut off from the majority of its ensemble and takes no writes")
             }
             Self::Serving => f.write_str("serves, and opens none: its log says why"),
+            Self::Silent => f.write_str("does not answer"),
             Self::Unreachable(why) => write!(f, "cannot be reached ({why})"),
             Self::Untrusted(why) => write!(f, "and this client do not trust each other ({why})"),
         }
@@ -129,7 +131,8 @@ fn connect(host: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
 
 /// The one word that servers answer unless they are told not to.
 fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
-    stream.write_all(b"srvr")?;
+    // The fifth byte lets a server that takes TLS only see that this is none.
+    stream.write_all(b"srvr\n")?;
     stream.flush()?;
     let mut reply = Vec::new();
     let outcome = stream.take(4_096).read_to_end(&mut reply);
@@ -157,7 +160,7 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
             ) =>
         {
-            Answer::Unreachable("it does not answer".to_owned())
+            Answer::Silent
         }
         Err(_) => Answer::Closed { tls },
     }
