@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use lock_testkit::proxy::{Fate, Proxy};
 
 use super::client::{
-    CREATE, DELETE, EXISTS, Frame, GET_CHILDREN, PERSISTENT, PING, PING_XID, Watched, client,
-    create, delete, look, ustring,
+    CREATE, DELETE, EXISTS, Frame, GET_CHILDREN, PATIENCE, PERSISTENT, PING, PING_XID, Watched,
+    client, create, delete, look, ustring,
 };
 use super::start;
 
@@ -96,7 +96,7 @@ fn pings_and_credentials_keep_their_replies() {
 #[test]
 fn four_letters_pass_as_bytes() {
     let (_server, proxy) = start();
-    let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
+    let mut stream = connect(&proxy);
     stream.write_all(b"ruok").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -116,11 +116,18 @@ fn tls_passes_as_bytes() {
         stream.read_exact(&mut got).expect("all of it");
         stream.write_all(&got).expect("sent");
     });
-    let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
+    let mut stream = connect(&proxy);
     stream.write_all(&hello).expect("sent");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer");
     assert_eq!(answer, hello);
     server.join().expect("no panic");
     assert_eq!(proxy.commands(), 0);
+}
+
+fn connect(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
+    let set = stream.set_read_timeout(Some(PATIENCE));
+    set.expect("it is above zero");
+    stream
 }
