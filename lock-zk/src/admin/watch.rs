@@ -94,6 +94,7 @@ mod tests {
         let show = |event: &LockEvent| match event {
             LockEvent::Acquired(info) => format!("+{}", info.key),
             LockEvent::Free(key) => format!("-{key}"),
+            other => panic!("{other}"),
         };
         events.iter().map(show).collect()
     }
