@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
@@ -28,7 +28,7 @@ fn a_restart_keeps_the_ports_and_the_data() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new());
     let (port, pid) = (server.port(), server.pid());
     let before = nodes(&server);
-    write_something(&server);
+    create(&server, "/something");
     assert_eq!(nodes(&server), before + 1);
     server.kill();
     assert!(!is_alive(pid));
@@ -81,12 +81,35 @@ fn a_server_with_tls_has_a_port_of_each_kind() {
     assert_eq!(server.four_letter("ruok"), "imok");
 }
 
+#[test]
+fn the_clock_of_a_server_can_be_wrong_and_jump() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock_offset(0));
+    assert_eq!(hours_ahead(&server, "/first"), 0);
+    for hours in [1, -1] {
+        server.set_clock_offset(hours * 3600);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let ahead = (0..).map(|count| hours_ahead(&server, &format!("/{hours}-{count}")));
+        for ahead in ahead.take_while(|ahead| *ahead != hours) {
+            assert!(Instant::now() < deadline, "{ahead} hours ahead");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn hours_ahead(server: &ZooKeeperServer, path: &str) -> i64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
+    let ahead = create(server, path) - i64::try_from(now.as_millis()).expect("a time");
+    // To the nearest.
+    (ahead + 1_800_000).div_euclid(3_600_000)
+}
+
 fn nodes(server: &ZooKeeperServer) -> i64 {
     server.mntr("zk_znode_count").expect("a number")
 }
 
-/// Creates a node, by the protocol of ZooKeeper: connect, then create.
-fn write_something(server: &ZooKeeperServer) {
+/// Creates a node, by the protocol of ZooKeeper: connect, then create. Returns the time in
+/// milliseconds that the server gives it.
+fn create(server: &ZooKeeperServer, path: &str) -> i64 {
     use std::io::{Read, Write};
 
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
@@ -99,9 +122,9 @@ fn write_something(server: &ZooKeeperServer) {
     connect.extend([0; 8]);
     connect.extend(16_i32.to_be_bytes());
     connect.extend([0; 16]);
-    // Xid, create, path, data, one ACL (all rights, world:anyone), persistent.
-    let mut create = [1_i32.to_be_bytes(), 1_i32.to_be_bytes()].concat();
-    for text in ["/something", "data"] {
+    // Xid, create with stat, path, data, one ACL (all rights, world:anyone), persistent.
+    let mut create = [1_i32.to_be_bytes(), 15_i32.to_be_bytes()].concat();
+    for text in [path, "data"] {
         create.extend(i32::try_from(text.len()).expect("short").to_be_bytes());
         create.extend(text.as_bytes());
     }
@@ -111,7 +134,7 @@ fn write_something(server: &ZooKeeperServer) {
         create.extend(text.as_bytes());
     }
     create.extend(0_i32.to_be_bytes());
-    for request in [connect, create] {
+    let answers = [connect, create].map(|request| {
         let length = i32::try_from(request.len()).expect("short");
         stream.write_all(&length.to_be_bytes()).expect("sent");
         stream.write_all(&request).expect("sent");
@@ -119,7 +142,11 @@ fn write_something(server: &ZooKeeperServer) {
         stream.read_exact(&mut length).expect("an answer");
         let mut answer = vec![0; usize::try_from(i32::from_be_bytes(length)).expect("length")];
         stream.read_exact(&mut answer).expect("an answer");
-    }
+        answer
+    });
+    // After the header, the path and two transaction ids.
+    let time = &answers[1][16 + 4 + path.len() + 16..][..8];
+    i64::from_be_bytes(time.try_into().expect("8 bytes"))
 }
 
 fn is_alive(pid: u32) -> bool {

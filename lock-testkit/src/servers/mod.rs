@@ -26,4 +26,4 @@ pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
-pub use self::zookeeper::{ZooKeeperOptions, ZooKeeperServer};
+pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};

@@ -1,5 +1,6 @@
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +8,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server that ends with this value, and with this process.
+/// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
 #[derive(Debug)]
 pub(super) struct Process {
     shell: Child,
@@ -16,6 +17,7 @@ pub(super) struct Process {
     pid: Pid,
     /// What it printed, as soon as it has ended.
     ended: Arc<OnceLock<String>>,
+    kept: bool,
 }
 
 impl Process {
@@ -26,6 +28,8 @@ impl Process {
             .arg(dir)
             .arg(program)
             .args(args)
+            // What ends a test with its group leaves the shell its work.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -53,6 +57,7 @@ impl Process {
             leash,
             pid,
             ended,
+            kept: false,
         })
     }
 
@@ -70,6 +75,16 @@ impl Process {
         Ok(kill_process(self.pid, signal)?)
     }
 
+    /// Lets it live until the `owner` is gone, instead of this process; `common` goes away with its
+    /// own directory then.
+    pub(super) fn keep(mut self, owner: u32, common: &Path) -> io::Result<()> {
+        if let Some(leash) = &mut self.leash {
+            writeln!(leash, "keep {owner} {}", common.display())?;
+            self.kept = true;
+        }
+        Ok(())
+    }
+
     /// Kills and reaps it: SIGKILL. Does nothing if that is done.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         if let Some(mut leash) = self.leash.take() {
@@ -82,13 +97,16 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // Without the leash the shell does the same and removes the directory as well.
-        drop(self.kill());
+        if !self.kept {
+            drop(self.kill());
+        }
     }
 }
 
 /// Holds the server on a leash: the input ends with the process that holds its other end, even if
-/// that is killed. Signals for the whole group, as of a terminal, leave the shell its work. Its
-/// output is closed, so that it ends when the server does.
+/// that is killed. Signals of a terminal leave the shell its work. Its output is closed, so that it
+/// ends when the server does. A server that is kept is on the leash of a process that cannot hold
+/// its input, so that is looked for five times a second; a zombie does not count.
 const KEEPER: &str = r#"
 trap '' HUP INT QUIT TERM
 dir=$1
@@ -97,9 +115,19 @@ shift
 pid=$!
 echo "$pid"
 exec >/dev/null
-read -r _
+alive() {
+    kill -0 "$1" 2>/dev/null || return 1
+    case $(cat "/proc/$1/stat" 2>/dev/null) in *') Z '*) return 1 ;; esac
+}
+common=$dir
+read -r order owner shared
 orphaned=$?
+if [ "$order" = keep ]; then
+    while alive "$owner" && alive "$pid"; do sleep 0.2; done
+    orphaned=1
+    alive "$owner" || common=$shared
+fi
 kill -9 "$pid"
 wait "$pid"
-[ "$orphaned" -eq 0 ] || rm -rf -- "$dir"
+[ "$orphaned" -eq 0 ] || rm -rf -- "$dir" "$common"
 "#;

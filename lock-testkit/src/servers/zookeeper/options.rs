@@ -90,6 +90,12 @@ impl ZooKeeperOptions {
         self
     }
 
+    /// Adds a line that those of the user replace.
+    pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
+        self.config.insert(0, (name.to_owned(), value.to_owned()));
+        self
+    }
+
     pub(super) fn is_secure(&self) -> bool {
         self.tls.is_some()
     }

@@ -1,5 +1,5 @@
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::ZooKeeperOptions;
 use super::launch::{Ports, Ready, launch, prepare, set_clock};
 use super::words::{four_letter, mode, value};
+use super::{SharedZooKeeper, ZooKeeperOptions};
 use crate::servers::process::Process;
 
 /// One ZooKeeper server, killed when the value is dropped.
@@ -34,11 +34,11 @@ pub struct ZooKeeperServer {
 }
 
 impl ZooKeeperServer {
-    /// Starts one and waits until it serves: 0.3 s on an idle machine.
+    /// Starts one and waits until it serves: 0.8 s on an idle machine.
     ///
     /// # Panics
     ///
-    /// If Java or ZooKeeper is not installed, it refuses the options, or takes more than 10 s.
+    /// If Java or ZooKeeper is not installed, it refuses the options, or takes more than 60 s.
     #[must_use]
     pub fn start(options: ZooKeeperOptions) -> Self {
         loop {
@@ -95,6 +95,16 @@ impl ZooKeeperServer {
     #[must_use]
     pub fn url(&self) -> String {
         format!("zk://{}", self.address())
+    }
+
+    /// The one server that all tests of a run use, started by the first that asks.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> SharedZooKeeper {
+        SharedZooKeeper::join("server", || vec![Self::start(ZooKeeperOptions::new())])
     }
 
     /// Its directory, with `zoo.cfg`, `log` and its data.
@@ -161,7 +171,7 @@ impl ZooKeeperServer {
         }
     }
 
-    /// Makes its clock wrong by so many seconds from here on.
+    /// Makes its clock wrong by so many seconds; it jumps within a second or two.
     ///
     /// # Panics
     ///
@@ -206,7 +216,15 @@ impl ZooKeeperServer {
     /// `standalone`, `leader` or `follower`; none while it does not serve.
     #[must_use]
     pub fn mode(&self) -> Option<String> {
-        mode(self.port()).ok().flatten()
+        mode(&self.try_four_letter("srvr").ok()?)
+    }
+
+    /// Lets it live until the `owner` is gone; see [`Process::keep`].
+    pub(super) fn keep(self, owner: u32, common: &Path) -> io::Result<(u16, PathBuf)> {
+        let process = self.process.into_inner();
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        process.keep(owner, common)?;
+        Ok((self.ports.client, self.dir.keep()))
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {

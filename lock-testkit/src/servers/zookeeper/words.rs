@@ -2,11 +2,16 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Asks with one of the four-letter words, on a connection of its own.
+/// Asks with one of the four-letter words, on a connection of its own, and waits for up to 5 s.
 pub(super) fn four_letter(port: u16, word: &str) -> io::Result<String> {
+    ask(port, word, Duration::from_secs(5))
+}
+
+/// The same, with so much time for connecting and so much for each part of the answer.
+pub(super) fn ask(port: u16, word: &str, patience: Duration) -> io::Result<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_read_timeout(Some(patience))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -20,11 +25,9 @@ pub(super) fn value(mntr: &str, name: &str) -> Option<i64> {
         .and_then(|value| value.trim().parse().ok())
 }
 
-/// The part of the server, as `srvr` tells it: `standalone`, `leader` or `follower`.
-pub(super) fn mode(port: u16) -> io::Result<Option<String>> {
-    let srvr = four_letter(port, "srvr")?;
+/// The part of the server, as `srvr` tells it: `standalone`, `leader` or `follower`; none while it
+/// does not serve.
+pub(super) fn mode(srvr: &str) -> Option<String> {
     let mode = srvr.lines().find_map(|line| line.strip_prefix("Mode: "));
-    Ok(mode.map(str::to_owned))
+    mode.map(str::to_owned)
 }
-
-const PATIENCE: Duration = Duration::from_secs(5);
