@@ -161,9 +161,23 @@ impl ZooKeeperConfig {
     /// Logs in by SASL with DIGEST-MD5, for servers that have a list of users. Default: no login.
     ///
     /// Needs the feature `sasl`.
-    #[must_use]
-    pub fn with_sasl_login(self, username: impl Into<String>, password: impl Into<String>) -> Self {
-        self.with_login(Auth::Sasl, username.into(), password.into())
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty, or has a quote or a
+    /// backslash, which the client does not escape.
+    pub fn with_sasl_login(
+        self,
+        username: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Result<Self> {
+        let username = username.into();
+        if username.is_empty() || username.contains(['"', '\\']) {
+            return Err(wrong(
+                "a user of auth=sasl has a name without quotes and backslashes",
+            ));
+        }
+        Ok(self.with_login(Auth::Sasl, username, password.into()))
     }
 
     fn with_login(mut self, auth: Auth, username: String, password: String) -> Self {

@@ -76,7 +76,7 @@ fn reads_every_parameter() {
 fn nodes_belong_to_whoever_has_an_identity() {
     let plain = ZooKeeperConfig::new([("a", 1)]);
     let digest = plain.clone().with_digest_login("me", "pw").unwrap();
-    let sasl = plain.clone().with_sasl_login("me", "pw");
+    let sasl = plain.clone().with_sasl_login("me", "pw").unwrap();
     let tls = plain.clone().with_tls_ca("/ca");
     let certificate = plain.clone().with_tls_identity("/cert", "/key");
     for (config, access, is_open) in [
@@ -128,6 +128,7 @@ fn names_the_mistake() {
         ("zk://me@a", "without a password"),
         ("zk://:pw@a", "without a user"),
         ("zk://a%3Ab:pw@a", "without a colon"),
+        ("zk://a%22b:pw@a?auth=sasl", "without quotes"),
         ("zk://a?auth=sasl", "zk://USER:PASSWORD@HOST"),
         ("zk://me:pw@a?auth=kerberos", "one of"),
         ("zk://a?compat=curator-read", "one of"),

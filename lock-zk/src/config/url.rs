@@ -54,7 +54,7 @@ fn login(
     let auth = params.one_of("auth", &["digest", "sasl"])?;
     match (url.username(), url.password(), auth) {
         (Some(username), Some(password), Some("sasl")) => {
-            Ok(config.with_sasl_login(username, password))
+            config.with_sasl_login(username, password)
         }
         (Some(username), Some(password), _) => config.with_digest_login(username, password),
         (Some(_), None, _) => Err(wrong("there is a user without a password")),
