@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Client, Error as ClientError};
 
-use crate::config::{Access, ZooKeeperConfig};
+use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
 
 /// Looks at an ensemble, and warns of what it finds; with strict checks, refuses.

@@ -24,6 +24,7 @@
 //! | `memory:`, `memory:NAME` | always there | tasks of one process |
 //! | `sqlite:PATH` | `sqlite` | processes on one host |
 //! | `redis:`, `rediss:`, `redis+unix:`, `redis-sentinel:`, `redis-cluster:`, `redlock:` | `redis` (and `tls`) | processes that reach the servers |
+//! | `zk:`, `zookeeper:` | `zk` (and `tls`) | processes that reach the ensemble |
 //!
 //! The syntax is in [`LockUrl`], the parameters of the layers in [`Registry`], those of a backend in
 //! its own documentation. A backend of your own implements [`Backend`] and joins the others:
@@ -57,6 +58,8 @@ pub use lock_core::{
 pub use lock_redis as redis;
 #[cfg(feature = "sqlite")]
 pub use lock_sql as sql;
+#[cfg(feature = "zk")]
+pub use lock_zk as zk;
 
 /// Connects to the lock service at `url`, with the usual layers over the backend.
 ///
@@ -99,5 +102,7 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = backends.and_then(|registry| registry.with(redis::RedisBackend::default()));
     #[cfg(feature = "sqlite")]
     let backends = backends.and_then(|registry| registry.with(sql::SqliteBackend::default()));
+    #[cfg(feature = "zk")]
+    let backends = backends.and_then(|registry| registry.with(zk::ZooKeeperBackend::default()));
     backends.expect("BUG: two backends serve one scheme")
 });

@@ -18,15 +18,26 @@ async fn named_memory_is_one_store_in_the_process() {
 
 #[tokio::test]
 async fn a_backend_that_is_not_compiled_in_names_its_feature() {
-    let error = polylock::connect("zk://h1,h2/locks").await.unwrap_err();
+    let error = polylock::connect("postgres://h1/locks").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(
         error
             .message()
-            .contains(r#"zk needs the feature "zk" of polylock"#),
+            .contains(r#"postgres needs the feature "postgres" of polylock"#),
         "{error}"
     );
     assert!(error.message().contains("registered: memory"), "{error}");
+}
+
+#[cfg(feature = "zk")]
+#[tokio::test]
+async fn zookeeper_reads_its_url_before_it_connects() {
+    for scheme in ["zk", "zookeeper"] {
+        let url = format!("{scheme}://127.0.0.1:1/locks?sesion-timeout=5s");
+        let error = polylock::connect(&url).await.unwrap_err();
+        let expected = r#"unknown parameter "sesion-timeout", did you mean "session-timeout"?"#;
+        assert!(error.message().starts_with(expected), "{error}");
+    }
 }
 
 #[cfg(feature = "sqlite")]
