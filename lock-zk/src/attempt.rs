@@ -12,6 +12,7 @@ use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher};
 
 use crate::acl::acls;
 use crate::budget::Budget;
+use crate::config::Compat;
 use crate::error::Failure;
 use crate::lease::ZooKeeperLease;
 use crate::lock::Client;
@@ -90,7 +91,7 @@ impl<'a> Attempt<'a> {
                 Standing::Gone => return Err(Halt::Gone),
                 Standing::Holds => {
                     let token = self.token(&seen, &node).await?;
-                    return Ok(Outcome::Granted(Grant::new(seen.sent, token)));
+                    return Ok(Outcome::Granted(Grant::new(seen.sent, Some(token))));
                 }
                 Standing::OtherLimit(limit) => return Ok(Outcome::Refused(other_limit(limit))),
                 Standing::Behind(blocker) => blocker,
@@ -171,11 +172,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Creates the directory, which ZooKeeper removes when nobody has used it for a while.
+    /// Creates the directory, which ZooKeeper removes when nobody has used it for a while; unless it is
+    /// for kazoo as well, which makes sure of it once and fails if it is gone later.
     async fn make_directory(&self, until: Instant) -> Result<(), Halt> {
         let client = &self.lease.session.client;
         let path = self.lease.directory.path();
-        let mut mode = CreateMode::Container;
+        let mut mode = match self.client.sessions.config.compat {
+            Compat::Kazoo => CreateMode::Persistent,
+            _ => CreateMode::Container,
+        };
         loop {
             let options = mode.with_acls(acls(self.client.access()));
             let made = self
@@ -313,13 +318,13 @@ impl<'a> Attempt<'a> {
 
     /// The token of a holder: the last change of the directory that shows that it is the first.
     ///
-    /// That is later than the end of every holder before it, and so than the tokens that those drew by
-    /// writes to their nodes. Several may hold shared locks and permits at a time: unless the last
+    /// That is later than the end of every holder before it, and so than all tokens that were handed
+    /// over. Several may hold shared locks and permits at a time: unless the last
     /// change was the own one, a write of its own gives them one that nobody else has. Those who wait
     /// for a permit learn by the write that one is granted.
-    async fn token(&self, seen: &Seen, node: &Node) -> Result<Option<FencingToken>, Halt> {
+    async fn token(&self, seen: &Seen, node: &Node) -> Result<FencingToken, Halt> {
         if self.request.mode() == Mode::Exclusive || seen.pzxid == node.czxid {
-            return Ok(self.lease.drawn(seen.pzxid));
+            return self.lease.drawn(seen.pzxid).map_err(Halt::Failed);
         }
         let until = self.budget.step();
         let path = self.lease.path(node);
@@ -327,7 +332,7 @@ impl<'a> Attempt<'a> {
             let client = &self.lease.session.client;
             let written = client.set_data(&path, &self.lease.data, None);
             match self.until(until, written).await? {
-                Ok(stat) => return Ok(self.lease.drawn(stat.mzxid)),
+                Ok(stat) => return self.lease.drawn(stat.mzxid).map_err(Halt::Failed),
                 Err(ClientError::NoNode) => return Err(Halt::Gone),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::join;
@@ -31,8 +31,6 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) node: NodeState,
     config: Arc<ZooKeeperConfig>,
     tokens: Tokens,
-    /// The latest one, 0 if there is none.
-    token: AtomicU64,
     /// A request to delete the node had no answer.
     is_deleted_perhaps: AtomicBool,
 }
@@ -53,7 +51,6 @@ impl ZooKeeperLease {
             node: NodeState::default(),
             config: Arc::clone(config),
             tokens: Tokens::default(),
-            token: AtomicU64::new(0),
             is_deleted_perhaps: AtomicBool::new(false),
         }
     }
@@ -91,12 +88,10 @@ impl ZooKeeperLease {
         Ok(Some(node))
     }
 
-    /// A transaction as the token of the holder.
-    pub(crate) fn drawn(&self, zxid: i64) -> Option<FencingToken> {
-        let token = token(zxid);
-        self.token
-            .store(token.map_or(0, u64::from), Ordering::Relaxed);
-        token
+    /// The token of a holder whom this transaction proves to be one.
+    pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, Failure> {
+        let token = self.tokens.begin(zxid);
+        token.ok_or_else(|| Failure::protocol(&format!("transaction {zxid:#x} makes no token")))
     }
 
     pub(crate) fn path(&self, node: &Node) -> String {
@@ -163,7 +158,7 @@ impl ZooKeeperLease {
     async fn exchange(&self, delete: &str, create: &str) -> Result<(), Failure> {
         let client = &self.session.client;
         let options = CreateMode::Ephemeral.with_acls(acls(self.config.access()));
-        let token = format!("{TOKEN}{}", self.token.load(Ordering::Relaxed));
+        let token = format!("{TOKEN}{}", self.tokens.last());
         let data = [&self.data, token.as_bytes()].concat();
         loop {
             let mut both = client.new_multi_writer();
@@ -198,13 +193,16 @@ impl Lease for ZooKeeperLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        if let Some(token) = self.tokens.next() {
+            return Ok(Some(token));
+        }
         let Some(node) = self.node.at() else {
             return Ok(None);
         };
-        let (client, path) = (&self.session.client, self.path(&node));
-        let written = self.tokens.next(client, &path, &self.data).await;
+        let path = self.path(&node);
+        let written = self.session.client.set_data(&path, &self.data, None).await;
         let stat = written.map_err(Failure::from)?;
-        Ok(self.drawn(stat.mzxid))
+        Ok(Some(self.drawn(stat.mzxid)?))
     }
 
     async fn downgrade(&self) -> Result<()> {
@@ -259,11 +257,6 @@ pub(crate) fn noted_token(data: &[u8]) -> Option<FencingToken> {
 
 /// Behind the label, which skips what it does not know.
 const TOKEN: &str = "&token=";
-
-/// A transaction as a token.
-pub(crate) fn token(zxid: i64) -> Option<FencingToken> {
-    u64::try_from(zxid).ok().map(FencingToken::new)
-}
 
 impl Drop for ZooKeeperLease {
     fn drop(&mut self) {

@@ -1,54 +1,90 @@
-//! The fencing tokens of hand-overs.
+//! Fencing tokens: transactions of the ensemble, with room for hand-overs between two of them.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
-use zookeeper_client::{Client, Error, Stat};
+use lock_core::FencingToken;
 
-/// Draws tokens by writes to the own node: the transaction of such a write is later than all that was
-/// before it, and earlier than the end of the node, by which the next contender is first.
+/// The tokens of a contender.
 ///
-/// A write takes as long as a release. While one holder after the other in this process draws a token,
-/// writes for those to come are sent ahead.
-#[derive(Default)]
-pub(crate) struct Tokens(Mutex<Ahead>);
+/// A transaction `zxid` makes the tokens from `zxid * 256` on. The first goes to the holder that the
+/// transaction proves to be one, the others to those that the lock is handed over to in this process;
+/// whoever gets the lock from the ensemble has a later transaction, and so a larger token. One token a
+/// transaction would be a write a hand-over, and no faster than to release and acquire.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(Mutex<Block>);
 
-#[derive(Default)]
-struct Ahead {
-    writes: VecDeque<Write>,
-    /// How many are sent ahead by now.
-    depth: usize,
+#[derive(Debug, Default)]
+struct Block {
+    /// The one that was drawn last, 0 if there is none.
+    last: u64,
+    end: u64,
 }
 
-type Write = BoxFuture<'static, Result<Stat, Error>>;
+/// Tokens of one transaction.
+const TOKENS: u64 = 256;
 
 impl Tokens {
-    /// Sends what is to be sent, and gives the write whose transaction is the next token.
-    pub(crate) fn next(&self, client: &Client, path: &str, data: &[u8]) -> Write {
-        let write = || -> Write { Box::pin(client.set_data(path, data, None)) };
-        let mut ahead = self.ahead();
-        let next = ahead.writes.pop_front().unwrap_or_else(write);
-        while ahead.writes.len() < ahead.depth {
-            ahead.writes.push_back(write());
-        }
-        ahead.depth = (ahead.depth * 2).clamp(1, DEEPEST);
-        next
+    /// Begins with the tokens of a transaction; `None` if they are no numbers of 63 bits, which takes
+    /// 2^23 elections of a leader.
+    pub(crate) fn begin(&self, zxid: i64) -> Option<FencingToken> {
+        let first = token(zxid)?;
+        *self.block() = Block {
+            last: first.into(),
+            end: u64::from(first) + TOKENS,
+        };
+        Some(first)
     }
 
-    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+    /// Draws the next one; `None` if another transaction is needed.
+    pub(crate) fn next(&self) -> Option<FencingToken> {
+        let mut block = self.block();
+        let next = block.last + 1;
+        (next < block.end).then(|| {
+            block.last = next;
+            FencingToken::new(next)
+        })
+    }
+
+    /// The one that was drawn last.
+    pub(crate) fn last(&self) -> u64 {
+        self.block().last
+    }
+
+    fn block(&self) -> MutexGuard<'_, Block> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Enough to hide the time of a write; what is left over when a run of hand-overs ends is in vain.
-const DEEPEST: usize = 4;
+/// The first token of a transaction. It fits a signed column of a database.
+pub(crate) fn token(zxid: i64) -> Option<FencingToken> {
+    let first = u64::try_from(zxid).ok()?.checked_mul(TOKENS)?;
+    i64::try_from(first).ok().map(|_| FencingToken::new(first))
+}
 
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens")
-            .field("ahead", &self.ahead().writes.len())
-            .finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_transaction_has_larger_tokens_than_all_hand_overs_before_it() {
+        let tokens = Tokens::default();
+        assert_eq!(tokens.next(), None);
+        let mut last = tokens.begin(0x1_0000_0003).unwrap();
+        for _ in 1..TOKENS {
+            let next = tokens.next().unwrap();
+            assert!(next > last);
+            last = next;
+        }
+        assert_eq!(tokens.next(), None, "the next block takes a transaction");
+        assert_eq!(tokens.last(), u64::from(last));
+        assert!(token(0x1_0000_0004).unwrap() > last);
+    }
+
+    #[test]
+    fn a_transaction_beyond_all_elections_has_none() {
+        let last_epoch = (1_i64 << 23) - 1;
+        assert!(token(last_epoch << 32).is_some());
+        assert_eq!(token((last_epoch + 1) << 32), None);
+        assert_eq!(token(-1), None);
     }
 }

@@ -9,9 +9,10 @@ use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
 use crate::directory::Directory;
 use crate::error::Failure;
-use crate::lease::{noted_token, token};
+use crate::lease::noted_token;
 use crate::names::Contender;
 use crate::standing::{by_creation, holders, in_line, is_out_of_numbers};
+use crate::tokens::token;
 
 /// A lock that somebody holds, as its directory shows it.
 #[derive(Debug)]
@@ -132,12 +133,14 @@ impl Entry {
             mzxid,
             ctime,
             mtime,
+            version,
             ..
         } = self.stat;
         if let Some(noted) = noted_token(&self.data) {
             (Some(noted), None)
         } else if mzxid > czxid {
-            (token(mzxid), at(mtime))
+            // Of several writes, the latest may be for a holder to come.
+            (token(mzxid).filter(|_| version == 1), at(mtime))
         } else if self.is_latest {
             (token(czxid), at(ctime))
         } else {

@@ -15,7 +15,11 @@ pub enum Compat {
     /// Curator.
     CuratorReadWrite,
     /// `<32 hex digits>__lock__<sequence>` and `__rlock__`: the `Lock`, `WriteLock` and `ReadLock` of
-    /// Kazoo.
+    /// Kazoo. Its `Lock` does not see shared locks; its `WriteLock` does.
+    ///
+    /// Directories stay when nobody uses them: a `Lock` of Kazoo makes sure of its directory once, and
+    /// fails with `NoNodeError` if the server removes it later. With the other names ZooKeeper removes
+    /// them.
     Kazoo,
 }
 
