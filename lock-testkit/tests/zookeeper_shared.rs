@@ -58,7 +58,6 @@ fn one_for_all(test: &str) {
         assert!(killed.elapsed() < Duration::from_secs(10), "it lives on");
         thread::sleep(Duration::from_millis(5));
     }
-    println!("gone after {:?}", killed.elapsed());
     owner.wait().expect("it is reaped");
 }
 

@@ -43,8 +43,8 @@ impl ZooKeeperServer {
     pub fn start(options: ZooKeeperOptions) -> Self {
         loop {
             let ports = Ports::free(&options).expect("free ports");
-            match Self::start_at(ports, options.clone(), Ready::Serves) {
-                Ok(server) => return server,
+            match launched(ports, &options, Ready::Serves) {
+                Ok(launched) => return Self::new(launched, ports, options, Ready::Serves),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("ZooKeeper does not start: {error}"),
             }
@@ -57,16 +57,8 @@ impl ZooKeeperServer {
         options: ZooKeeperOptions,
         ready: Ready,
     ) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
-        prepare(dir.path(), ports, &options)?;
-        let process = launch(dir.path(), ports.client, &options, ready)?;
-        Ok(Self {
-            process: Mutex::new(process),
-            dir,
-            ports,
-            options,
-            ready,
-        })
+        let launched = launched(ports, &options, ready)?;
+        Ok(Self::new(launched, ports, options, ready))
     }
 
     /// Its port of 127.0.0.1 without TLS.
@@ -227,9 +219,35 @@ impl ZooKeeperServer {
         Ok((self.ports.client, self.dir.keep()))
     }
 
+    fn new(
+        (process, dir): (Process, TempDir),
+        ports: Ports,
+        options: ZooKeeperOptions,
+        ready: Ready,
+    ) -> Self {
+        Self {
+            process: Mutex::new(process),
+            dir,
+            ports,
+            options,
+            ready,
+        }
+    }
+
     fn process(&self) -> MutexGuard<'_, Process> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn launched(
+    ports: Ports,
+    options: &ZooKeeperOptions,
+    ready: Ready,
+) -> io::Result<(Process, TempDir)> {
+    let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
+    prepare(dir.path(), ports, options)?;
+    let process = launch(dir.path(), ports.client, options, ready)?;
+    Ok((process, dir))
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
