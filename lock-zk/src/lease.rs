@@ -3,18 +3,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use futures_util::join;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Released, Result, Upkeep,
+    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Mode, Released, Result,
+    Upkeep,
 };
-use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
+use zookeeper_client::Error as ClientError;
 
-use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::directory::Directory;
 use crate::error::Failure;
-use crate::names::{Contender, shared_name, stem};
+use crate::find::find;
+use crate::names::stem;
 use crate::node::{Known, Node, NodeState};
 use crate::session::Session;
 use crate::tokens::Tokens;
@@ -29,8 +29,8 @@ pub(crate) struct ZooKeeperLease {
     /// What the node has to say: the label of the contender.
     pub(crate) data: Vec<u8>,
     pub(crate) node: NodeState,
-    config: Arc<ZooKeeperConfig>,
-    tokens: Tokens,
+    pub(crate) config: Arc<ZooKeeperConfig>,
+    pub(crate) tokens: Tokens,
     /// A request to delete the node had no answer.
     is_deleted_perhaps: AtomicBool,
 }
@@ -55,37 +55,19 @@ impl ZooKeeperLease {
         }
     }
 
-    /// Looks for the node by its stem, as the ensemble has it now; notes what is found.
-    ///
-    /// The requests of a session are carried out in their order, so this comes after the request that
-    /// may have created the node, and a server that is behind is brought up to date first.
+    /// Looks for the node, as the ensemble has it now; notes what is found.
     pub(crate) async fn find(&self) -> Result<Option<Node>, Failure> {
-        let client = &self.session.client;
-        let synced = client.sync(self.directory.path());
-        let listed = client.list_children(self.directory.path());
-        let (synced, listed) = join!(synced, listed);
-        let names = match (synced, listed) {
-            (_, Err(ClientError::NoNode)) => return Ok(None),
-            (Ok(()), Ok(names)) => names,
-            (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-        };
-        let Some(name) = names.iter().find(|name| name.starts_with(&self.stem)) else {
-            return Ok(None);
-        };
-        let contender = Contender::parse(name);
-        let contender = contender.ok_or_else(|| Failure::protocol("a node without a number"))?;
-        let Some(stat) = client.check_stat(&self.directory.child(name)).await? else {
-            return Ok(None);
-        };
-        if !self.session.owns(&stat) {
-            // The client has another session than it knows of; nothing can be said of this one.
-            self.session.end();
-            return Err(ClientError::SessionExpired.into());
+        let found = find(&self.session, &self.directory, &self.stems()).await?;
+        if let Some(node) = &found {
+            self.node.set(Known::At(node.clone()));
         }
-        let czxid = stat.czxid;
-        let node = Node { contender, czxid };
-        self.node.set(Known::At(node.clone()));
-        Ok(Some(node))
+        Ok(found)
+    }
+
+    /// What the name of the node may begin with: a downgrade gives it another one.
+    pub(crate) fn stems(&self) -> [String; 2] {
+        let shared = stem(self.config.compat, Mode::Shared, self.id);
+        [self.stem.clone(), shared]
     }
 
     /// The token of a holder whom this transaction proves to be one.
@@ -131,50 +113,6 @@ impl ZooKeeperLease {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
                 }
                 Err(failure) => return Err(failure),
-            }
-        }
-    }
-
-    /// Puts a shared contender in the place of the exclusive one, in one transaction: whoever waits for
-    /// the end of the node wakes, and finds a reader with the same number.
-    async fn downgraded(&self, node: &Node) -> Result<(), Failure> {
-        let name = shared_name(self.config.compat, self.id, &node.contender);
-        let contender = Contender::parse(&name);
-        let contender = contender.ok_or_else(|| Failure::protocol("a node without a number"))?;
-        let (before, path) = (self.path(node), self.directory.child(&name));
-        // The end of the old node is told before the answer.
-        self.session.begin_move(self.id, path.clone());
-        let exchanged = self.exchange(&before, &path).await;
-        let is_at = if exchanged.is_ok() { path } else { before };
-        self.session.end_move(self.id, is_at);
-        if exchanged.is_ok() {
-            let czxid = node.czxid;
-            self.node.set(Known::At(Node { contender, czxid }));
-        }
-        exchanged
-    }
-
-    /// Creates one node and deletes another.
-    async fn exchange(&self, delete: &str, create: &str) -> Result<(), Failure> {
-        let client = &self.session.client;
-        let options = CreateMode::Ephemeral.with_acls(acls(self.config.access()));
-        let token = format!("{TOKEN}{}", self.tokens.last());
-        let data = [&self.data, token.as_bytes()].concat();
-        loop {
-            let mut both = client.new_multi_writer();
-            both.add_create(create, &data, &options)?;
-            both.add_delete(delete, None)?;
-            let failure = match both.commit().await {
-                Ok(_) => return Ok(()),
-                Err(MultiWriteError::OperationFailed { source, .. }) => match source {
-                    // An earlier one had no answer.
-                    ClientError::NodeExists => return Ok(()),
-                    source => return Err(source.into()),
-                },
-                Err(MultiWriteError::RequestFailed { source }) => Failure::from(source),
-            };
-            if !failure.is_ambiguous() {
-                return Err(failure);
             }
         }
     }
@@ -247,16 +185,6 @@ impl ZooKeeperLease {
 fn is_gone(failure: &Failure) -> bool {
     matches!(failure.client(), Some(ClientError::NoNode))
 }
-
-/// The token that the data of a node tells, where its transactions do not: a contender that was
-/// downgraded keeps its token in a new node.
-pub(crate) fn noted_token(data: &[u8]) -> Option<FencingToken> {
-    let (_, token) = std::str::from_utf8(data).ok()?.rsplit_once(TOKEN)?;
-    token.parse().ok().map(FencingToken::new)
-}
-
-/// Behind the label, which skips what it does not know.
-const TOKEN: &str = "&token=";
 
 impl Drop for ZooKeeperLease {
     fn drop(&mut self) {

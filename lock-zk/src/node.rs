@@ -11,7 +11,7 @@ pub(crate) enum Known {
     /// Nothing was sent that could have created one.
     #[default]
     Never,
-    /// It may be there, under a name that begins with the stem.
+    /// It may be there, under a name that begins with one of the stems.
     Perhaps,
     /// It was there under this name.
     At(Node),

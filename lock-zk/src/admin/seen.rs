@@ -9,7 +9,7 @@ use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
 use crate::directory::Directory;
 use crate::error::Failure;
-use crate::lease::noted_token;
+use crate::downgrade::noted_token;
 use crate::names::Contender;
 use crate::standing::{by_creation, holders, in_line, is_out_of_numbers};
 use crate::tokens::token;

@@ -106,6 +106,11 @@ impl Session {
         node.ephemeral_owner == self.client.session_id().0
     }
 
+    /// Runs what nobody waits for.
+    pub(crate) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.engine.spawn_service(task);
+    }
+
     /// Looks after a lock, and tells it at once what has happened to the session already.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: LeaseControl) {
         let state = lock(&self.state);
@@ -137,7 +142,7 @@ impl Session {
     }
 
     /// The node of a lock is gone, and its owner has not deleted it: that detaches the lock first.
-    fn node_gone(&self, id: LeaseId, path: &str) {
+    pub(crate) fn node_gone(&self, id: LeaseId, path: &str) {
         let _in_order = lock(&self.state);
         let removed = lock(&self.held).remove_at(id, path);
         if let Some(held) = removed {
