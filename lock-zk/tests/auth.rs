@@ -50,7 +50,7 @@ async fn another_identity_is_denied_the_locks() {
     let colleague = open(own()).await;
     assert!(guard.is_held());
     guard.release().await.expect("it is released");
-    take(&colleague, "a").await;
+    let _next = take(&colleague, "a").await;
 }
 
 #[tokio::test]

@@ -245,11 +245,11 @@ impl ZooKeeperConfig {
 
     /// Who may touch the nodes of the locks.
     pub(crate) fn access(&self) -> Access {
-        self.access.unwrap_or(if self.has_identity() {
-            Access::Creator
-        } else {
-            Access::Everybody
-        })
+        match self.access {
+            Some(access) => access,
+            None if self.has_identity() => Access::Creator,
+            None => Access::Everybody,
+        }
     }
 
     /// Whether everybody may touch the nodes, and nobody has said so.

@@ -61,7 +61,7 @@ fn reads_every_parameter() {
     assert_eq!(config.session_timeout, Duration::from_secs(5));
     assert_eq!(config.timeout, Duration::from_secs(2));
     assert!(config.strict);
-    let tls = config.tls.clone().unwrap();
+    let tls = config.tls.unwrap();
     assert_eq!(tls.ca, Some("/ca".into()));
     assert_eq!(tls.identity, Some(("/cert".into(), "/key".into())));
 
