@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::signals::{Signals, Suspensions};
 use super::spawn::Running;
 use super::stop::{Stop, Stopping};
+use super::valid_for;
 use crate::args::OnLost;
 use crate::events::Events;
 use crate::exit::Exit;
@@ -54,7 +55,7 @@ impl Watch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
         let mut lost = pin!(self.guard.lost());
-        let mut expiring = pin!(self.guard.expiring(self.rules.kill_after));
+        let mut expiring = pin!(self.guard.expiring(self.time_to_stop()));
         let mut max_run = pin!(after(self.rules.max_run));
         let stops = self.rules.on_lost == OnLost::Term;
         let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
@@ -90,6 +91,13 @@ impl Watch<'_> {
             }
         };
         Ok(self.end(status, stopping, is_lost))
+    }
+
+    /// How long before the end of the lock the command is told to stop. A lock that lives with a session
+    /// may never be valid for as long as its ttl says.
+    fn time_to_stop(&self) -> Duration {
+        let most = valid_for(self.guard).map(|left| left * 2 / 5);
+        most.map_or(self.rules.kill_after, |most| self.rules.kill_after.min(most))
     }
 
     fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Ending {
