@@ -8,7 +8,7 @@ use futures_util::join;
 use lock_core::engine::{Moment, before};
 use lock_core::{AcquireRequest, Error, ErrorKind, FencingToken, Grant, Mode, Result};
 use tokio::time::Instant;
-use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher};
+use zookeeper_client::{Client as Connection, CreateMode, Error as ClientError, OneshotWatcher};
 
 use crate::acl::acls;
 use crate::budget::Budget;
@@ -86,10 +86,18 @@ impl<'a> Attempt<'a> {
 
     async fn stand_in_line(&self) -> Result<Outcome, Halt> {
         let (node, mut seen) = self.enter().await?;
+        let mut is_repeated = false;
         loop {
             let blocker = match self.standing(&seen, &node).await? {
                 Standing::Gone => return Err(Halt::Gone),
+                // What was asked before an outage and answered after it proves nothing for long.
+                Standing::Holds if !is_repeated && !self.lease.session.is_recent(seen.sent) => {
+                    is_repeated = true;
+                    seen = self.list().await?;
+                    continue;
+                }
                 Standing::Holds => {
+                    self.lease.is_first(seen.sent);
                     let token = self.token(&seen, &node).await?;
                     return Ok(Outcome::Granted(Grant::new(seen.sent, Some(token))));
                 }
@@ -267,13 +275,15 @@ impl<'a> Attempt<'a> {
                 // A watch on children, which a contender cannot have, tells the end and no writes.
                 Blocker::End(name) => {
                     let path = directory.child(name);
-                    let (_, _, watcher) = client.get_and_watch_children(&path).await?;
-                    Ok((None, watcher))
+                    let watched = client.get_and_watch_children(&path).await;
+                    let watcher = watched.map(|(_, _, watcher)| watcher);
+                    Ok((None, readable(client, &path, watcher).await?))
                 }
                 Blocker::EndOrPermit(name) => {
                     let path = directory.child(name);
-                    let (_, _, watcher) = client.get_and_watch_data(&path).await?;
-                    Ok((None, watcher))
+                    let watched = client.get_and_watch_data(&path).await;
+                    let watcher = watched.map(|(_, _, watcher)| watcher);
+                    Ok((None, readable(client, &path, watcher).await?))
                 }
                 Blocker::Directory => {
                     let path = directory.path();
@@ -364,6 +374,22 @@ impl<'a> Attempt<'a> {
         let message = "ZooKeeper did not answer in time: too few of its servers are up, or none is \
                        within reach";
         Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+    }
+}
+
+/// Another watch in place of one that takes the right to read a node: somebody else's may lack it.
+/// This one takes no right, and wakes by writes as well.
+async fn readable(
+    client: &Connection,
+    path: &str,
+    watched: Result<OneshotWatcher, ClientError>,
+) -> Result<OneshotWatcher, ClientError> {
+    match watched {
+        Err(ClientError::NoAuth) => match client.check_and_watch_stat(path).await? {
+            (Some(_), watcher) => Ok(watcher),
+            (None, _) => Err(ClientError::NoNode),
+        },
+        watched => watched,
     }
 }
 

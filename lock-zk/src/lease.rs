@@ -1,9 +1,9 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use lock_core::engine::LeaseId;
+use lock_core::engine::{LeaseId, Moment};
 use lock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Mode, Released, Result,
     Upkeep,
@@ -31,6 +31,8 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) node: NodeState,
     pub(crate) config: Arc<ZooKeeperConfig>,
     pub(crate) tokens: Tokens,
+    /// When the request left by which the node was seen to be first, in nanoseconds.
+    seen: AtomicU64,
     /// A request to delete the node had no answer.
     is_deleted_perhaps: AtomicBool,
 }
@@ -51,6 +53,7 @@ impl ZooKeeperLease {
             node: NodeState::default(),
             config: Arc::clone(config),
             tokens: Tokens::default(),
+            seen: AtomicU64::new(0),
             is_deleted_perhaps: AtomicBool::new(false),
         }
     }
@@ -74,6 +77,11 @@ impl ZooKeeperLease {
     pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, Failure> {
         let token = self.tokens.begin(zxid);
         token.ok_or_else(|| Failure::protocol(&format!("transaction {zxid:#x} makes no token")))
+    }
+
+    /// A request that left at `sent` shows that the lock is held.
+    pub(crate) fn is_first(&self, sent: Moment) {
+        self.seen.store(sent.as_nanos(), Ordering::Relaxed);
     }
 
     pub(crate) fn path(&self, node: &Node) -> String {
@@ -126,7 +134,9 @@ impl Lease for ZooKeeperLease {
 
     fn attach(&self, control: LeaseControl) {
         if let Some(node) = self.node.at() {
-            self.session.attach(self.id, self.path(&node), control);
+            let seen = Moment::from_nanos(self.seen.load(Ordering::Relaxed));
+            self.session
+                .attach(self.id, self.path(&node), control, seen);
         }
     }
 

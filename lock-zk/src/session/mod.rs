@@ -47,7 +47,11 @@ enum State {
     /// Locks are held until the moment, unless a heartbeat is answered before.
     Connected(Moment),
     /// The same, and their nodes have to be looked at before they are beyond doubt again.
-    Doubted(Moment),
+    Doubted {
+        until: Moment,
+        /// When the connection broke.
+        since: Moment,
+    },
     Over,
 }
 
@@ -111,11 +115,21 @@ impl Session {
         self.engine.spawn_service(task);
     }
 
-    /// Looks after a lock, and tells it at once what has happened to the session already.
-    pub(crate) fn attach(&self, id: LeaseId, path: String, control: LeaseControl) {
+    /// Whether an answer to a request that left at `sent` leaves time to hold what it proves.
+    pub(crate) fn is_recent(&self, sent: Moment) -> bool {
+        self.engine.now() <= self.terms.recent_until(sent)
+    }
+
+    /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
+    /// seen by a request that left at `seen`.
+    pub(crate) fn attach(&self, id: LeaseId, path: String, control: LeaseControl, seen: Moment) {
         let state = lock(&self.state);
+        let own = self.terms.valid_until(seen);
         match *state {
-            State::Connected(deadline) | State::Doubted(deadline) => control.limit(deadline),
+            State::Connected(deadline) => control.limit(deadline.max(own)),
+            // Those that were held before may be gone, but not this one.
+            State::Doubted { since, .. } if since < seen => control.limit(own),
+            State::Doubted { until, .. } => control.limit(until),
             State::Over => return control.lose(LostReason::SessionEnded),
         }
         let now = self.engine.now();
@@ -153,10 +167,15 @@ impl Session {
     /// The connection is broken; the session may live on.
     fn disconnected(&self) {
         let mut state = lock(&self.state);
-        if let State::Connected(deadline) | State::Doubted(deadline) = *state {
-            let deadline = self.terms.doubted_until(self.engine.now(), deadline);
-            *state = State::Doubted(deadline);
-            self.limit(deadline);
+        if let State::Connected(deadline)
+        | State::Doubted {
+            until: deadline, ..
+        } = *state
+        {
+            let since = self.engine.now();
+            let until = self.terms.doubted_until(since, deadline);
+            *state = State::Doubted { until, since };
+            self.limit(until);
         }
     }
 
@@ -173,7 +192,7 @@ impl Session {
     /// The nodes of all locks have been looked at, by requests that left at `sent`.
     fn confirmed(&self, sent: Moment) {
         let mut state = lock(&self.state);
-        if let State::Doubted(_) = *state {
+        if let State::Doubted { .. } = *state {
             let deadline = self.terms.valid_until(sent);
             *state = State::Connected(deadline);
             self.limit(deadline);
@@ -207,7 +226,7 @@ impl Session {
     }
 
     fn is_doubted(&self) -> bool {
-        matches!(*lock(&self.state), State::Doubted(_))
+        matches!(*lock(&self.state), State::Doubted { .. })
     }
 }
 

@@ -24,7 +24,12 @@ impl SessionTerms {
         sent + self.timeout * 3 / 4
     }
 
-    /// The same once the connection has broken, at `now`.
+    /// Until when an answer is worth to be relied on anew.
+    pub(super) fn recent_until(self, sent: Moment) -> Moment {
+        sent + self.timeout / 2
+    }
+
+    /// Until when they are held once the connection has broken, at `now`.
     pub(super) fn doubted_until(self, now: Moment, valid_until: Moment) -> Moment {
         (now + self.timeout / 2).min(valid_until)
     }
