@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod place;
+mod rival;
 mod store;
 mod tree;
 
@@ -14,6 +16,12 @@ use tokio::time::Instant;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use self::{store::Store, tree::Tree};
+
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use self::{
+    place::{Place, is_entry},
+    rival::end_session,
+};
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);

@@ -55,7 +55,7 @@ impl Store {
     }
 }
 
-fn port(address: &str) -> u16 {
+pub(super) fn port(address: &str) -> u16 {
     let (_, port) = address.rsplit_once(':').expect("a host and a port");
     port.parse().expect("a port")
 }
