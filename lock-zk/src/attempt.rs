@@ -8,7 +8,7 @@ use futures_util::join;
 use lock_core::engine::{Moment, before};
 use lock_core::{AcquireRequest, Error, ErrorKind, FencingToken, Grant, Mode, Result};
 use tokio::time::Instant;
-use zookeeper_client::{Client as Connection, CreateMode, Error as ClientError, OneshotWatcher};
+use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher};
 
 use crate::acl::acls;
 use crate::budget::Budget;
@@ -269,29 +269,25 @@ impl<'a> Attempt<'a> {
     async fn wait(&self, blocker: &Blocker, node: &Node) -> Result<Option<Seen>, Halt> {
         let until = self.budget.step();
         let (client, directory) = (&self.lease.session.client, &self.lease.directory);
-        let sent = self.client.engine.now();
         let watching = async {
-            match blocker {
+            let watched = match blocker {
                 // A watch on children, which a contender cannot have, tells the end and no writes.
                 Blocker::End(name) => {
                     let path = directory.child(name);
                     let watched = client.get_and_watch_children(&path).await;
-                    let watcher = watched.map(|(_, _, watcher)| watcher);
-                    Ok((None, readable(client, &path, watcher).await?))
+                    watched.map(|(_, _, watcher)| watcher)
                 }
                 Blocker::EndOrPermit(name) => {
                     let path = directory.child(name);
                     let watched = client.get_and_watch_data(&path).await;
-                    let watcher = watched.map(|(_, _, watcher)| watcher);
-                    Ok((None, readable(client, &path, watcher).await?))
+                    watched.map(|(_, _, watcher)| watcher)
                 }
-                Blocker::Directory => {
-                    let path = directory.path();
-                    let (names, directory, watcher) = client.get_and_watch_children(path).await?;
-                    let pzxid = directory.pzxid;
-                    let seen = Seen { names, pzxid, sent };
-                    Ok((Some(seen), watcher))
-                }
+                Blocker::Directory => return self.watch_directory().await,
+            };
+            match watched {
+                // Whoever may not read a node is not told of its end by any watch on it.
+                Err(ClientError::NoAuth) => self.watch_directory().await,
+                watched => Ok((None, watched?)),
             }
         };
         let watching = self.until(until, watching).await?;
@@ -310,6 +306,16 @@ impl<'a> Attempt<'a> {
         }
         self.changed(watcher).await?;
         Ok(None)
+    }
+
+    async fn watch_directory(&self) -> Result<(Option<Seen>, OneshotWatcher), ClientError> {
+        let sent = self.client.engine.now();
+        let path = self.lease.directory.path();
+        let watched = self.lease.session.client.get_and_watch_children(path);
+        let (names, directory, watcher) = watched.await?;
+        let pzxid = directory.pzxid;
+        let seen = Seen { names, pzxid, sent };
+        Ok((Some(seen), watcher))
     }
 
     /// Waits for what is watched, for as long as there is time and the session lasts.
@@ -374,22 +380,6 @@ impl<'a> Attempt<'a> {
         let message = "ZooKeeper did not answer in time: too few of its servers are up, or none is \
                        within reach";
         Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
-    }
-}
-
-/// Another watch in place of one that takes the right to read a node: somebody else's may lack it.
-/// This one takes no right, and wakes by writes as well.
-async fn readable(
-    client: &Connection,
-    path: &str,
-    watched: Result<OneshotWatcher, ClientError>,
-) -> Result<OneshotWatcher, ClientError> {
-    match watched {
-        Err(ClientError::NoAuth) => match client.check_and_watch_stat(path).await? {
-            (Some(_), watcher) => Ok(watcher),
-            (None, _) => Err(ClientError::NoNode),
-        },
-        watched => watched,
     }
 }
 

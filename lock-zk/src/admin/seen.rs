@@ -114,7 +114,7 @@ impl Entry {
         &self.contender.name
     }
 
-    /// What is another one for each holder, also in the same process.
+    /// What is another one for each holder that the ensemble knows of.
     pub(super) fn version(&self) -> i64 {
         self.stat.mzxid
     }
@@ -133,14 +133,12 @@ impl Entry {
             mzxid,
             ctime,
             mtime,
-            version,
             ..
         } = self.stat;
         if let Some(noted) = noted_token(&self.data) {
             (Some(noted), None)
         } else if mzxid > czxid {
-            // Of several writes, the latest may be for a holder to come.
-            (token(mzxid).filter(|_| version == 1), at(mtime))
+            (token(mzxid), at(mtime))
         } else if self.is_latest {
             (token(czxid), at(ctime))
         } else {

@@ -43,7 +43,8 @@ impl Client {
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The holders of the last look, each with its last write: a hand-over makes a new one.
+/// The holders of the last look, each with its last write: a hand-over that needs one makes a new
+/// holder, and the others are not seen.
 #[derive(Debug, Default)]
 struct Holders(BTreeMap<LockKey, BTreeSet<Holder>>);
 
