@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
-mod place;
-mod rival;
+pub(crate) mod counted;
+mod kazoo;
+mod site;
+pub(crate) mod snapshot;
 mod store;
 mod tree;
 
@@ -15,12 +17,11 @@ use lock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::time::Instant;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use self::{store::Store, tree::Tree};
-
-#[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use self::{
-    place::{Place, is_entry},
-    rival::end_session,
+    kazoo::{Kazoo, Recipe},
+    site::{Site, timed},
+    store::Store,
+    tree::Tree,
 };
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.

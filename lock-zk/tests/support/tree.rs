@@ -32,6 +32,12 @@ impl Tree {
         format!("{}/{name}", self.root)
     }
 
+    /// Whether a lock has a directory.
+    pub(crate) async fn exists(&self, name: &str) -> bool {
+        let stat = self.client.check_stat(&self.directory(name)).await;
+        stat.expect("it answers").is_some()
+    }
+
     /// The names of the nodes of a lock, by their numbers; none if it has no directory.
     pub(crate) async fn nodes(&self, name: &str) -> Vec<String> {
         // Whichever server this client has, it knows what the others have acknowledged.
@@ -52,6 +58,20 @@ impl Tree {
         match self.client.delete(&path, None).await {
             Ok(()) | Err(Error::NoNode) => {}
             Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Deletes a lock with its directory and everything in it.
+    pub(crate) async fn delete_all(&self, name: &str) {
+        while self.exists(name).await {
+            for node in self.nodes(name).await {
+                self.delete(name, &node).await;
+            }
+            match self.client.delete(&self.directory(name), None).await {
+                // Somebody has come meanwhile.
+                Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
         }
     }
 
