@@ -4,6 +4,8 @@
 
 pub(crate) mod counted;
 mod kazoo;
+mod place;
+mod rival;
 mod site;
 pub(crate) mod snapshot;
 mod store;
@@ -22,6 +24,12 @@ pub(crate) use self::{
     site::{Site, timed},
     store::Store,
     tree::Tree,
+};
+
+#[allow(unused_imports, reason = "each test uses some of it")]
+pub(crate) use self::{
+    place::{Place, is_entry},
+    rival::end_session,
 };
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
