@@ -9,22 +9,22 @@ use lock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use support::{
-    Kazoo, Recipe, SESSION, SOON, Site, key, loss, ms, open, request, take, timed, until, waiting,
+    Foreign, Kazoo, SESSION, SOON, Site, key, loss, ms, open, request, take, timed, until, waiting,
 };
 
 /// Who takes part: ours by the names of the one, kazoo by the recipe of the other.
-const PAIRS: [(Compat, Recipe); 3] = [
-    (Compat::Curator, Recipe::Curator),
-    (Compat::Kazoo, Recipe::Lock),
-    (Compat::Kazoo, Recipe::WriteLock),
+const PAIRS: [(Compat, Kazoo); 3] = [
+    (Compat::Curator, Kazoo::Curator),
+    (Compat::Kazoo, Kazoo::Lock),
+    (Compat::Kazoo, Kazoo::WriteLock),
 ];
 
 async fn ours(site: &Site, compat: Compat) -> std::sync::Arc<ZooKeeper> {
     open(site.config().with_compat(compat)).await
 }
 
-async fn theirs(site: &Site, recipe: Recipe, name: &str) -> Kazoo {
-    Kazoo::start(&site.addresses(), recipe, &site.tree.directory("a"), name).await
+async fn theirs(site: &Site, recipe: Kazoo, name: &str) -> Foreign {
+    Foreign::kazoo(&site.addresses(), recipe, &site.tree.directory("a"), name).await
 }
 
 fn shared() -> AcquireRequest {
@@ -36,7 +36,7 @@ async fn granted(waiter: JoinHandle<lock_core::Result<LockGuard>>) -> LockGuard 
     granted.expect("it is granted")
 }
 
-async fn exclude_each_other(compat: Compat, recipe: Recipe) {
+async fn exclude_each_other(compat: Compat, recipe: Kazoo) {
     let site = Site::shared().await;
     let locks = ours(&site, compat).await;
     let mut kazoo = theirs(&site, recipe, "etl@host-7").await;
@@ -97,11 +97,11 @@ async fn the_line_is_one_for_both() {
         first.release().await.expect("it is released");
         for turn in 0..3 {
             let (guard, _) = timed(granted(guards.remove(0))).await;
-            let early = kazoos.iter().any(Kazoo::has_answered);
+            let early = kazoos.iter().any(Foreign::has_answered);
             assert!(!early && !guards.iter().any(JoinHandle::is_finished));
             guard.release().await.expect("it is released");
             assert_eq!(timed(kazoos[turn].answer()).await.0, "yes");
-            let early = kazoos[turn + 1..].iter().any(Kazoo::has_answered);
+            let early = kazoos[turn + 1..].iter().any(Foreign::has_answered);
             assert!(!early && !guards.iter().any(JoinHandle::is_finished));
             kazoos[turn].release().await;
         }
@@ -113,8 +113,8 @@ async fn the_line_is_one_for_both() {
 async fn readers_and_writers_of_both_keep_to_the_same_rules() {
     let site = Site::shared().await;
     let locks = ours(&site, Compat::Kazoo).await;
-    let mut reader = theirs(&site, Recipe::ReadLock, "reader").await;
-    let mut writer = theirs(&site, Recipe::WriteLock, "writer").await;
+    let mut reader = theirs(&site, Kazoo::ReadLock, "reader").await;
+    let mut writer = theirs(&site, Kazoo::WriteLock, "writer").await;
     // Readers of both hold it together.
     reader.take().await;
     let guard = locks.acquire(&shared()).await.expect("it is granted");
@@ -152,7 +152,7 @@ async fn readers_and_writers_of_both_keep_to_the_same_rules() {
 async fn a_kazoo_that_is_killed_frees_the_lock_with_its_session() {
     let site = Site::shared().await;
     let locks = ours(&site, Compat::Kazoo).await;
-    let mut kazoo = theirs(&site, Recipe::Lock, "doomed").await;
+    let mut kazoo = theirs(&site, Kazoo::Lock, "doomed").await;
     kazoo.take().await;
     let waiter = waiting(&locks, request("a"));
     site.contenders("a", 2).await;
@@ -168,7 +168,7 @@ async fn a_process_of_ours_that_is_killed_frees_the_lock_for_kazoo() {
     let site = Site::shared().await;
     let mut doomed = taker(&site).take(&key("a")).spawn().expect("it starts");
     site.contenders("a", 1).await;
-    let mut kazoo = theirs(&site, Recipe::Lock, "next").await;
+    let mut kazoo = theirs(&site, Kazoo::Lock, "next").await;
     kazoo.send("take");
     site.contenders("a", 2).await;
     doomed.kill().expect("it is killed");
@@ -183,7 +183,7 @@ async fn ours_learns_that_kazoo_or_anybody_deleted_its_node() {
     let site = Site::shared().await;
     let locks = ours(&site, Compat::Kazoo).await;
     let guard = take(&locks, "a").await;
-    let mut kazoo = theirs(&site, Recipe::Lock, "next").await;
+    let mut kazoo = theirs(&site, Kazoo::Lock, "next").await;
     kazoo.send("take");
     site.contenders("a", 2).await;
     let nodes = site.tree.nodes("a").await;
@@ -209,7 +209,7 @@ async fn no_increment_of_either_is_lost() {
     std::fs::write(file.path(), "0").expect("it is written");
     let mut kazoos = Vec::new();
     for _ in 0..2 {
-        kazoos.push(theirs(&site, Recipe::Lock, "k").await);
+        kazoos.push(theirs(&site, Kazoo::Lock, "k").await);
     }
     let taker = taker(&site);
     let process = || {
@@ -238,7 +238,7 @@ async fn a_directory_for_kazoo_outlives_the_locks_in_it() {
     let server = ZooKeeperServer::start(options);
     let site = Site::of(&server).await;
     let locks = ours(&site, Compat::Kazoo).await;
-    let mut kazoo = theirs(&site, Recipe::Lock, "k").await;
+    let mut kazoo = theirs(&site, Kazoo::Lock, "k").await;
     let guard = take(&locks, "a").await;
     assert!(!kazoo.tries().await, "two hold it");
     guard.release().await.expect("it is released");

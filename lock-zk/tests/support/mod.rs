@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod counted;
-mod kazoo;
+mod foreign;
 mod place;
 mod rival;
 mod site;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use self::{
-    kazoo::{Kazoo, Recipe},
+    foreign::{Curator, Foreign, Kazoo},
     site::{Site, timed},
     store::Store,
     tree::Tree,

@@ -7,16 +7,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::SOON;
 
-/// A contender of kazoo, the client of Python, in a process and with a session of its own.
+/// A contender of another client, in a process and with a session of its own.
 #[derive(Debug)]
-pub(crate) struct Kazoo {
+pub(crate) struct Foreign {
     child: Child,
     answers: UnboundedReceiver<String>,
 }
 
-/// Which recipe it follows.
+/// Which recipe of kazoo, the client of Python.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Recipe {
+pub(crate) enum Kazoo {
     /// `Lock` with the names of Curator besides its own.
     Curator,
     Lock,
@@ -24,23 +24,53 @@ pub(crate) enum Recipe {
     WriteLock,
 }
 
-impl Kazoo {
+/// Which recipe of Apache Curator, the client of Java.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Curator {
+    /// `InterProcessMutex`
+    Mutex,
+    /// `readLock()` of `InterProcessReadWriteLock`
+    Reader,
+    /// `writeLock()` of `InterProcessReadWriteLock`
+    Writer,
+}
+
+impl Foreign {
     /// Starts one that contends in this directory and calls itself by this name.
-    pub(crate) async fn start(servers: &str, recipe: Recipe, path: &str, name: &str) -> Self {
+    pub(crate) async fn kazoo(servers: &str, recipe: Kazoo, path: &str, name: &str) -> Self {
         let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/python");
         assert!(
             packages.join("kazoo").is_dir(),
             "kazoo is missing; scripts/test installs it, or by hand: \
              python3 -m pip install --target target/python kazoo"
         );
-        let recipe = format!("{recipe:?}");
-        let mut child = Command::new("python3")
-            .args(["-c", PROGRAM, servers, &recipe, path, name])
-            .env("PYTHONPATH", packages)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 starts");
+        let mut command = Command::new("python3");
+        command.args(["-c", KAZOO, servers, &format!("{recipe:?}"), path, name]);
+        command.env("PYTHONPATH", packages);
+        Self::start(command).await
+    }
+
+    /// Starts one that contends in this directory.
+    pub(crate) async fn curator(servers: &str, recipe: Curator, path: &str) -> Self {
+        let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
+        assert!(
+            Path::new(&jars[0]).exists(),
+            "Curator is missing; scripts/test installs it, or by hand: \
+             apt-get install libcurator-recipes-java"
+        );
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/CuratorMutex.java");
+        let mut command = Command::new("java");
+        // The source is compiled as it starts, by any Java from 11 on.
+        command.args(["-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")]);
+        command
+            .arg(program)
+            .args([servers, &format!("{recipe:?}"), path]);
+        Self::start(command).await
+    }
+
+    async fn start(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, answers) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
@@ -50,9 +80,9 @@ impl Kazoo {
                 }
             }
         });
-        let mut kazoo = Self { child, answers };
-        assert_eq!(kazoo.answer().await, "ready");
-        kazoo
+        let mut started = Self { child, answers };
+        assert_eq!(started.answer().await, "ready");
+        started
     }
 
     /// Gives an order without waiting for the answer.
@@ -64,7 +94,7 @@ impl Kazoo {
     /// The answer to the oldest order that has none.
     pub(crate) async fn answer(&mut self) -> String {
         let answer = tokio::time::timeout(SOON * 6, self.answers.recv()).await;
-        answer.expect("kazoo answers").expect("kazoo is alive")
+        answer.expect("it answers").expect("it is alive")
     }
 
     /// Whether there is an answer.
@@ -84,11 +114,11 @@ impl Kazoo {
 
     /// Waits for the lock.
     pub(crate) async fn take(&mut self) {
-        assert!(is_yes(&self.order("take").await), "kazoo gets the lock");
+        assert!(is_yes(&self.order("take").await), "it gets the lock");
     }
 
     pub(crate) async fn release(&mut self) {
-        assert!(is_yes(&self.order("release").await), "kazoo has the lock");
+        assert!(is_yes(&self.order("release").await), "it has the lock");
     }
 
     /// SIGKILL.
@@ -106,9 +136,21 @@ pub(crate) fn is_yes(answer: &str) -> bool {
     }
 }
 
-const PROGRAM: &str = include_str!("kazoo.py");
+const KAZOO: &str = include_str!("kazoo.py");
 
-impl Drop for Kazoo {
+const JARS: [&str; 9] = [
+    "curator-recipes",
+    "curator-framework",
+    "curator-client",
+    "zookeeper",
+    "guava",
+    "slf4j-api",
+    "slf4j-nop",
+    "netty-codec",
+    "netty-resolver",
+];
+
+impl Drop for Foreign {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
