@@ -9,7 +9,7 @@ use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Release
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zookeeper_client::{Acls, CreateMode, Error};
+use zookeeper_client::{Acls, CreateMode};
 
 use support::{Place, SOON, loss, ms, open, request, take, waiting};
 
@@ -31,6 +31,20 @@ async fn delete_directory(place: &Place, name: &str) {
         all.add_delete(&path, None).expect("it is a path");
     }
     all.add_delete(&directory, None).expect("it is a path");
+    all.commit().await.expect("it is deleted");
+}
+
+/// The same with the root, where nothing else is in it.
+async fn delete_root(place: &Place, name: &str) {
+    let (client, directory) = (place.tree().client(), place.tree().directory(name));
+    let mut all = client.new_multi_writer();
+    for node in place.tree().nodes(name).await {
+        let path = format!("{directory}/{node}");
+        all.add_delete(&path, None).expect("it is a path");
+    }
+    for path in [&*directory, place.root()] {
+        all.add_delete(path, None).expect("it is a path");
+    }
     all.commit().await.expect("it is deleted");
 }
 
@@ -80,18 +94,7 @@ async fn the_root_that_is_deleted_is_made_again() {
     let holder = take(&locks, "a").await;
     let waiter = waiting(&locks, request("a"));
     place.in_line("a", 2).await;
-    delete_directory(&place, "a").await;
-    // The waiter may have made the directory again by then.
-    loop {
-        match place.tree().client().delete(place.root(), None).await {
-            Ok(()) => break,
-            Err(Error::NotEmpty) => match place.tree().nodes("a").await {
-                nodes if nodes.is_empty() => drop(delete_directory(&place, "a").await),
-                _ => delete_directory(&place, "a").await,
-            },
-            Err(error) => panic!("{error}"),
-        }
-    }
+    delete_root(&place, "a").await;
     assert_eq!(loss(&holder).await, LostReason::Broken);
     let next = waiter.await.expect("no panic").expect("it is granted");
     drop(next);

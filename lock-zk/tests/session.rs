@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lock_core::layers::LocalQueue;
 use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
 use lock_testkit::proxy::Direction;
 use lock_zk::ZooKeeper;
@@ -346,4 +347,53 @@ async fn recovered(locks: &Arc<ZooKeeper>) -> LockGuard {
     let patient = request("a").with_wait(Wait::AtMost(SOON * 4));
     let guard = locks.acquire(&patient).await;
     guard.expect("it is granted")
+}
+
+#[tokio::test]
+async fn waiters_of_one_process_go_on_in_the_next_session() {
+    let place = Place::new().await;
+    let (zookeeper, other) = (place.client().await, place.elsewhere().await);
+    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&zookeeper);
+    let locks = Arc::new(LocalQueue::new(inner));
+    let first = locks.acquire(&request("a")).await.expect("it is free");
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let (locks, one) = (Arc::clone(&locks), request("a"));
+        waiters.push(tokio::spawn(async move { locks.acquire(&one).await }));
+    }
+    sleep(ms(100)).await;
+    let elsewhere = waiting(&other, request("a"));
+    place.in_line("a", 2).await;
+    let ended = session(&place, "a", 0).await;
+    end_session(place.port(), ended);
+    assert_eq!(loss(&first).await, LostReason::SessionEnded);
+    let before = token(&first);
+    drop(first);
+    let next = granted(elsewhere).await;
+    assert!(token(&next) > before);
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    let mut last = token(&next);
+    next.release().await.expect("it is released");
+    for waiter in waiters {
+        let guard = granted(waiter).await;
+        assert!(guard.is_held() && token(&guard) > last);
+        last = token(&guard);
+        guard.release().await.expect("it is released");
+    }
+    place.assert_nothing_left(&[&zookeeper, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_shutdown_without_a_server_ends_in_time() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let guard = take(&locks, "a").await;
+    place.proxy().refuse();
+    place.proxy().cut();
+    drop(guard);
+    let began = Instant::now();
+    assert!(!locks.shutdown(ms(300)).await, "nobody has answered");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    place.proxy().accept();
+    place.assert_nothing_left(&[&locks], "a").await;
 }
