@@ -12,8 +12,9 @@ import org.apache.curator.retry.RetryOneTime;
 public class CuratorMutex {
     public static void main(String[] args) throws Exception {
         String servers = args[0], recipe = args[1], path = args[2];
+        int session = Integer.parseInt(args[3]);
         CuratorFramework client =
-                CuratorFrameworkFactory.newClient(servers, 2000, 2000, new RetryOneTime(100));
+                CuratorFrameworkFactory.newClient(servers, session, session, new RetryOneTime(100));
         client.start();
         client.blockUntilConnected();
         InterProcessLock lock = lock(client, recipe, path);

@@ -1,6 +1,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -35,6 +36,9 @@ pub(crate) enum Curator {
     Writer,
 }
 
+/// The time-out of their sessions: they are not to end because a machine is busy.
+pub(crate) const THEIR_SESSION: Duration = Duration::from_secs(5);
+
 impl Foreign {
     /// Starts one that contends in this directory and calls itself by this name.
     pub(crate) async fn kazoo(servers: &str, recipe: Kazoo, path: &str, name: &str) -> Self {
@@ -45,7 +49,16 @@ impl Foreign {
              python3 -m pip install --target target/python kazoo"
         );
         let mut command = Command::new("python3");
-        command.args(["-c", KAZOO, servers, &format!("{recipe:?}"), path, name]);
+        let session = &THEIR_SESSION.as_secs().to_string();
+        command.args([
+            "-c",
+            KAZOO,
+            servers,
+            &format!("{recipe:?}"),
+            path,
+            session,
+            name,
+        ]);
         command.env("PYTHONPATH", packages);
         Self::start(command).await
     }
@@ -59,12 +72,13 @@ impl Foreign {
              apt-get install libcurator-recipes-java"
         );
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/CuratorMutex.java");
+        let session = &THEIR_SESSION.as_millis().to_string();
         let mut command = Command::new("java");
         // The source is compiled as it starts, by any Java from 11 on.
         command.args(["-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")]);
         command
             .arg(program)
-            .args([servers, &format!("{recipe:?}"), path]);
+            .args([servers, &format!("{recipe:?}"), path, session]);
         Self::start(command).await
     }
 

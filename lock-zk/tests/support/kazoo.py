@@ -7,8 +7,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 from kazoo.recipe import lock as recipes
 
-servers, kind, path, identifier = sys.argv[1:5]
-client = KazooClient(hosts=servers, timeout=2)
+servers, kind, path, session, identifier = sys.argv[1:6]
+client = KazooClient(hosts=servers, timeout=float(session))
 client.start()
 patterns = ["-lock-"] if kind == "Curator" else []
 recipe = getattr(recipes, "Lock" if kind == "Curator" else kind)

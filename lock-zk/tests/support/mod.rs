@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
 pub(crate) use self::{
-    foreign::{Curator, Foreign, Kazoo},
+    foreign::{Curator, Foreign, Kazoo, THEIR_SESSION},
     site::{Site, timed},
     store::Store,
     tree::Tree,

@@ -44,8 +44,10 @@ impl Site {
         }
     }
 
+    /// Sessions last for so long that none ends because the machine is busy.
     pub(crate) fn config(&self) -> ZooKeeperConfig {
-        config(&self.ports, &self.root)
+        let config = config(&self.ports, &self.root).with_session_timeout(super::SOON * 2);
+        config.expect("it is in range")
     }
 
     /// A client with a session of its own.
