@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
-use support::{Place, SOON, loss, ms, open, request, take, waiting};
+use support::{Place, SOON, loss, ms, request, take, waiting};
 
 fn token(guard: &LockGuard) -> u64 {
     u64::from(guard.fencing_token().expect("it has a token"))
@@ -51,7 +51,7 @@ async fn delete_root(place: &Place, name: &str) {
 #[tokio::test]
 async fn a_directory_that_is_deleted_under_all_begins_anew() {
     let place = Place::new().await;
-    let clients = [place.client().await, place.client().await];
+    let clients = [place.patient().await, place.patient().await];
     for _ in 0..3 {
         let holder = take(&clients[0], "a").await;
         let holding = Arc::new(AtomicUsize::new(0));
@@ -90,7 +90,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
 #[tokio::test]
 async fn the_root_that_is_deleted_is_made_again() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.patient().await;
     let holder = take(&locks, "a").await;
     let waiter = waiting(&locks, request("a"));
     place.in_line("a", 2).await;
@@ -132,7 +132,7 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 #[tokio::test]
 async fn what_is_no_contender_is_in_nobodys_way() {
     let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
     let two = std::num::NonZeroU32::new(2).expect("it is not 0");
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit: two }] {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
@@ -166,7 +166,7 @@ async fn what_is_no_contender_is_in_nobodys_way() {
 #[tokio::test]
 async fn junk_that_comes_and_goes_wakes_nobody() {
     let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
     let waiter = waiting(&locks, request("a"));
     place.in_line("a", 2).await;
@@ -187,7 +187,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
 #[tokio::test]
 async fn directories_are_containers_and_contenders_are_ephemeral() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.patient().await;
     // A server tells nobody what a container is.
     let made = place.proxy().watch(|command| command.is("CREATE"));
     let guard = take(&locks, "a").await;
@@ -205,7 +205,7 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
     let options = ZooKeeperOptions::new().with_property(often.0, often.1);
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
-    let clients = [place.client().await, place.elsewhere().await];
+    let clients = [place.patient().await, place.elsewhere().await];
     let mut last = 0;
     for n in 0..200 {
         let guard = take(&clients[n % 2], "a").await;
@@ -260,7 +260,7 @@ async fn disperse(place: &Place, name: &str, nodes: &[String]) {
 #[tokio::test]
 async fn five_thousand_contenders_keep_their_order_and_wake_one() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.patient().await;
     drop(take(&locks, "a").await);
     place.assert_nothing_left(&[&locks], "a").await;
     let first = crowd(&place, "a", 2_500).await;
@@ -306,7 +306,7 @@ async fn five_thousand_contenders_keep_their_order_and_wake_one() {
 #[tokio::test]
 async fn three_hundred_waiters_of_one_client_are_served_in_order() {
     let place = Place::new().await;
-    let locks = open(place.config()).await;
+    let locks = place.patient().await;
     let other = place.elsewhere().await;
     let holder = take(&other, "a").await;
     let mut waiters = Vec::new();

@@ -67,9 +67,11 @@ impl Place {
         open(config.expect("it is in range")).await
     }
 
-    /// A client whose network never fails.
+    /// A client whose network never fails, and whose session outlasts whatever the machine is busy
+    /// with.
     pub(crate) async fn elsewhere(&self) -> Arc<ZooKeeper> {
-        open(config(&[self.port], &self.root)).await
+        let config = config(&[self.port], &self.root).with_session_timeout(SOON * 2);
+        open(config.expect("it is in range")).await
     }
 
     /// Waits until so many nodes stand in line.
