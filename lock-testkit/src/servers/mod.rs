@@ -4,6 +4,7 @@
 //! or with the process that started it, however that ends. Everything here blocks the thread, for
 //! milliseconds unless it says otherwise.
 
+mod account;
 mod client;
 mod cluster;
 mod cluster_config;
@@ -11,10 +12,12 @@ mod launch;
 mod nodes;
 mod options;
 mod port;
+mod postgres;
 mod process;
 mod redis;
 mod reply;
 mod sentinel;
+mod template;
 mod tls;
 mod zookeeper;
 
@@ -22,6 +25,7 @@ pub use self::client::RespClient;
 pub use self::cluster::RedisCluster;
 pub use self::nodes::RedisNodes;
 pub use self::options::{Fsync, RedisOptions};
+pub use self::postgres::{PostgresOptions, PostgresServer};
 pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;

@@ -1,11 +1,14 @@
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
@@ -23,9 +26,20 @@ pub(super) struct Process {
 impl Process {
     /// Starts the program; `dir` goes away when this process dies before the value is dropped.
     pub(super) fn start(program: &str, args: &[&OsStr], dir: &Path) -> io::Result<Self> {
+        Self::start_with_farewell(program, args, dir, "")
+    }
+
+    /// The same; the shell does what the farewell says whenever the server is gone.
+    pub(super) fn start_with_farewell(
+        program: &str,
+        args: &[&OsStr],
+        dir: &Path,
+        farewell: &str,
+    ) -> io::Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(dir)
+            .arg(farewell)
             .arg(program)
             .args(args)
             // What ends a test with its group leaves the shell its work.
@@ -75,6 +89,33 @@ impl Process {
         Ok(kill_process(self.pid, signal)?)
     }
 
+    /// The same to a server of several processes; after SIGSTOP none of them runs any more.
+    pub(super) fn signal_all(&self, signal: Signal) -> io::Result<()> {
+        self.signal(signal)?;
+        // One that is about to stop may still start another.
+        let wait = |pid| signal != Signal::STOP || stops(pid);
+        wait(self.pid);
+        let children = self.children()?;
+        for child in &children {
+            match kill_process(*child, signal) {
+                // It has ended by itself.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let all_stopped = children.into_iter().all(wait);
+        all_stopped
+            .then_some(())
+            .ok_or_else(|| io::Error::other("a process does not stop"))
+    }
+
+    fn children(&self) -> io::Result<Vec<Pid>> {
+        let pid = self.pid.as_raw_nonzero();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+        let pid_of = |word: &str| Pid::from_raw(word.parse().ok()?);
+        Ok(children.split_whitespace().filter_map(pid_of).collect())
+    }
+
     /// Lets it live until the `owner` is gone, instead of this process; `common` goes away with its
     /// own directory then.
     pub(super) fn keep(mut self, owner: u32, common: &Path) -> io::Result<()> {
@@ -85,7 +126,7 @@ impl Process {
         Ok(())
     }
 
-    /// Kills and reaps it: SIGKILL. Does nothing if that is done.
+    /// Kills and reaps it and what it has started: SIGKILL. Does nothing if that is done.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         if let Some(mut leash) = self.leash.take() {
             leash.write_all(b"end\n")?;
@@ -103,14 +144,32 @@ impl Drop for Process {
     }
 }
 
+/// Waits until this process has obeyed SIGSTOP or has ended.
+fn stops(pid: Pid) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        if stat.map_or(true, |stat| stat.contains(") T ") || stat.contains(") Z ")) {
+            return true;
+        }
+        thread::sleep(PAUSE);
+    }
+    false
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Holds the server on a leash: the input ends with the process that holds its other end, even if
 /// that is killed. Signals of a terminal leave the shell its work. Its output is closed, so that it
 /// ends when the server does. A server that is kept is on the leash of a process that cannot hold
-/// its input, so that is looked for five times a second; a zombie does not count.
+/// its input, so that is looked for five times a second; a zombie does not count. A server that is
+/// stopped starts no further process while those that it has started are looked for.
 const KEEPER: &str = r#"
 trap '' HUP INT QUIT TERM
 dir=$1
-shift
+farewell=$2
+shift 2
 "$@" 2>&1 &
 pid=$!
 echo "$pid"
@@ -127,7 +186,13 @@ if [ "$order" = keep ]; then
     orphaned=1
     alive "$owner" || common=$shared
 fi
-kill -9 "$pid"
+kill -STOP "$pid"
+children=$(cat "/proc/$pid/task/"*/children 2>/dev/null)
+kill -9 "$pid" $children
 wait "$pid"
+for child in $children; do
+    while alive "$child"; do sleep 0.01; done
+done
+eval "$farewell"
 [ "$orphaned" -eq 0 ] || rm -rf -- "$dir" "$common"
 "#;

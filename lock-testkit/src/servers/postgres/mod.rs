@@ -1,0 +1,9 @@
+//! PostgreSQL.
+
+mod launch;
+mod options;
+mod psql;
+mod server;
+
+pub use self::options::PostgresOptions;
+pub use self::server::PostgresServer;
