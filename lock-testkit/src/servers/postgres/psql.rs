@@ -3,6 +3,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::launch::program;
+use crate::servers::shared::unique;
 
 /// The way to a server past the code under test: its socket.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,15 @@ impl Psql<'_> {
         let printed = String::from_utf8_lossy(&output.stdout);
         let fields = |row: &str| row.split(FIELD).map(str::to_owned).collect();
         Ok(printed.split_terminator('\0').map(fields).collect())
+    }
+}
+
+impl Psql<'_> {
+    /// Makes a database of the role `test`, with a name that no other has.
+    pub(super) fn make_database(&self) -> io::Result<String> {
+        let name = unique("test");
+        self.run(&format!("CREATE DATABASE {name} OWNER test"))?;
+        Ok(name)
     }
 }
 

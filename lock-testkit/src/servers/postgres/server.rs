@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::PostgresOptions;
 use super::launch::{configure, launch, make_data};
 use super::psql::{Psql, identifier, literal};
+use super::{PostgresOptions, SharedPostgres};
 use crate::servers::account::Account;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
+use crate::servers::shared::Member;
 use crate::servers::template::scratch;
 
 /// One PostgreSQL server, killed when the value is dropped.
@@ -79,6 +80,16 @@ impl PostgresServer {
             options,
             account,
         })
+    }
+
+    /// The one server that all tests of a run use, started by the first that asks.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn shared() -> SharedPostgres {
+        SharedPostgres::join(|| Self::start(PostgresOptions::new()))
     }
 
     /// Its port of 127.0.0.1.
@@ -216,6 +227,27 @@ impl PostgresServer {
         let count = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'test'";
         let rows = self.sql(count);
         rows[0][0].parse().expect("a number")
+    }
+
+    /// Makes an empty database of the role `test` with a name of its own, and returns its URL.
+    ///
+    /// # Panics
+    ///
+    /// As [`sql`](Self::sql).
+    #[must_use]
+    pub fn database(&self) -> String {
+        let name = self.psql().make_database().expect("the server does it");
+        url("test", self.port, &name)
+    }
+
+    /// Hands it over to a test run.
+    pub(super) fn into_member(self) -> Member {
+        let process = self.process.into_inner();
+        Member {
+            process: process.unwrap_or_else(PoisonError::into_inner),
+            dir: self.dir,
+            port: self.port,
+        }
     }
 
     fn psql(&self) -> Psql<'_> {

@@ -1,5 +1,5 @@
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use super::launch::{Ports, Ready, launch, prepare, set_clock};
 use super::words::{four_letter, mode, value};
 use super::{SharedZooKeeper, ZooKeeperOptions};
 use crate::servers::process::Process;
+use crate::servers::shared::Member;
 
 /// One ZooKeeper server, killed when the value is dropped.
 ///
@@ -211,12 +212,14 @@ impl ZooKeeperServer {
         mode(&self.try_four_letter("srvr").ok()?)
     }
 
-    /// Lets it live until the `owner` is gone; see [`Process::keep`].
-    pub(super) fn keep(self, owner: u32, common: &Path) -> io::Result<(u16, PathBuf)> {
+    /// Hands it over to a test run.
+    pub(super) fn into_member(self) -> Member {
         let process = self.process.into_inner();
-        let process = process.unwrap_or_else(PoisonError::into_inner);
-        process.keep(owner, common)?;
-        Ok((self.ports.client, self.dir.keep()))
+        Member {
+            process: process.unwrap_or_else(PoisonError::into_inner),
+            dir: self.dir,
+            port: self.ports.client,
+        }
     }
 
     fn new(
