@@ -23,6 +23,10 @@ enum Watch {
     /// The node is about to get another name: under which it is there nobody knows.
     Moving,
     Watched,
+    /// It cannot be watched, and is looked at with each heartbeat.
+    LookedAt,
+    /// The node is gone, and its holder has been told.
+    Gone,
 }
 
 /// The locks of a session.
@@ -37,18 +41,32 @@ pub(super) struct Table {
 /// request, and most locks are held for a moment.
 pub(super) const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
+/// What comes of putting a lock in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Inserted {
+    /// Now there is one that nobody watches.
+    FirstUnwatched,
+    Known,
+    /// Its node is gone already.
+    Gone,
+}
+
 impl Table {
-    /// Puts a lock in, with the handle of its latest holder; true if it is the only unwatched one.
+    /// Puts a lock in, with the handle of its latest holder.
     pub(super) fn insert(
         &mut self,
         id: LeaseId,
         path: Arc<str>,
         control: LeaseControl,
         now: Moment,
-    ) -> bool {
+    ) -> Inserted {
         if let Some(held) = self.held.get_mut(&id) {
             held.control = control;
-            return false;
+            return match held.watch {
+                // What was told to a holder that had given up concerns its successor.
+                Watch::Gone => Inserted::Gone,
+                _ => Inserted::Known,
+            };
         }
         let held = Held {
             id,
@@ -59,7 +77,10 @@ impl Table {
         };
         self.held.insert(id, held);
         self.unwatched += 1;
-        self.unwatched == 1
+        match self.unwatched {
+            1 => Inserted::FirstUnwatched,
+            _ => Inserted::Known,
+        }
     }
 
     pub(super) fn remove(&mut self, id: LeaseId) -> Option<Held> {
@@ -68,10 +89,12 @@ impl Table {
         Some(held)
     }
 
-    /// Takes a lock out, if its node is this one.
-    pub(super) fn remove_at(&mut self, id: LeaseId, path: &str) -> Option<Held> {
-        let is_there = self.held.get(&id).is_some_and(|held| &*held.path == path);
-        is_there.then(|| self.remove(id))?
+    /// The node at the path is gone; the lock that had it, if its holder has not been told.
+    pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<Held> {
+        let held = self.held.get_mut(&id).filter(|held| &*held.path == path)?;
+        let was = std::mem::replace(&mut held.watch, Watch::Gone);
+        self.unwatched -= usize::from(was == Watch::None);
+        (was != Watch::Gone).then(|| held.clone())
     }
 
     /// A lock gets a node of another name.
@@ -85,7 +108,9 @@ impl Table {
 
     /// The lock has its node at the path again.
     pub(super) fn end_move(&mut self, id: LeaseId, path: Arc<str>) {
-        if let Some(held) = self.held.get_mut(&id) {
+        if let Some(held) = self.held.get_mut(&id)
+            && held.watch != Watch::Gone
+        {
             held.path = path;
             self.unwatched += usize::from(held.watch != Watch::None);
             held.watch = Watch::None;
@@ -120,21 +145,35 @@ impl Table {
         due
     }
 
-    /// The watch on the node of a lock has come to nothing.
+    /// The watch on the node of a lock has come to nothing, and may be set again.
     pub(super) fn is_unwatched(&mut self, id: LeaseId, path: &str) {
+        self.change_watch(id, path, Watch::None);
+    }
+
+    /// The node of a lock cannot be watched.
+    pub(super) fn look_at(&mut self, id: LeaseId, path: &str) {
+        self.change_watch(id, path, Watch::LookedAt);
+    }
+
+    fn change_watch(&mut self, id: LeaseId, path: &str, watch: Watch) {
         if let Some(held) = self.held.get_mut(&id)
             && &*held.path == path
             && held.watch == Watch::Watched
         {
-            held.watch = Watch::None;
-            self.unwatched += 1;
+            held.watch = watch;
+            self.unwatched += usize::from(watch == Watch::None);
         }
     }
-}
 
-impl Held {
-    /// Whether the node is there under its name, unless somebody has deleted it.
-    pub(super) fn is_settled(&self) -> bool {
-        self.watch != Watch::Moving
+    /// Those that are looked at with each heartbeat.
+    pub(super) fn looked_at(&self) -> Vec<Held> {
+        let is_one = |held: &&Held| held.watch == Watch::LookedAt;
+        self.held.values().filter(is_one).cloned().collect()
+    }
+
+    /// Those whose nodes are there under their names, unless somebody has deleted them.
+    pub(super) fn settled(&self) -> Vec<Held> {
+        let is_one = |held: &&Held| !matches!(held.watch, Watch::Moving | Watch::Gone);
+        self.held.values().filter(is_one).cloned().collect()
     }
 }

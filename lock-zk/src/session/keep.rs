@@ -1,10 +1,12 @@
+use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use futures_util::future::join_all;
-use lock_core::engine::Moment;
+use futures_util::join;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use zookeeper_client::{SessionState, StateWatcher};
+use zookeeper_client::{Error, SessionState, StateWatcher};
 
 use super::held::{Held, WATCHED_AFTER};
 use super::{Session, lock, sentry};
@@ -15,33 +17,32 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
     let Some(beat) = session.upgrade().map(|session| session.terms.beat()) else {
         return;
     };
-    let mut next = Instant::now() + beat;
+    // Lasts over the turns of the loop: an answer that comes late is an answer.
+    let mut heart = pin!(heartbeat(&session, Instant::now() + beat));
     let mut look_at: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
             state = states.changed() => {
-                let Some(session) = session.upgrade() else { return };
+                let Some(told) = session.upgrade() else { return };
                 match state {
-                    SessionState::Disconnected => session.disconnected(),
-                    // The heartbeat now due looks at the nodes.
-                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                        next = Instant::now();
-                    }
-                    _ => return session.end(),
+                    SessionState::Disconnected => told.disconnected(),
+                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => told.resumed(),
+                    _ => return told.end(),
                 }
+                // What was asked on the other connection may hang; this one looks at the nodes.
+                heart.set(heartbeat(&session, Instant::now()));
             }
-            // One that hangs is dropped when the client finds out that it is disconnected.
-            goes_on = heartbeat(&session, next) => {
+            goes_on = &mut heart => {
                 if !goes_on {
                     return;
                 }
-                next = Instant::now() + beat;
+                heart.set(heartbeat(&session, Instant::now() + beat));
             }
             () = unwatched.notified(), if look_at.is_none() => {
                 look_at = Some(Instant::now() + WATCHED_AFTER);
             }
-            () = sleep_until(look_at.unwrap_or(next)), if look_at.is_some() => {
+            () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
                 let Some(session) = session.upgrade() else { return };
                 let is_done = session.watch_nodes();
                 look_at = (!is_done).then(|| Instant::now() + WATCHED_AFTER);
@@ -57,34 +58,70 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> bool {
         return false;
     };
     let sent = session.engine.now();
-    if session.is_doubted() {
-        session.look_at_nodes(sent).await;
-    } else if session.client.check_stat("/").await.is_ok() {
-        session.proven(sent);
+    let is_answered = if session.is_doubted() {
+        let locks = lock(&session.held).settled();
+        session.look_at_nodes(&locks).await
+    } else {
+        // A read would be answered by a server that has lost its leader.
+        let locks = lock(&session.held).looked_at();
+        let (synced, seen) = join!(session.client.sync("/"), session.look_at_each(&locks));
+        synced.is_ok() && seen
+    };
+    if is_answered {
+        session.answered(sent);
     }
     true
 }
 
 impl Session {
-    /// Looks for the nodes of all locks; if there is an answer for each, none is in doubt any more.
-    async fn look_at_nodes(&self, sent: Moment) {
-        let mut locks = self.locks();
-        locks.retain(Held::is_settled);
-        let root = self.client.check_stat("/");
+    /// Looks for the nodes of these locks, as the leader has them; false if there is no answer.
+    ///
+    /// It is asked what the session of the connection has, and not who owns a node: the client may have
+    /// been given another session than it knows of, while the nodes of the old one are still there.
+    async fn look_at_nodes(&self, locks: &[Held]) -> bool {
+        let synced = self.client.sync("/");
+        let listed = self.client.list_ephemerals("/");
+        let (synced, listed) = join!(synced, listed);
+        match (synced, listed) {
+            (Ok(()), Ok(paths)) => {
+                let there: HashSet<&str> = paths.iter().map(String::as_str).collect();
+                let missing = locks.iter().filter(|held| !there.contains(&*held.path));
+                let missing: Vec<_> = missing.cloned().collect();
+                self.look_for_missing(&missing).await
+            }
+            // Servers before 3.6.
+            (Ok(()), Err(Error::Unimplemented)) => self.look_at_each(locks).await,
+            _ => false,
+        }
+    }
+
+    /// Looks for nodes that the session of the connection does not have.
+    async fn look_for_missing(&self, locks: &[Held]) -> bool {
         let looks = locks.iter().map(|held| self.client.check_stat(&held.path));
-        let (root, seen) = futures_util::join!(root, join_all(looks));
-        let mut is_answered = root.is_ok();
-        for (held, seen) in locks.iter().zip(seen) {
+        let mut is_answered = true;
+        for (held, seen) in locks.iter().zip(join_all(looks).await) {
+            match seen {
+                Ok(None) => self.node_gone(held.id, &held.path),
+                Ok(Some(_)) => self.end(),
+                Err(_) => is_answered = false,
+            }
+        }
+        is_answered
+    }
+
+    /// Looks for the node of each of these locks.
+    async fn look_at_each(&self, locks: &[Held]) -> bool {
+        let looks = locks.iter().map(|held| self.client.check_stat(&held.path));
+        let mut is_answered = true;
+        for (held, seen) in locks.iter().zip(join_all(looks).await) {
             match seen {
                 Ok(Some(node)) if self.owns(&node) => {}
-                Ok(Some(_)) => return self.end(),
+                Ok(Some(_)) => self.end(),
                 Ok(None) => self.node_gone(held.id, &held.path),
                 Err(_) => is_answered = false,
             }
         }
-        if is_answered {
-            self.confirmed(sent);
-        }
+        is_answered
     }
 
     /// Watches the nodes of locks that are held for a while; true if none are left to be watched.
@@ -92,8 +129,13 @@ impl Session {
         let now = self.engine.now();
         let mut table = lock(&self.held);
         for held in table.take_unwatched(now) {
-            self.engine
-                .spawn_service(sentry::watch(Arc::downgrade(self), held));
+            match self.watches.for_holder(&held.path) {
+                Some(place) => {
+                    let watch = sentry::watch(Arc::downgrade(self), held, place);
+                    self.engine.spawn_service(watch);
+                }
+                None => table.look_at(held.id, &held.path),
+            }
         }
         !table.has_unwatched()
     }

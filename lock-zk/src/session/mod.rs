@@ -5,6 +5,7 @@ mod keep;
 mod sentry;
 mod sessions;
 mod terms;
+mod watches;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,45 +13,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lock_core::engine::{Engine, LeaseId, Moment};
 use lock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
-use zookeeper_client::{Client, Stat};
+use zookeeper_client::{Client, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
 use crate::dial::dial;
 use crate::error::Failure;
 
-use self::held::{Held, Table};
+use self::held::{Held, Inserted, Table};
 use self::keep::keep;
-use self::terms::SessionTerms;
+use self::terms::{Proofs, SessionTerms};
+use self::watches::Watches;
 
 pub(crate) use self::sessions::Sessions;
 
 /// A session is a lease of its time-out that heartbeats renew, and every lock in it has a share: it is
-/// held until a deadline that each answered heartbeat moves on. So a process that was paused for longer
+/// held until a deadline that answered heartbeats move on. So a process that was paused for longer
 /// finds its locks lost at the first look, whatever the client knows by then.
 pub(crate) struct Session {
     pub(crate) client: Client,
     engine: Engine,
     terms: SessionTerms,
-    /// Held while locks are told something, so that they are told in the order of the events.
+    /// Held while locks are limited, so that they learn of the events in their order. A loss is final
+    /// in any order, and told without it: those who learn of it may give other locks back.
     state: Mutex<State>,
-    /// Apart from the state: a lock that is told something may end there and then, and be removed.
+    /// Taken after the state.
     held: Mutex<Table>,
     /// There are locks whose nodes nobody watches.
     unwatched: Arc<Notify>,
+    pub(crate) watches: Arc<Watches>,
     over: watch::Sender<bool>,
     /// Where the next one is opened.
     sessions: Weak<Sessions>,
 }
 
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    proofs: Proofs,
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    /// Locks are held until the moment, unless a heartbeat is answered before.
-    Connected(Moment),
-    /// The same, and their nodes have to be looked at before they are beyond doubt again.
+enum Phase {
+    Connected,
+    /// The connection broke, and the nodes have to be looked at before locks are beyond doubt again.
     Doubted {
+        /// Until when those are held that were held then.
         until: Moment,
-        /// When the connection broke.
+        /// When it broke.
         since: Moment,
+        /// Whether there is another one.
+        is_resumed: bool,
     },
     Over,
 }
@@ -66,10 +78,10 @@ impl Session {
         sessions: Weak<Sessions>,
     ) -> Result<Arc<Self>, Failure> {
         let (tell, told) = oneshot::channel();
-        let (config, clock) = (Arc::clone(config), engine.clone());
+        let (dialled, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
             let sent = clock.now();
-            let opened = dial(&config).await;
+            let opened = dial(&dialled).await;
             // If nobody waits for it any more, the client is dropped and closes the session.
             drop(tell.send(opened.map(|client| (client, sent))));
         });
@@ -81,9 +93,13 @@ impl Session {
             client,
             engine: engine.clone(),
             terms,
-            state: Mutex::new(State::Connected(terms.valid_until(sent))),
+            state: Mutex::new(State {
+                phase: Phase::Connected,
+                proofs: Proofs::opened(terms, sent),
+            }),
             held: Mutex::default(),
             unwatched: Arc::clone(&unwatched),
+            watches: Arc::new(Watches::of(&config.root)),
             over: watch::Sender::new(false),
             sessions,
         });
@@ -123,18 +139,30 @@ impl Session {
     /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
     /// seen by a request that left at `seen`.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: LeaseControl, seen: Moment) {
-        let state = lock(&self.state);
-        let own = self.terms.valid_until(seen);
-        match *state {
-            State::Connected(deadline) => control.limit(deadline.max(own)),
-            // Those that were held before may be gone, but not this one.
-            State::Doubted { since, .. } if since < seen => control.limit(own),
-            State::Doubted { until, .. } => control.limit(until),
-            State::Over => return control.lose(LostReason::SessionEnded),
-        }
-        let now = self.engine.now();
-        if lock(&self.held).insert(id, path.into(), control, now) {
-            self.unwatched.notify_one();
+        let mut state = lock(&self.state);
+        let deadline = match state.phase {
+            Phase::Connected => state.proofs.valid_until(),
+            // Nodes that were there before may be gone, but not this one.
+            Phase::Doubted { since, .. } if since < seen => {
+                // The connection that has the answer may be known here before it is told.
+                if self.client.state() == SessionState::SyncConnected {
+                    state.resume(self.engine.now());
+                }
+                state.proofs.valid_until()
+            }
+            Phase::Doubted { until, .. } => until,
+            Phase::Over => {
+                drop(state);
+                return control.lose(LostReason::SessionEnded);
+            }
+        };
+        control.limit(deadline);
+        let inserted = lock(&self.held).insert(id, path.into(), control.clone(), self.engine.now());
+        drop(state);
+        match inserted {
+            Inserted::FirstUnwatched => self.unwatched.notify_one(),
+            Inserted::Known => {}
+            Inserted::Gone => control.lose(LostReason::Broken),
         }
     }
 
@@ -157,9 +185,8 @@ impl Session {
 
     /// The node of a lock is gone, and its owner has not deleted it: that detaches the lock first.
     pub(crate) fn node_gone(&self, id: LeaseId, path: &str) {
-        let _in_order = lock(&self.state);
-        let removed = lock(&self.held).remove_at(id, path);
-        if let Some(held) = removed {
+        let gone = lock(&self.held).gone(id, path);
+        if let Some(held) = gone {
             held.control.lose(LostReason::Broken);
         }
     }
@@ -167,48 +194,52 @@ impl Session {
     /// The connection is broken; the session may live on.
     fn disconnected(&self) {
         let mut state = lock(&self.state);
-        if let State::Connected(deadline)
-        | State::Doubted {
-            until: deadline, ..
-        } = *state
-        {
-            let since = self.engine.now();
-            let until = self.terms.doubted_until(since, deadline);
-            *state = State::Doubted { until, since };
-            self.limit(until);
-        }
+        let valid_until = match state.phase {
+            Phase::Connected => state.proofs.valid_until(),
+            Phase::Doubted { until, .. } => until,
+            Phase::Over => return,
+        };
+        let since = self.engine.now();
+        let until = self.terms.doubted_until(since, valid_until);
+        state.proofs.broken();
+        state.phase = Phase::Doubted {
+            until,
+            since,
+            is_resumed: false,
+        };
+        self.limit(until);
     }
 
-    /// A request that left at `sent` has been answered.
-    fn proven(&self, sent: Moment) {
-        let mut state = lock(&self.state);
-        if let State::Connected(_) = *state {
-            let deadline = self.terms.valid_until(sent);
-            *state = State::Connected(deadline);
-            self.limit(deadline);
-        }
+    /// There is another connection.
+    fn resumed(&self) {
+        lock(&self.state).resume(self.engine.now());
     }
 
-    /// The nodes of all locks have been looked at, by requests that left at `sent`.
-    fn confirmed(&self, sent: Moment) {
+    /// The leader has answered a heartbeat that left at `sent`, after all nodes were seen if they were in
+    /// doubt.
+    fn answered(&self, sent: Moment) {
         let mut state = lock(&self.state);
-        if let State::Doubted { .. } = *state {
-            let deadline = self.terms.valid_until(sent);
-            *state = State::Connected(deadline);
-            self.limit(deadline);
+        match state.phase {
+            Phase::Over => return,
+            // What was asked on the connection that broke says nothing of this one.
+            Phase::Doubted { since, .. } if sent <= since => return,
+            Phase::Doubted { .. } => state.resume(self.engine.now()),
+            Phase::Connected => {}
         }
+        state.phase = Phase::Connected;
+        state.proofs.answered(sent);
+        self.limit(state.proofs.valid_until());
     }
 
     /// The session is gone, and all its nodes with it, or it cannot be told any more.
     pub(crate) fn end(&self) {
-        {
-            let mut state = lock(&self.state);
-            if std::mem::replace(&mut *state, State::Over) == State::Over {
-                return;
-            }
-            for held in self.locks() {
-                held.control.lose(LostReason::SessionEnded);
-            }
+        let was = std::mem::replace(&mut lock(&self.state).phase, Phase::Over);
+        if was == Phase::Over {
+            return;
+        }
+        // Whoever attaches from here on sees that it is over.
+        for held in self.locks() {
+            held.control.lose(LostReason::SessionEnded);
         }
         Sessions::open_again(&self.sessions);
         self.over.send_replace(true);
@@ -226,7 +257,19 @@ impl Session {
     }
 
     fn is_doubted(&self) -> bool {
-        matches!(*lock(&self.state), State::Doubted { .. })
+        matches!(lock(&self.state).phase, Phase::Doubted { .. })
+    }
+}
+
+impl State {
+    fn resume(&mut self, now: Moment) {
+        if let Phase::Doubted {
+            since, is_resumed, ..
+        } = &mut self.phase
+            && !std::mem::replace(is_resumed, true)
+        {
+            self.proofs.resumed(*since, now);
+        }
     }
 }
 
@@ -238,7 +281,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("id", &self.client.session_id())
-            .field("state", &*lock(&self.state))
+            .field("phase", &lock(&self.state).phase)
             .finish_non_exhaustive()
     }
 }

@@ -3,13 +3,15 @@ use std::sync::Weak;
 use zookeeper_client::{Error, EventType};
 
 use super::held::Held;
+use super::watches::Watching;
 use super::{Session, lock};
+use crate::error::Failure;
 
 /// Watches the node of a lock, so that its holder learns at once that somebody has deleted it.
 ///
 /// It is a watch on children, which the node of a lock cannot have: the end of the node is all that it
 /// tells, and not the writes of a hand-over.
-pub(super) async fn watch(session: Weak<Session>, held: Held) {
+pub(super) async fn watch(session: Weak<Session>, held: Held, _place: Watching) {
     let Some(watching) = session.upgrade() else {
         return;
     };
@@ -19,7 +21,11 @@ pub(super) async fn watch(session: Weak<Session>, held: Held) {
         // Its name is unguessable: the session was exchanged without a word.
         Ok(_) => return watching.end(),
         Err(Error::NoNode) => return watching.node_gone(held.id, &held.path),
-        Err(_) => return watching.is_unwatched(&held),
+        Err(error) if Failure::from(error.clone()).is_ambiguous() => {
+            return watching.is_unwatched(&held);
+        }
+        // Whatever keeps this client from watching, it does so again.
+        Err(_) => return lock(&watching.held).look_at(held.id, &held.path),
     };
     drop(watching);
     let event = watcher.changed().await;

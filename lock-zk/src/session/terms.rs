@@ -1,32 +1,31 @@
 //! The arithmetic of a session: until when its locks are held. Pure.
+//!
+//! The leader ends a session one time-out after it learned last that its client lives. A server tells
+//! it with each of the leader's pings, twice in a tick, and answers reads for many ticks after it has
+//! lost its leader. So a heartbeat is a `sync`, which the leader answers; and what counts is not the
+//! moment of that heartbeat but of an earlier one, of which the leader has been told by then. A
+//! time-out is two ticks at least, and a quarter of it more than the half of one that may lie between
+//! two pings.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lock_core::engine::Moment;
 
 /// Durations that follow from the session time-out that was negotiated.
-///
-/// A server ends a session one time-out after it heard from the client last. What the leader knows of
-/// that is up to half a tick old when the server that heard it dies, and a time-out is two ticks at
-/// least: a quarter of it is never relied on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct SessionTerms {
+pub(super) struct SessionTerms {
     timeout: Duration,
 }
 
 impl SessionTerms {
-    pub(crate) fn new(timeout: Duration) -> Self {
+    pub(super) fn new(timeout: Duration) -> Self {
         Self { timeout }
     }
 
-    /// Until when the locks are held if the last request that was answered left at `sent`.
-    pub(super) fn valid_until(self, sent: Moment) -> Moment {
-        sent + self.timeout * 3 / 4
-    }
-
-    /// Until when an answer is worth to be relied on anew.
-    pub(super) fn recent_until(self, sent: Moment) -> Moment {
-        sent + self.timeout / 2
+    /// Until when the locks are held if the leader knows that the client lived at `known`.
+    fn valid_until(self, known: Moment) -> Moment {
+        known + self.timeout - self.timeout / 16
     }
 
     /// Until when they are held once the connection has broken, at `now`.
@@ -34,9 +33,78 @@ impl SessionTerms {
         (now + self.timeout / 2).min(valid_until)
     }
 
-    /// Time between two heartbeats; less than the client takes before it pings by itself.
+    /// Until when an answer is worth to be relied on anew.
+    pub(super) fn recent_until(self, sent: Moment) -> Moment {
+        sent + self.timeout / 2
+    }
+
+    /// Time between two heartbeats.
     pub(super) fn beat(self) -> Duration {
         self.timeout / 8
+    }
+
+    /// After which the leader has been told of a client that has sent anything.
+    fn told_within(self) -> Duration {
+        self.timeout / 4
+    }
+
+    /// Longest time that opening the session on another connection takes from its request on: the client
+    /// gives a server two fifths of the time-out, and a tick more.
+    fn longest_resumption(self) -> Duration {
+        self.timeout / 2
+    }
+}
+
+/// What is known of what the leader knows.
+#[derive(Clone, Debug)]
+pub(super) struct Proofs {
+    terms: SessionTerms,
+    /// A moment at which the client lived, for all that the leader knows at least.
+    known: Moment,
+    /// When the heartbeats left that were answered since, of whom it may not know yet.
+    answered: VecDeque<Moment>,
+}
+
+impl Proofs {
+    /// The leader itself opens a session; the request for it left at `sent`.
+    pub(super) fn opened(terms: SessionTerms, sent: Moment) -> Self {
+        Self {
+            terms,
+            known: sent,
+            answered: VecDeque::new(),
+        }
+    }
+
+    /// A connection that broke at `since` has a successor, by `now`: the leader was asked whether the
+    /// session lives.
+    pub(super) fn resumed(&mut self, since: Moment, now: Moment) {
+        let earliest = now - self.terms.longest_resumption();
+        self.know(since.max(earliest));
+    }
+
+    /// The leader has answered a heartbeat that left at `sent`.
+    pub(super) fn answered(&mut self, sent: Moment) {
+        self.answered.push_back(sent);
+        while let Some(earlier) = self.answered.front().copied() {
+            if sent.since(earlier) < self.terms.told_within() {
+                break;
+            }
+            self.answered.pop_front();
+            self.know(earlier);
+        }
+    }
+
+    /// The heartbeats of a connection that is broken may never be told of.
+    pub(super) fn broken(&mut self) {
+        self.answered.clear();
+    }
+
+    pub(super) fn valid_until(&self) -> Moment {
+        self.terms.valid_until(self.known)
+    }
+
+    fn know(&mut self, moment: Moment) {
+        self.known = self.known.max(moment);
     }
 }
 
@@ -48,20 +116,57 @@ mod tests {
         Moment::from_nanos(millis * 1_000_000)
     }
 
-    #[test]
-    fn a_lock_is_lost_before_its_session_can_end() {
-        let terms = SessionTerms::new(Duration::from_secs(20));
-        assert_eq!(terms.valid_until(at(1000)), at(16_000));
-        // Broken right after a heartbeat: half a time-out from then.
-        assert_eq!(terms.doubted_until(at(1500), at(16_000)), at(11_500));
-        // Broken after a long silence: what was heard last counts.
-        assert_eq!(terms.doubted_until(at(9000), at(16_000)), at(16_000));
+    fn terms() -> SessionTerms {
+        SessionTerms::new(Duration::from_secs(16))
     }
 
     #[test]
-    fn several_heartbeats_fit_into_the_validity_of_one() {
-        let terms = SessionTerms::new(Duration::from_millis(1000));
-        let left = terms.valid_until(at(0)).since(at(0));
-        assert!(left >= terms.beat() * 5);
+    fn a_heartbeat_proves_what_the_leader_has_been_told_of_by_then() {
+        let mut proofs = Proofs::opened(terms(), at(0));
+        assert_eq!(proofs.valid_until(), at(15_000));
+        for (sent, known) in [(2_000, 0), (4_000, 0), (6_000, 2_000), (8_000, 4_000)] {
+            proofs.answered(at(sent));
+            assert_eq!(proofs.valid_until(), at(known + 15_000), "after {sent}");
+        }
+        // One that comes after a pause proves what was before the pause, and that is old.
+        proofs.answered(at(17_900));
+        assert_eq!(proofs.valid_until(), at(8_000 + 15_000));
+    }
+
+    #[test]
+    fn another_connection_is_known_to_the_leader_itself() {
+        let mut proofs = Proofs::opened(terms(), at(0));
+        proofs.answered(at(2_000));
+        proofs.broken();
+        proofs.resumed(at(3_000), at(3_500));
+        assert_eq!(proofs.valid_until(), at(18_000));
+        // After a long outage the session was asked for somewhere within the last attempt.
+        proofs.broken();
+        proofs.resumed(at(4_000), at(14_000));
+        assert_eq!(proofs.valid_until(), at(14_000 - 8_000 + 15_000));
+        proofs.answered(at(14_000));
+        proofs.answered(at(18_000));
+        assert_eq!(proofs.valid_until(), at(14_000 + 15_000));
+    }
+
+    #[test]
+    fn a_lock_is_lost_half_a_time_out_after_a_disconnect() {
+        let terms = terms();
+        assert_eq!(terms.doubted_until(at(1_500), at(16_000)), at(9_500));
+        // After a long silence, what the leader was told of last counts.
+        assert_eq!(terms.doubted_until(at(9_000), at(16_000)), at(16_000));
+    }
+
+    #[test]
+    fn heartbeats_that_are_answered_leave_half_a_time_out_at_least() {
+        let terms = terms();
+        let mut proofs = Proofs::opened(terms, at(0));
+        let mut now = at(0);
+        for _ in 0..100 {
+            let next = now + terms.beat() + Duration::from_millis(30);
+            assert!(proofs.valid_until().since(next) >= terms.timeout / 2);
+            proofs.answered(next);
+            now = next;
+        }
     }
 }

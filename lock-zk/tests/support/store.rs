@@ -73,7 +73,7 @@ pub(crate) fn of(command: &Command, root: &str) -> Option<Request> {
         Some(Request::Acquire)
     } else if command.is("DELETE") {
         Some(Request::Release)
-    } else if command.is("EXISTS") && command.arg(1) == root {
+    } else if command.is("SYNC") && command.arg(1) == root {
         Some(Request::Renew)
     } else {
         None

@@ -97,7 +97,9 @@ impl Watch<'_> {
     /// may never be valid for as long as its ttl says.
     fn time_to_stop(&self) -> Duration {
         let most = valid_for(self.guard).map(|left| left * 2 / 5);
-        most.map_or(self.rules.kill_after, |most| self.rules.kill_after.min(most))
+        most.map_or(self.rules.kill_after, |most| {
+            self.rules.kill_after.min(most)
+        })
     }
 
     fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Ending {

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many bytes of paths a session may watch.
+///
+/// A client that connects again says what it watches, and zookeeper-client 0.11 does that wrong where
+/// the paths take more than 128 KiB: no connection lasts, and the session ends. Who gets no watch looks
+/// again and again instead.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    /// Of the root, which every path has before it.
+    root: usize,
+    watched: AtomicUsize,
+}
+
+/// All paths may take that much, with room for the watches of an administrator.
+const MOST: usize = 96 * 1024;
+
+/// Locks that are held leave the other half to those who wait.
+const MOST_OF_HOLDERS: usize = MOST / 2;
+
+impl Watches {
+    pub(super) fn of(root: &str) -> Self {
+        Self {
+            root: root.len(),
+            watched: AtomicUsize::new(0),
+        }
+    }
+
+    /// A place for the watch of one who waits; `None` if there is none left.
+    pub(crate) fn for_waiter(self: &Arc<Self>, path: &str) -> Option<Watching> {
+        self.reserve(path, MOST)
+    }
+
+    /// A place for the watch on the node of a lock that is held.
+    pub(super) fn for_holder(self: &Arc<Self>, path: &str) -> Option<Watching> {
+        self.reserve(path, MOST_OF_HOLDERS)
+    }
+
+    fn reserve(self: &Arc<Self>, path: &str, most: usize) -> Option<Watching> {
+        let bytes = self.root + path.len();
+        let more = |watched: usize| Some(watched + bytes).filter(|watched| *watched <= most);
+        let reserved = self
+            .watched
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        reserved.ok().map(|_| Watching {
+            watches: Arc::clone(self),
+            bytes,
+        })
+    }
+}
+
+/// A place for one watch, for as long as the value lasts.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    watches: Arc<Watches>,
+    bytes: usize,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watches
+            .watched
+            .fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holders_leave_room_for_waiters_and_what_ends_makes_room() {
+        let watches = Arc::new(Watches::of("/locks"));
+        let path = "x".repeat(1018);
+        let holders: Vec<_> = std::iter::from_fn(|| watches.for_holder(&path)).collect();
+        assert_eq!(holders.len(), 48);
+        let waiters: Vec<_> = std::iter::from_fn(|| watches.for_waiter(&path)).collect();
+        assert_eq!(waiters.len(), 48);
+        drop(waiters);
+        assert!(watches.for_holder(&path).is_none());
+        drop(holders);
+        assert!(watches.for_holder(&path).is_some());
+    }
+}
