@@ -1,6 +1,10 @@
 //! Private PostgreSQL servers: they start, obey, and end with whoever started them.
 
+use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -154,13 +158,49 @@ fn no_server_runs_as_root_or_leaves_shared_memory() {
     assert!(!has());
 }
 
+/// A child of its own, because the server has to find its owner dead: it runs this test, too. It
+/// leaves the server stopped, which by itself would not even notice.
+#[test]
+fn a_server_dies_with_the_process_that_started_it() {
+    if env::var_os("START_AND_WAIT").is_some() {
+        let server = start();
+        let family: Vec<_> = family(&server).iter().map(u32::to_string).collect();
+        server.stop();
+        println!("at {} {}", server.dir().display(), family.join(" "));
+        loop {
+            thread::park();
+        }
+    }
+    let mut owner = Command::new(env::current_exe().expect("a path"))
+        .args(["a_server_dies_with", "--nocapture"])
+        .env("START_AND_WAIT", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test starts again");
+    let output = owner.stdout.take().expect("output");
+    let told = BufReader::new(output)
+        .lines()
+        .map(|line| line.expect("text"))
+        .find_map(|line| Some(line.split_once("at /")?.1.to_owned()));
+    let told = told.expect("it tells the server");
+    let mut words = told.split(' ');
+    let dir = Path::new("/").join(words.next().expect("a directory"));
+    let family: Vec<u32> = words.map(|pid| pid.parse().expect("a number")).collect();
+    assert!(family.len() > 3 && dir.exists());
+    assert!(family.iter().copied().all(is_alive));
+    owner.kill().expect("it is killed");
+    owner.wait().expect("it is reaped");
+    eventually(|| !dir.exists());
+    assert!(!family.into_iter().any(is_alive));
+}
+
 fn start() -> PostgresServer {
     PostgresServer::start(PostgresOptions::new())
 }
 
 /// By psql, past the testkit.
 fn connects(url: &str) -> bool {
-    let psql = std::process::Command::new("psql")
+    let psql = Command::new("psql")
         .args(["-X", "-w", "-c", "SELECT 1", url])
         .output();
     psql.expect("psql").status.success()

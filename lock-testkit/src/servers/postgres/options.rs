@@ -49,7 +49,7 @@ impl PostgresOptions {
         self.tls.as_ref()
     }
 
-    pub(super) fn users(&self) -> &[(String, String)] {
+    pub(in crate::servers) fn users(&self) -> &[(String, String)] {
         &self.users
     }
 

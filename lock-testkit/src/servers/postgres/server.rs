@@ -240,6 +240,10 @@ impl PostgresServer {
         url("test", self.port, &name)
     }
 
+    pub(in crate::servers) fn options(&self) -> &PostgresOptions {
+        &self.options
+    }
+
     /// Hands it over to a test run.
     pub(super) fn into_member(self) -> Member {
         let process = self.process.into_inner();
