@@ -19,8 +19,8 @@ use crate::servers::template::scratch;
 /// One MariaDB server, killed when the value is dropped.
 ///
 /// It has the users `root`, who may do everything, and `test`, who may do everything in the database
-/// `test` and in those of [`database`](Self::database), each with its name as the password. Under
-/// root it runs as the user `mysql` or `nobody`.
+/// `test` and in those of [`database`](Self::database), each with its name as the password, and no
+/// database `sys`. Under root it runs as the user `mysql` or `nobody`.
 ///
 /// # Examples
 ///

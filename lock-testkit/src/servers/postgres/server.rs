@@ -19,7 +19,8 @@ use crate::servers::template::scratch;
 /// One PostgreSQL server, killed when the value is dropped.
 ///
 /// It has the superuser `postgres`, the role `test`, each with its name as the password, and the
-/// database `test` of the latter. Under root it runs as the user `postgres` or `nobody`.
+/// database `test` of the latter, but no databases `postgres` and `template0`. Under root it runs as
+/// the user `postgres` or `nobody`.
 ///
 /// # Examples
 ///
@@ -41,8 +42,9 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Starts one and waits until it takes connections: 0.2 s on an idle machine, and 2 s for the
-    /// first of its version, whose data are kept in the temporary directory for those that follow.
+    /// Starts one and waits until it takes connections: 0.2 s on an idle machine, and up to 1 s while
+    /// many servers come and go, because ext4 does not reuse the inode of a file for 35 s. The first
+    /// of its version takes 2 s; its data stay in the temporary directory for those that follow.
     ///
     /// # Panics
     ///

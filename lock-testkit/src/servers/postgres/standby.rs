@@ -17,7 +17,7 @@ pub struct PostgresStandby(PostgresServer);
 
 impl PostgresStandby {
     /// Copies the data of this server, starts the standby with the same options and waits until it
-    /// takes connections: 0.7 s on an idle machine. The server does not wait for it at commit.
+    /// takes connections: 0.5 to 1 s. The server does not wait for it at commit.
     ///
     /// # Panics
     ///
