@@ -22,6 +22,10 @@ pub(crate) enum Cause {
     #[error("ZooKeeper answered something that is not understood: {0}")]
     Malformed(String),
 
+    /// Asking again changes no name.
+    #[error("the name of a node is not understood: {0:?}")]
+    Misnamed(String),
+
     /// Each server has a reason of its own.
     #[error("no server opens a session: {0}")]
     NoSession(String),
@@ -34,6 +38,9 @@ pub(crate) enum Cause {
     Untrusted(String),
 }
 
+/// Between a broken connection and the next request.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+
 impl Failure {
     /// There is no answer in time; the request may be carried out all the same.
     pub(crate) fn silent(within: Duration) -> Self {
@@ -45,6 +52,11 @@ impl Failure {
         Cause::Malformed(what.to_owned()).into()
     }
 
+    /// A node of this client has a name that no server gives.
+    pub(crate) fn misnamed(name: &str) -> Self {
+        Cause::Misnamed(name.to_owned()).into()
+    }
+
     /// Whether the session has ended, and with it all its ephemeral nodes.
     pub(crate) fn is_over(&self) -> bool {
         matches!(
@@ -54,7 +66,6 @@ impl Failure {
                     | ClientError::ClientClosed
                     | ClientError::NoHosts
                     | ClientError::SessionExpired
-                    | ClientError::SessionMoved
             )
         )
     }
@@ -66,7 +77,9 @@ impl Failure {
         match &self.0 {
             Cause::Client(error) => is_ambiguous(error),
             Cause::Malformed(_) | Cause::Silent(_) => true,
-            Cause::Config(_) | Cause::NoSession(_) | Cause::Untrusted(_) => false,
+            Cause::Config(_) | Cause::Misnamed(_) | Cause::NoSession(_) | Cause::Untrusted(_) => {
+                false
+            }
         }
     }
 
@@ -89,6 +102,8 @@ fn is_ambiguous(error: &ClientError) -> bool {
         ClientError::ConnectionLoss
         | ClientError::Custom(_)
         | ClientError::RuntimeInconsistent
+        // A server refuses a request because the session is at another server by now: it lives on.
+        | ClientError::SessionMoved
         | ClientError::Timeout
         | ClientError::UnexpectedError(_)
         | ClientError::UnmarshalError { .. } => true,
@@ -108,7 +123,7 @@ impl Cause {
         match self {
             Self::Client(error) => kind(error),
             Self::Config(_) => ErrorKind::InvalidConfig,
-            Self::Malformed(_) => ErrorKind::Protocol,
+            Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
             Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
             Self::Untrusted(_) => ErrorKind::Denied,
         }
@@ -200,6 +215,41 @@ impl From<Failure> for Error {
         match failure.0 {
             Cause::Client(source) => error.with_source(source),
             _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_what_became_of_the_session_and_of_the_request() {
+        let client = |error: ClientError| Failure::from(error);
+        // The session is over, the request may have been carried out, it may succeed later.
+        let cases = [
+            (client(ClientError::SessionExpired), (true, false, true)),
+            (client(ClientError::ClientClosed), (true, false, true)),
+            (client(ClientError::ConnectionLoss), (false, true, true)),
+            (client(ClientError::SessionMoved), (false, true, true)),
+            (client(ClientError::Throttled), (false, false, true)),
+            (client(ClientError::NoAuth), (false, false, false)),
+            (client(ClientError::NoNode), (false, false, false)),
+            (
+                client(ClientError::UnexpectedErrorCode(-7)),
+                (false, true, true),
+            ),
+            (Failure::silent(Duration::ZERO), (false, true, true)),
+            (Failure::protocol("x"), (false, true, false)),
+            (Failure::misnamed("x"), (false, false, false)),
+        ];
+        for (failure, expected) in cases {
+            let found = (
+                failure.is_over(),
+                failure.is_ambiguous(),
+                failure.is_retryable(),
+            );
+            assert_eq!(found, expected, "{failure:?}");
         }
     }
 }

@@ -21,22 +21,26 @@ pub(crate) async fn find(
     let synced = client.sync(directory.path());
     let listed = client.list_children(directory.path());
     let (synced, listed) = join!(synced, listed);
-    let names = match (synced, listed) {
-        (_, Err(ClientError::NoNode)) => return Ok(None),
-        (Ok(()), Ok(names)) => names,
-        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+    // A list that no sync came before may be old, also if it says that nothing is there.
+    synced?;
+    let names = match listed {
+        Err(ClientError::NoNode) => return Ok(None),
+        listed => listed?,
     };
     let is_it = |name: &&String| stems.iter().any(|stem| name.starts_with(stem));
     let Some(name) = names.iter().find(is_it) else {
         return Ok(None);
     };
     let contender = Contender::parse(name);
-    let contender = contender.ok_or_else(|| Failure::protocol("a node without a number"))?;
-    let Some(stat) = client.check_stat(&directory.child(name)).await? else {
+    let contender = contender.ok_or_else(|| Failure::misnamed(name))?;
+    let path = directory.child(name);
+    let Some(stat) = client.check_stat(&path).await? else {
         return Ok(None);
     };
     if !session.owns(&stat) {
-        // The client has another session than it knows of; nothing can be said of this one.
+        // The client has another session than it knows of; nothing can be said of this one. The other
+        // may last, and the node with it: the request to delete it leaves here.
+        drop(client.delete(&path, None));
         session.end();
         return Err(ClientError::SessionExpired.into());
     }
