@@ -2,16 +2,15 @@
 
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
 
-use lock_core::FencingToken;
 use lock_core::engine::LeaseId;
+use lock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::acl::acls;
 use crate::directory::Directory;
-use crate::error::Failure;
+use crate::error::{Failure, PAUSE};
 use crate::find::find;
 use crate::lease::ZooKeeperLease;
 use crate::names::{Contender, shared_name};
@@ -22,11 +21,12 @@ impl ZooKeeperLease {
     /// Puts a shared contender in the place of the exclusive one, in one transaction: whoever waits for
     /// the end of the node wakes, and finds a reader with the same number.
     ///
-    /// Where this is dropped, one of the two nodes is there, and the release finds it.
-    pub(crate) async fn downgraded(&self, node: &Node) -> Result<(), Failure> {
+    /// Where this is dropped or fails without a definite answer, one of the two nodes is there, and the
+    /// release finds it.
+    pub(crate) async fn downgraded(&self, node: &Node) -> Result<()> {
         let name = shared_name(self.config.compat, self.id, &node.contender);
         let contender = Contender::parse(&name);
-        let contender = contender.ok_or_else(|| Failure::protocol("a node without a number"))?;
+        let contender = contender.ok_or_else(|| Failure::misnamed(&name))?;
         let (before, path) = (self.path(node), self.directory.child(&name));
         // The end of the old node is told before the answer.
         self.session.begin_move(self.id, path.clone());
@@ -39,41 +39,72 @@ impl ZooKeeperLease {
             path: &path,
             is_over: false,
         };
-        let exchanged = self.exchange(&before, &path).await;
         let czxid = node.czxid;
-        let (node, is_at) = match &exchanged {
-            Ok(()) => (Node { contender, czxid }, &path),
-            Err(_) => (node.clone(), &before),
-        };
-        self.node.set(Known::At(node));
-        moving.ends(is_at.clone());
-        exchanged
+        match self.exchange(&before, &path).await {
+            Exchange::Done => {
+                self.node.set(Known::At(Node { contender, czxid }));
+                moving.ends(path.clone());
+                Ok(())
+            }
+            Exchange::Refused(failure) => {
+                self.node.set(Known::At(node.clone()));
+                moving.ends(before);
+                Err(failure.into())
+            }
+            Exchange::Gone => {
+                moving.finds_nothing();
+                Err(Error::lost(LostReason::Broken))
+            }
+            Exchange::Unknown(failure) => Err(Error::from(failure).with_unknown_outcome()),
+        }
     }
 
     /// Creates one node and deletes another.
-    async fn exchange(&self, delete: &str, create: &str) -> Result<(), Failure> {
+    async fn exchange(&self, delete: &str, create: &str) -> Exchange {
         let client = &self.session.client;
         let options = CreateMode::Ephemeral.with_acls(acls(self.config.access()));
         let token = format!("{TOKEN}{}", self.tokens.last());
         let data = [&self.data, token.as_bytes()].concat();
+        let mut is_done_perhaps = false;
         loop {
             let mut both = client.new_multi_writer();
-            both.add_create(create, &data, &options)?;
-            both.add_delete(delete, None)?;
-            let failure = match both.commit().await {
-                Ok(_) => return Ok(()),
+            let added = both.add_create(create, &data, &options);
+            let added = added.and_then(|()| both.add_delete(delete, None));
+            let committed = match added {
+                Ok(()) => both.commit().await.map(drop),
+                Err(source) => Err(MultiWriteError::RequestFailed { source }),
+            };
+            let failure = match committed {
+                Ok(()) => return Exchange::Done,
                 Err(MultiWriteError::OperationFailed { source, .. }) => match source {
                     // An earlier one had no answer.
-                    ClientError::NodeExists => return Ok(()),
-                    source => return Err(source.into()),
+                    ClientError::NodeExists => return Exchange::Done,
+                    ClientError::NoNode => return Exchange::Gone,
+                    source => Failure::from(source),
                 },
                 Err(MultiWriteError::RequestFailed { source }) => Failure::from(source),
             };
-            if !failure.is_ambiguous() {
-                return Err(failure);
+            if failure.is_ambiguous() {
+                is_done_perhaps = true;
+                sleep(PAUSE).await;
+            } else if is_done_perhaps {
+                return Exchange::Unknown(failure);
+            } else {
+                return Exchange::Refused(failure);
             }
         }
     }
+}
+
+/// How an exchange of two nodes ends.
+enum Exchange {
+    Done,
+    /// The old node is there as before.
+    Refused(Failure),
+    /// Somebody has deleted the node, under whichever name.
+    Gone,
+    /// One of the two nodes is there, if the session is.
+    Unknown(Failure),
 }
 
 /// A node that is about to get another name.
@@ -87,6 +118,11 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
+    fn finds_nothing(mut self) {
+        self.is_over = true;
+        self.session.node_gone(self.id, self.path);
+    }
+
     fn ends(mut self, path: String) {
         self.is_over = true;
         self.session.end_move(self.id, path);
@@ -94,7 +130,7 @@ impl Moving<'_> {
 }
 
 impl Drop for Moving<'_> {
-    /// Where nobody waits for the answer, the name is found out in the background.
+    /// Where there is no answer, or nobody waits for it, the name is found out in the background.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -114,9 +150,6 @@ impl Drop for Moving<'_> {
         });
     }
 }
-
-/// Between a broken connection and the next request.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// The token that the data of a node tells, where its transactions do not: a contender that was
 /// downgraded keeps its token in a new node.

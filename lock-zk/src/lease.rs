@@ -8,11 +8,12 @@ use lock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Mode, Released, Result,
     Upkeep,
 };
+use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
 
-use crate::config::ZooKeeperConfig;
+use crate::config::{Compat, ZooKeeperConfig};
 use crate::directory::Directory;
-use crate::error::Failure;
+use crate::error::{Failure, PAUSE};
 use crate::find::find;
 use crate::names::stem;
 use crate::node::{Known, Node, NodeState};
@@ -88,6 +89,14 @@ impl ZooKeeperLease {
         self.directory.child(&node.contender.name)
     }
 
+    /// Has the node deleted without waiting for the answer, where the session that it is in may last.
+    pub(crate) fn forsake(&self) {
+        if let Some(node) = self.node.at() {
+            // The request leaves at once.
+            drop(self.session.client.delete(&self.path(&node), None));
+        }
+    }
+
     /// Deletes the node, again and again until it is gone for certain.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
@@ -96,18 +105,20 @@ impl ZooKeeperLease {
             }
             let node = match self.node.get() {
                 Known::Never => return Ok(Released::AlreadyLost),
-                Known::At(node) => Ok(Some(node)),
-                Known::Perhaps => self.find().await,
+                Known::At(node) => node,
+                Known::Perhaps => match self.find().await {
+                    Ok(Some(node)) => node,
+                    Ok(None) => return Ok(Released::AlreadyLost),
+                    Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
+                    Err(failure) if failure.is_ambiguous() => {
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                    Err(failure) => return Err(failure),
+                },
             };
-            let deleted = match node {
-                Ok(None) => return Ok(Released::AlreadyLost),
-                Ok(Some(node)) => {
-                    let deleted = self.session.client.delete(&self.path(&node), None).await;
-                    deleted.map_err(Failure::from)
-                }
-                Err(failure) => Err(failure),
-            };
-            match deleted {
+            let deleted = self.session.client.delete(&self.path(&node), None).await;
+            match deleted.map_err(Failure::from) {
                 Ok(()) => return Ok(Released::Clean),
                 Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
                 Err(failure) if is_gone(&failure) => {
@@ -119,6 +130,7 @@ impl ZooKeeperLease {
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
+                    sleep(PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -158,21 +170,18 @@ impl Lease for ZooKeeperLease {
             return Err(Failure::protocol("a holder without a node").into());
         };
         if node.contender.sequence.is_used_up() {
-            // Order by creation would put the new node behind all others.
+            // Those with such numbers stand in line by their creation, and the new node would be last.
             let message = "the numbers of this lock are used up, and begin anew once nobody has it";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(self.downgraded(&node).await?)
+        self.downgraded(&node).await
     }
 
     async fn release(&self) -> Result<Released> {
         self.session.detach(self.id);
         let released = self.delete().await?;
-        if let Some(node) = self
-            .node
-            .at()
-            .filter(|node| node.contender.sequence.is_used_up())
-        {
+        let node = self.node.at();
+        if let Some(node) = node.filter(|node| node.contender.sequence.is_used_up()) {
             self.begin_anew(&node).await;
         }
         Ok(released)
@@ -181,7 +190,13 @@ impl Lease for ZooKeeperLease {
 
 impl ZooKeeperLease {
     /// Deletes the directory if nobody is in it: in the next one the numbers begin at 0 again.
+    ///
+    /// For kazoo it stays, and the order of creation with it: a `Lock` of kazoo makes sure of its
+    /// directory once, and fails if it is gone later.
     async fn begin_anew(&self, node: &Node) {
+        if self.config.compat == Compat::Kazoo {
+            return;
+        }
         let deleted = self
             .session
             .client

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, Mode};
+use lock_core::{DistributedLock, ErrorKind, Mode, Released};
 use lock_testkit::proxy::{Command, Fate, Then};
 use tokio::runtime::{Builder, Runtime};
+use zookeeper_client::{Acl, AuthId, Permission};
 
 use support::{Place, SESSION, SOON, is_entry, ms, open, request, take, until, waiting};
 
@@ -110,6 +111,62 @@ async fn a_downgrade_that_is_dropped_without_a_reply_leaves_no_node() {
 #[tokio::test]
 async fn a_downgrade_that_is_dropped_before_it_arrives_leaves_no_node() {
     downgrade_dropped(Some(Fate::LostRequest(Then::Cut))).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    assert!(polled(1, guard.downgrade()).await.is_none());
+    tokio::time::sleep(ms(300)).await;
+    // The release looks for the node, at first in vain, and an operator comes before its delete.
+    let is_sync = |command: &Command| command.is("SYNC");
+    let lost = place.proxy().plan(is_sync, Fate::LostReply(Then::Cut));
+    let is_end = |command: &Command| command.is("DELETE");
+    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(300)));
+    let released = tokio::spawn(guard.release());
+    late.met(SOON).await;
+    for node in place.tree().nodes("a").await {
+        place.tree().delete("a", &node).await;
+    }
+    let released = released.await.expect("no panic").expect("it is released");
+    assert_eq!(released, Released::AlreadyLost);
+    assert_eq!(lost.struck(), 1);
+}
+
+#[tokio::test]
+async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    place.proxy().refuse();
+    let is_exchange = |command: &Command| command.is("MULTI");
+    let lost = Fate::LostReply(Then::Cut);
+    let planned = place.proxy().plan(is_exchange, lost);
+    let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });
+    planned.met(SOON).await;
+    // The server refuses the repetition before it sees that the node is there.
+    let directory = place.tree().directory("a");
+    let no_creation = Permission::READ | Permission::DELETE | Permission::ADMIN;
+    let acl = [Acl::new(no_creation, AuthId::anyone())];
+    let set = place.tree().client().set_acl(&directory, &acl, None);
+    set.await.expect("it is set");
+    place.proxy().accept();
+    let (downgraded, guard) = downgraded.await.expect("no panic");
+    let error = downgraded.expect_err("the repetition is refused");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.is_outcome_unknown());
+    tokio::time::sleep(ms(500)).await;
+    assert!(guard.is_held());
+    let nodes = place.tree().nodes("a").await;
+    assert!(
+        nodes.len() == 1 && nodes[0].contains("__READ__"),
+        "{nodes:?}"
+    );
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 #[tokio::test]

@@ -335,3 +335,17 @@ async fn three_hundred_waiters_of_one_client_are_served_in_order() {
     assert_eq!(events.count(), 300);
     place.assert_nothing_left(&[&locks], "a").await;
 }
+
+#[tokio::test]
+async fn a_lock_whose_node_was_deleted_cannot_be_downgraded_and_is_lost() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    let node = place.tree().nodes("a").await.remove(0);
+    place.tree().delete("a", &node).await;
+    let error = guard.downgrade().await.expect_err("it is lost");
+    assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
+    assert_eq!(loss(&guard).await, LostReason::Broken);
+    drop(guard);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
