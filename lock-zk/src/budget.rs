@@ -1,30 +1,36 @@
 //! The time that a caller gives.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
 use tokio::time::Instant;
 
-/// The wait of one request, as a deadline.
-#[derive(Clone, Copy, Debug)]
+/// The wait of one request, as a deadline, and whether there was somebody to wait for.
+#[derive(Debug)]
 pub(crate) struct Budget {
     wait: Wait,
+    begun: Instant,
     deadline: Option<Instant>,
     /// What one step may take.
     step: Duration,
+    was_held: AtomicBool,
 }
 
 impl Budget {
     pub(crate) fn of(request: &AcquireRequest, step: Duration) -> Self {
         let wait = request.wait();
+        let begun = Instant::now();
         let deadline = match wait {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            Wait::AtMost(limit) => begun.checked_add(limit),
             _ => None,
         };
         Self {
             wait,
+            begun,
             deadline,
             step,
+            was_held: AtomicBool::new(false),
         }
     }
 
@@ -42,6 +48,16 @@ impl Budget {
             .is_some_and(|deadline| deadline <= Instant::now())
     }
 
+    /// Whether an attempt that came to nothing is the last one. Who does not wait gets others for as
+    /// long as one step may take: that nodes are deleted does not mean that the lock is held.
+    pub(crate) fn is_spent(&self) -> bool {
+        if self.waits() {
+            self.is_over()
+        } else {
+            self.begun + self.step <= Instant::now()
+        }
+    }
+
     /// Until when a step that begins now may take.
     pub(crate) fn step(&self) -> Instant {
         let now = Instant::now();
@@ -56,6 +72,40 @@ impl Budget {
         self.deadline
     }
 
+    /// Until when an attempt that is refused waits for the end of its node.
+    pub(crate) fn undo(&self) -> Instant {
+        self.step().min(Instant::now() + LONGEST_UNDO)
+    }
+
+    /// Somebody else was seen to hold the lock.
+    pub(crate) fn note_held(&self) {
+        self.was_held.store(true, Ordering::Relaxed);
+    }
+
+    /// The error of a caller whose time is over.
+    pub(crate) fn gives_up(&self) -> Error {
+        if self.was_held() && self.is_over() {
+            return self.contended();
+        }
+        let message = "ZooKeeper did not answer in time: too few of its servers are up, or none is \
+                       within reach";
+        Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+    }
+
+    /// The error of a caller whose attempts come to nothing.
+    pub(crate) fn ends_in_vain(&self) -> Error {
+        if self.was_held() {
+            return self.contended();
+        }
+        let message = "the session with ZooKeeper ended, or somebody deleted the node of this contender, \
+                       before it was seen who holds the lock";
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    fn was_held(&self) -> bool {
+        self.was_held.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn contended(&self) -> Error {
         let message = match self.wait {
             Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
@@ -67,3 +117,6 @@ impl Budget {
 
 /// What an attempt gets at least before a wait ends.
 const LEAST_TIME: Duration = Duration::from_millis(100);
+
+/// A node that is in others' way goes in one round trip, or in the background.
+const LONGEST_UNDO: Duration = Duration::from_secs(1);

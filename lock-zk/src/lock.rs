@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
-use lock_core::engine::Engine;
+use lock_core::engine::{Engine, before};
 use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Bound, Capabilities, DistributedLock, Error, Fencing, Lease, LockGuard, Result,
@@ -113,32 +113,43 @@ impl Client {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let budget = Budget::of(request, self.sessions.config.timeout);
         loop {
-            if let Some(guard) = self.attempt(request, budget).await? {
+            if let Some(guard) = self.attempt(request, &budget).await? {
                 return Ok(guard);
             }
-            if budget.is_over() {
-                return Err(budget.contended());
+            if budget.is_spent() {
+                return Err(budget.ends_in_vain());
             }
         }
     }
 
     /// One attempt with an id of its own; `None` if its session or its node ended meanwhile.
-    async fn attempt(&self, request: &AcquireRequest, budget: Budget) -> Result<Option<LockGuard>> {
+    async fn attempt(
+        &self,
+        request: &AcquireRequest,
+        budget: &Budget,
+    ) -> Result<Option<LockGuard>> {
         let session = self.sessions.get(budget.step()).await?;
         let (id, config) = (self.engine.lease_id(), &self.sessions.config);
         let lease = ZooKeeperLease::new(session, config, request, id);
         let lease = Arc::new(lease);
         let armed: Arc<dyn Lease> = Arc::<ZooKeeperLease>::clone(&lease);
         let pending = self.engine.pending(request.key(), armed, request.ttl());
-        match Attempt::new(self, request, budget, &lease).run().await {
+        let attempt = Attempt {
+            client: self,
+            request,
+            budget,
+            lease: &lease,
+        };
+        match attempt.run().await {
             Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
             Ok(Outcome::Gone) => {
+                lease.forsake();
                 pending.disarm();
                 Ok(None)
             }
             Ok(Outcome::Refused(error)) => {
                 // A node that is left until the background comes to it is in others' way.
-                pending.undo().await;
+                before(budget.undo(), pending.undo()).await;
                 Err(error)
             }
             // What may be there is undone in the background.

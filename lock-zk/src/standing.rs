@@ -2,7 +2,8 @@
 //!
 //! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
 //! with the nearest writer in place of the first for readers, as in Madelson's `DistributedLock`,
-//! and a queue for permits whose head alone watches the directory.
+//! and a queue for permits whose head alone watches the directory: each of the others waits for the
+//! one before it to write its node, which it does when it gets a permit, or to go.
 
 use std::collections::HashMap;
 
@@ -53,15 +54,24 @@ pub(crate) fn in_line<'a>(
     line
 }
 
-/// Whether their numbers do not tell the order of contenders, but only when they were created.
-pub(crate) fn is_out_of_numbers(line: &[Contender]) -> bool {
-    line.iter().any(|contender| contender.sequence.is_used_up())
+/// Those whose numbers do not tell their order, but only when they were created.
+pub(crate) fn out_of_numbers(line: &[Contender]) -> impl Iterator<Item = &Contender> {
+    line.iter()
+        .filter(|contender| contender.sequence.is_used_up())
 }
 
-/// Puts contenders in the order in which they were created; those whose node is gone drop out.
+/// Puts contenders whose numbers are used up in the order in which they were created; those of them
+/// whose node is gone drop out. They are behind all others.
+///
+/// The others keep their numbers: a downgrade gives a contender a new node with the number it had, so
+/// that its creation tells nothing.
 pub(crate) fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
-    line.retain(|contender| created.contains_key(&contender.name));
-    line.sort_by_key(|contender| created.get(&contender.name).copied());
+    let is_there = |own: &Contender| !own.sequence.is_used_up() || created.contains_key(&own.name);
+    line.retain(is_there);
+    line.sort_by_key(|own| match own.sequence.is_used_up() {
+        true => (true, created.get(&own.name).copied()),
+        false => (false, Some(own.sequence.0)),
+    });
 }
 
 /// Where the contender of this name stands.
@@ -73,17 +83,25 @@ pub(crate) fn standing(line: &[Contender], name: &str) -> Standing {
     let end = |blocker: &Contender| Standing::Behind(Blocker::End(blocker.name.clone()));
     match own.mode {
         Mode::Permit { limit } => {
-            if let Some(blocker) = before.iter().rev().find(|other| !is_permit(other)) {
-                return end(blocker);
+            let limit = limit.get() as usize;
+            let other = before.iter().find_map(|other| other_limit(other, own.mode));
+            if let Some(blocker) = before.iter().rposition(|other| !is_permit(other)) {
+                return match before.last() {
+                    // Whoever is woken by the blocker's end gets a permit, and others after it.
+                    Some(last) if at - blocker > limit && other.is_none() => {
+                        Standing::Behind(Blocker::EndOrPermit(last.name.clone()))
+                    }
+                    _ => end(&before[blocker]),
+                };
             }
-            if let Some(other) = before.iter().find_map(|other| other_limit(other, own.mode)) {
+            if let Some(other) = other {
                 return Standing::OtherLimit(other);
             }
             match before.last() {
-                Some(last) if before.len() > limit.get() as usize => {
+                Some(last) if at > limit => {
                     Standing::Behind(Blocker::EndOrPermit(last.name.clone()))
                 }
-                _ if before.len() >= limit.get() as usize => Standing::Behind(Blocker::Directory),
+                _ if at >= limit => Standing::Behind(Blocker::Directory),
                 _ => Standing::Holds,
             }
         }
@@ -117,147 +135,4 @@ fn other_limit(other: &Contender, own: Mode) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(kind: &str, number: i64) -> String {
-        let kind = match kind {
-            "X" => "-lock-",
-            "W" => "__WRIT__",
-            "R" => "__READ__",
-            "P" => "__PERM__2-",
-            "Q" => "__PERM__3-",
-            other => panic!("{other}"),
-        };
-        format!("c{kind}{number:010}")
-    }
-
-    fn line(kinds: &str) -> Vec<Contender> {
-        let names: Vec<_> = kinds
-            .split(' ')
-            .zip(0..)
-            .map(|(kind, at)| name(kind, at))
-            .collect();
-        in_line(names.iter().map(String::as_str), None)
-    }
-
-    /// One word for each: `+` holds, `eN` waits for the end of N, `pN` for its permit too, `d`
-    /// watches the directory, `!` is of another limit.
-    fn shown(line: &[Contender]) -> String {
-        let at = |name: &str| line.iter().position(|other| other.name == name).unwrap();
-        let show = |contender: &Contender| match standing(line, &contender.name) {
-            Standing::Gone => "-".to_owned(),
-            Standing::Holds => "+".to_owned(),
-            Standing::Behind(Blocker::End(name)) => format!("e{}", at(&name)),
-            Standing::Behind(Blocker::EndOrPermit(name)) => format!("p{}", at(&name)),
-            Standing::Behind(Blocker::Directory) => "d".to_owned(),
-            Standing::OtherLimit(_) => "!".to_owned(),
-        };
-        line.iter().map(show).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn each_waits_for_as_little_as_can_be() {
-        let cases = [
-            ("X", "+", 1),
-            ("X X X", "+ e0 e1", 1),
-            ("X W X", "+ e0 e1", 1),
-            ("R R R", "+ + +", 3),
-            ("R R X R R X", "+ + e1 e2 e2 e4", 2),
-            ("X R R X R", "+ e0 e0 e2 e3", 1),
-            ("P P", "+ +", 2),
-            ("P P P P P", "+ + d p2 p3", 2),
-            ("P X P", "+ e0 e1", 1),
-            ("X P P", "+ e0 e0", 1),
-            ("R P P", "+ e0 e0", 1),
-            ("P R X", "+ e0 e1", 1),
-            ("P P X P P", "+ + e1 e2 e2", 2),
-            ("P Q P", "+ ! !", 1),
-        ];
-        for (kinds, expected, holding) in cases {
-            let line = line(kinds);
-            assert_eq!(shown(&line), expected, "{kinds}");
-            assert_eq!(holders(&line), holding, "{kinds}");
-        }
-    }
-
-    #[test]
-    fn who_is_not_there_is_gone() {
-        assert_eq!(standing(&line("X X"), "else"), Standing::Gone);
-        assert_eq!(standing(&[], "else"), Standing::Gone);
-        assert_eq!(holders(&[]), 0);
-    }
-
-    #[test]
-    fn the_numbers_count_and_not_the_letters_before_them() {
-        let names = [
-            "z-lock-0000000001",
-            "a-lock-0000000002",
-            "m__lock__0000000000",
-            "junk",
-        ];
-        let line = in_line(names, None);
-        let order: Vec<_> = line.iter().map(|contender| contender.sequence.0).collect();
-        assert_eq!(order, [0, 1, 2]);
-    }
-
-    #[test]
-    fn the_line_goes_on_across_the_wrap() {
-        let names = [
-            "a-lock--2147483648",
-            "b-lock-2147483646",
-            "c-lock-2147483647",
-        ];
-        for own in [None, Some(names[0]), Some(names[1]), Some(names[2])] {
-            let line = in_line(names, own);
-            assert!(is_out_of_numbers(&line));
-            let order: Vec<_> = line.iter().map(|contender| &contender.name[..1]).collect();
-            assert_eq!(order, ["b", "c", "a"], "seen from {own:?}");
-        }
-    }
-
-    #[test]
-    fn equal_numbers_are_told_apart_by_creation() {
-        let names = [
-            "a-lock-2147483647",
-            "b-lock-2147483647",
-            "c-lock-2147483646",
-        ];
-        let mut line = in_line(names, Some(names[0]));
-        let created = [(names[0], 12), (names[1], 11)];
-        let created = created.map(|(name, zxid)| (name.to_owned(), zxid)).into();
-        by_creation(&mut line, &created);
-        let order: Vec<_> = line.iter().map(|contender| &contender.name[..1]).collect();
-        assert_eq!(order, ["b", "a"]);
-    }
-
-    proptest::proptest! {
-        /// Whatever stands in line: writers hold alone, permits within their limit, somebody holds,
-        /// and whoever waits does so for somebody before it.
-        #[test]
-        fn nobody_holds_beside_who_excludes_it(kinds in "[XWRP]( [XWRP]){0,12}") {
-            let line = line(&kinds);
-            let holding: Vec<_> = line
-                .iter()
-                .filter(|own| standing(&line, &own.name) == Standing::Holds)
-                .collect();
-            proptest::prop_assert!(!holding.is_empty());
-            proptest::prop_assert_eq!(holding.len(), holders(&line));
-            let modes: Vec<_> = holding.iter().map(|own| own.mode).collect();
-            proptest::prop_assert!(modes.windows(2).all(|pair| pair[0] == pair[1]));
-            if modes[0] == Mode::Exclusive {
-                proptest::prop_assert_eq!(modes.len(), 1);
-            }
-            if is_permit(holding[0]) {
-                proptest::prop_assert!(modes.len() <= 2);
-            }
-            for (at, own) in line.iter().enumerate() {
-                if let Standing::Behind(Blocker::End(name) | Blocker::EndOrPermit(name)) =
-                    standing(&line, &own.name)
-                {
-                    proptest::prop_assert!(line[..at].iter().any(|other| other.name == name));
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -206,6 +206,64 @@ async fn the_end_of_a_permit_wakes_two_at_most() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_writer_wakes_as_many_as_get_permits_and_the_next() {
+    let place = Counted::start();
+    let holder = place.uncounted().await;
+    let first = take(&holder, "a").await;
+    let limit = NonZeroU32::new(2).expect("not zero");
+    let (mut clients, mut line) = (Vec::new(), Vec::new());
+    for n in 0..10 {
+        let locks = place.client().await;
+        let permit = patient().with_mode(Mode::Permit { limit });
+        line.push(waiting(&locks, permit));
+        waiters(&holder, n + 1).await;
+        clients.push(locks);
+    }
+    quiet(&place).await;
+    let before = place.count();
+    release(first).await;
+    quiet(&place).await;
+    let events = (place.count() - before).events;
+    println!("10 who wait for 2 permits behind a writer: {events} events");
+    assert_eq!(events, 3);
+    for next in line {
+        release(granted(next).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
+    let place = Counted::start();
+    let (locks, other) = (place.client().await, place.uncounted().await);
+    let first = take(&other, "a").await;
+    let mut line = Vec::new();
+    for n in 0..5 {
+        line.push(waiting(&other, patient()));
+        waiters(&other, n + 1).await;
+    }
+    let admin = locks.admin().expect("it has an administration");
+    let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
+    let before = named();
+    let events = admin.watch("").await.expect("it answers");
+    tokio::time::sleep(ms(1_000)).await;
+    drop(events);
+    tokio::time::sleep(ms(300)).await;
+    let (looks, reads) = (named().0 - before.0, named().1 - before.1);
+    println!("{looks} lists, {reads} nodes read");
+    // Each look lists the root and the directory of the lock.
+    assert!(reads >= 2 && 2 * reads <= looks, "{reads} of {looks}");
+    // One that sees the line knows what any server has acknowledged.
+    assert_eq!(place.named("SYNC"), 0);
+    let seen = admin.inspect(&key("a")).await.expect("it answers");
+    assert_eq!(seen.and_then(|seen| seen.waiters).map(|w| w.len()), Some(5));
+    assert_eq!(place.named("SYNC"), 1);
+    release(first).await;
+    for next in line {
+        release(granted(next).await).await;
+    }
+}
+
+#[tokio::test]
 async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
     let place = Counted::start();
     let locks = place.client().await;

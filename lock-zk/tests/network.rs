@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, LockGuard, Mode, Released};
+use lock_core::{DistributedLock, ErrorKind, LockGuard, Mode, Released, Wait};
 use lock_testkit::proxy::{Command, Fate, Then};
 use lock_zk::ZooKeeper;
 use tokio::time::Instant;
@@ -325,4 +325,51 @@ async fn a_waiter_whose_entry_is_cut_at_any_byte_stands_in_line_once() {
         release(next.await.expect("no panic").expect("it is granted")).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
+}
+
+#[tokio::test]
+async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let limit = std::num::NonZeroU32::new(2).expect("it is not 0");
+    let one = request("a").with_mode(Mode::Permit { limit });
+    let first = other.acquire(&one).await.expect("it is granted");
+    let second = other.acquire(&one).await.expect("it is granted");
+    let third = waiting(&other, one.clone());
+    place.in_line("a", 3).await;
+    tokio::time::sleep(ms(200)).await;
+    let is_watch = |command: &Command| command.is("GETDATA") && command.has("watch");
+    let late = Fate::LateRequest(ms(500));
+    let planned = place.proxy().plan(is_watch, late);
+    let fourth = waiting(&locks, one.clone());
+    planned.met(SOON).await;
+    release(first).await;
+    let third = third.await.expect("no panic").expect("it is granted");
+    tokio::time::sleep(ms(1_000)).await;
+    release(second).await;
+    // The third has its permit, and does nothing any more.
+    let began = Instant::now();
+    let fourth = fourth.await.expect("no panic").expect("it is granted");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    release(third).await;
+    release(fourth).await;
+}
+
+#[tokio::test]
+async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let holder = take(&other, "a").await;
+    let is_end = |command: &Command| command.is("DELETE");
+    let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));
+    let began = Instant::now();
+    let never = request("a").with_wait(Wait::Never);
+    let refused = locks.acquire(&never).await.expect_err("it is held");
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
+    assert_eq!(planned.struck(), 1);
+    // The node goes in the background.
+    place.in_line("a", 1).await;
+    release(holder).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
 }

@@ -8,14 +8,14 @@ mod support;
 use std::sync::Arc;
 
 use lock_core::{DistributedLock, ErrorKind, FencingToken, Label, LockGuard, Mode, Result, Wait};
-use lock_testkit::proxy::Proxy;
+use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::ZooKeeperServer;
-use lock_zk::ZooKeeper;
+use lock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, CreateMode};
 
 use support::snapshot::{patchable, set_next_number};
-use support::{SOON, Site, config, key, open, request, take, timed, until, waiting};
+use support::{SOON, Site, config, key, ms, open, request, take, timed, until, waiting};
 
 /// A lock whose next contender has this number.
 async fn at(number: i32) -> (ZooKeeperServer, Site) {
@@ -225,4 +225,72 @@ async fn a_downgrade_beyond_the_last_number_is_refused() {
     let mut guard = take(&locks, "a").await;
     guard.downgrade().await.expect("there are numbers");
     guard.release().await.expect("it is released");
+}
+
+/// The last number that tells a place in line.
+const LAST: i32 = i32::MAX - (1 << 20) - 1;
+
+#[tokio::test]
+async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
+    let (_server, site) = at(LAST).await;
+    let (one, two) = (site.client().await, site.client().await);
+    let mut holder = take(&one, "a").await;
+    let writer = waiting(&two, request("a"));
+    site.contenders("a", 2).await;
+    let numbers = numbers(&site.tree.nodes("a").await);
+    assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
+    holder.downgrade().await.expect("there are numbers");
+    tokio::time::sleep(ms(500)).await;
+    assert!(holder.is_held() && !writer.is_finished(), "two hold it");
+    let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
+    let refused = one.acquire(&reader).await.expect_err("a writer waits");
+    assert_eq!(refused.kind(), ErrorKind::Contended);
+    let before = holder.fencing_token();
+    holder.release().await.expect("it is released");
+    let (writer, token) = granted(writer).await;
+    assert!(Some(token) > before);
+    writer.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_first() {
+    let (server, site) = at(LAST + 10).await;
+    let proxy = Proxy::zookeeper(server.port());
+    let slow = config(&[proxy.port()], &site.root).with_session_timeout(SOON * 2);
+    let slow = open(slow.expect("it is in range")).await;
+    let other = site.client().await;
+    let first = take(&other, "a").await;
+    let second = waiting(&other, request("a"));
+    site.contenders("a", 2).await;
+    let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
+    let planned = proxy.plan(is_look, Fate::LateRequest(ms(1_000)));
+    // It has listed the line, and asks for their creation when both have gone.
+    let third = waiting(&slow, noted(3));
+    site.contenders("a", 3).await;
+    planned.met(SOON).await;
+    first.release().await.expect("it is released");
+    let (second, before) = granted(second).await;
+    second.release().await.expect("it is released");
+    assert_eq!(
+        site.tree.nodes("a").await.len(),
+        1,
+        "too late for this test"
+    );
+    let (third, token) = granted(third).await;
+    assert!(token > before, "{token:?} after {before:?}");
+    third.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_directory_that_kazoo_may_use_stays_beyond_the_last_number() {
+    let (_server, site) = at(i32::MAX - 1).await;
+    let locks = open(site.config().with_compat(Compat::Kazoo)).await;
+    let mut last = None;
+    for _ in 0..4 {
+        let guard = take(&locks, "a").await;
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        guard.release().await.expect("it is released");
+        assert!(site.tree.exists("a").await);
+    }
 }

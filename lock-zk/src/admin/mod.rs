@@ -5,25 +5,26 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use futures_util::join;
 use lock_core::admin::{LockAdmin, LockEvent, LockInfo};
 use lock_core::engine::{LeaseId, before};
 use lock_core::{Error, ErrorKind, LeaseState, LockKey, Released, Result};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use zookeeper_client::Error as ClientError;
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{Client as Connection, Error as ClientError};
 
 use crate::directory::{Directory, key_of};
-use crate::error::Failure;
+use crate::error::{Failure, PAUSE};
 use crate::lock::{Client, NAME};
 use crate::session::Sessions;
 
-use self::seen::Seen;
+use self::seen::{Depth, Seen};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl LockAdmin for Client {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        let held = self.held(prefix).await.map_err(named)?;
+        let held = self.held(prefix, Depth::Line).await.map_err(named)?;
         Ok(held.into_iter().map(|(key, seen)| seen.info(key)).collect())
     }
 
@@ -69,8 +70,8 @@ fn no_lease(key: &LockKey) -> Error {
 
 impl Client {
     /// What is held under a prefix, sorted by key.
-    async fn held(&self, prefix: &str) -> Result<Vec<(LockKey, Seen)>, Failure> {
-        self.bound(held(&self.sessions, prefix)).await
+    async fn held(&self, prefix: &str, depth: Depth) -> Result<Vec<(LockKey, Seen)>, Failure> {
+        self.bound(held(&self.sessions, prefix, depth)).await
     }
 
     /// Bounds a request of an administrator.
@@ -84,7 +85,11 @@ impl Client {
     }
 }
 
-async fn held(sessions: &Sessions, prefix: &str) -> Result<Vec<(LockKey, Seen)>, Failure> {
+async fn held(
+    sessions: &Sessions,
+    prefix: &str,
+    depth: Depth,
+) -> Result<Vec<(LockKey, Seen)>, Failure> {
     let session = sessions
         .get(Instant::now() + sessions.config.timeout)
         .await?;
@@ -99,7 +104,7 @@ async fn held(sessions: &Sessions, prefix: &str) -> Result<Vec<(LockKey, Seen)>,
         let directories: Vec<_> = keys.iter().map(Directory::of).collect();
         let looks = directories
             .iter()
-            .map(|directory| Seen::look(&session.client, directory));
+            .map(|directory| Seen::look(&session.client, directory, depth));
         for (key, seen) in keys.iter().zip(join_all(looks).await) {
             held.extend(seen?.map(|seen| (key.clone(), seen)));
         }
@@ -110,12 +115,21 @@ async fn held(sessions: &Sessions, prefix: &str) -> Result<Vec<(LockKey, Seen)>,
 /// How many locks are looked at at once.
 const AT_ONCE: usize = 64;
 
-/// A lock as its directory shows it; `None` if nobody holds it.
+/// A lock as its directory shows it now; `None` if nobody holds it.
 async fn see(sessions: &Sessions, key: &LockKey) -> Result<Option<Seen>, Failure> {
     let session = sessions
         .get(Instant::now() + sessions.config.timeout)
         .await?;
-    Seen::look(&session.client, &Directory::of(key)).await
+    look_now(&session.client, &Directory::of(key)).await
+}
+
+/// A look behind all that any server has acknowledged: the server of this client may be behind.
+async fn look_now(connection: &Connection, directory: &Directory) -> Result<Option<Seen>, Failure> {
+    // Both are sent here, in this order.
+    let synced = connection.sync(directory.path());
+    let (synced, seen) = join!(synced, Seen::look(connection, directory, Depth::Line));
+    synced?;
+    seen
 }
 
 /// Deletes the nodes of those who hold the lock, and of nobody who gets it by that.
@@ -124,7 +138,7 @@ async fn delete_holders(sessions: &Sessions, key: &LockKey) -> Result<Option<Loc
         .get(Instant::now() + sessions.config.timeout)
         .await?;
     let (connection, directory) = (&session.client, Directory::of(key));
-    let Some(seen) = Seen::look(connection, &directory).await? else {
+    let Some(seen) = look_now(connection, &directory).await? else {
         return Ok(None);
     };
     for holder in seen.holders() {
@@ -134,7 +148,7 @@ async fn delete_holders(sessions: &Sessions, key: &LockKey) -> Result<Option<Loc
                 Ok(()) => break,
                 Err(failure) if failure.client() == Some(&ClientError::NoNode) => break,
                 // Deleting it once more changes nothing.
-                Err(failure) if failure.is_ambiguous() => {}
+                Err(failure) if failure.is_ambiguous() => sleep(PAUSE).await,
                 Err(failure) => return Err(failure),
             }
         }

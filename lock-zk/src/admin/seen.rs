@@ -8,17 +8,26 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
 use crate::directory::Directory;
-use crate::error::Failure;
 use crate::downgrade::noted_token;
+use crate::error::Failure;
 use crate::names::Contender;
-use crate::standing::{by_creation, holders, in_line, is_out_of_numbers};
+use crate::standing::{by_creation, holders, in_line, out_of_numbers};
 use crate::tokens::token;
 
 /// A lock that somebody holds, as its directory shows it.
 #[derive(Debug)]
 pub(super) struct Seen {
-    line: Vec<Entry>,
-    holding: usize,
+    holders: Vec<Entry>,
+    /// `None` where nobody looked at them.
+    waiters: Option<Vec<Entry>>,
+}
+
+/// Whose nodes are looked at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Depth {
+    Holders,
+    /// Those of all who wait as well.
+    Line,
 }
 
 /// A contender and its node.
@@ -36,6 +45,7 @@ impl Seen {
     pub(super) async fn look(
         connection: &Connection,
         directory: &Directory,
+        depth: Depth,
     ) -> Result<Option<Self>, Failure> {
         let (names, stat) = match connection.get_children(directory.path()).await {
             Ok(listed) => listed,
@@ -43,56 +53,107 @@ impl Seen {
             Err(error) => return Err(error.into()),
         };
         let line = in_line(names.iter().map(String::as_str), None);
-        let nodes = line.iter().map(|contender| {
-            let path = directory.child(&contender.name);
-            async move { node(connection, &path).await }
-        });
-        let mut nodes_by_name = HashMap::new();
-        for (contender, node) in line.iter().zip(join_all(nodes).await) {
-            if let Some(node) = node? {
-                nodes_by_name.insert(contender.name.clone(), node);
-            }
-        }
-        Ok(Self::of(line, nodes_by_name, stat.pzxid))
-    }
-
-    fn of(
-        mut line: Vec<Contender>,
-        mut nodes: HashMap<String, (Vec<u8>, Stat)>,
-        pzxid: i64,
-    ) -> Option<Self> {
-        line.retain(|contender| nodes.contains_key(&contender.name));
-        if is_out_of_numbers(&line) {
-            let created = nodes
-                .iter()
-                .map(|(name, (_, stat))| (name.clone(), stat.czxid));
-            by_creation(&mut line, &created.collect());
-        }
-        let holding = holders(&line);
-        let entries = line.into_iter().filter_map(|contender| {
-            let (data, stat) = nodes.remove(&contender.name)?;
-            let is_latest = stat.czxid == pzxid;
-            Some(Entry {
-                contender,
-                data,
-                stat,
-                is_latest,
-            })
-        });
-        let line: Vec<_> = entries.collect();
-        (holding > 0).then_some(Self { line, holding })
+        let mut look = Look {
+            connection,
+            directory,
+            nodes: HashMap::new(),
+        };
+        let line = look.in_order(line).await?;
+        let (holders, waiters) = look.at(line, depth).await?;
+        let mut entries = |line: Vec<Contender>| -> Vec<_> {
+            let entry = |own| look.entry(own, stat.pzxid);
+            line.into_iter().filter_map(entry).collect()
+        };
+        let holders = entries(holders);
+        let waiters = (depth == Depth::Line).then(|| entries(waiters));
+        Ok((!holders.is_empty()).then_some(Self { holders, waiters }))
     }
 
     pub(super) fn holders(&self) -> &[Entry] {
-        &self.line[..self.holding]
+        &self.holders
     }
 
     pub(super) fn info(&self, key: LockKey) -> LockInfo {
-        let (holding, waiting) = self.line.split_at(self.holding);
-        let mode = holding.first().map(|entry| entry.contender.mode);
-        let holders = holding.iter().map(Entry::holder).collect();
-        let waiters = waiting.iter().map(Entry::label).collect();
-        LockInfo::new(key, mode.unwrap_or_default(), holders).with_waiters(waiters)
+        let mode = self.holders.first().map(|entry| entry.contender.mode);
+        let holders = self.holders.iter().map(Entry::holder).collect();
+        let info = LockInfo::new(key, mode.unwrap_or_default(), holders);
+        match &self.waiters {
+            Some(waiters) => info.with_waiters(waiters.iter().map(Entry::label).collect()),
+            None => info,
+        }
+    }
+}
+
+/// A look into a directory.
+struct Look<'a> {
+    connection: &'a Connection,
+    directory: &'a Directory,
+    /// Data and stat of those that were read.
+    nodes: HashMap<String, (Vec<u8>, Stat)>,
+}
+
+impl Look<'_> {
+    /// Reads those nodes whose numbers do not tell their order.
+    async fn in_order(&mut self, mut line: Vec<Contender>) -> Result<Vec<Contender>, Failure> {
+        let unordered: Vec<_> = out_of_numbers(&line).cloned().collect();
+        if unordered.is_empty() {
+            return Ok(line);
+        }
+        self.read(&unordered).await?;
+        let created = self.nodes.iter();
+        let created = created.map(|(name, (_, stat))| (name.clone(), stat.czxid));
+        by_creation(&mut line, &created.collect());
+        Ok(line)
+    }
+
+    /// Reads what is to be looked at, and parts the line into those who hold the lock and those who
+    /// wait. When a node is gone by then, others may have got the lock.
+    async fn at(
+        &mut self,
+        mut line: Vec<Contender>,
+        depth: Depth,
+    ) -> Result<(Vec<Contender>, Vec<Contender>), Failure> {
+        loop {
+            let holding = holders(&line);
+            let read = match depth {
+                Depth::Holders => holding,
+                Depth::Line => line.len(),
+            };
+            let is_new = |own: &&Contender| !self.nodes.contains_key(&own.name);
+            let new: Vec<_> = line[..read].iter().filter(is_new).cloned().collect();
+            if new.is_empty() {
+                let waiting = line.split_off(holding);
+                return Ok((line, waiting));
+            }
+            self.read(&new).await?;
+            line.retain(|own| !new.contains(own) || self.nodes.contains_key(&own.name));
+        }
+    }
+
+    async fn read(&mut self, contenders: &[Contender]) -> Result<(), Failure> {
+        let (connection, directory) = (self.connection, self.directory);
+        let nodes = contenders.iter().map(|contender| {
+            let path = directory.child(&contender.name);
+            async move { node(connection, &path).await }
+        });
+        let nodes = join_all(nodes).await;
+        for (contender, node) in contenders.iter().zip(nodes) {
+            if let Some(node) = node? {
+                self.nodes.insert(contender.name.clone(), node);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, contender: Contender, pzxid: i64) -> Option<Entry> {
+        let (data, stat) = self.nodes.remove(&contender.name)?;
+        let is_latest = stat.czxid == pzxid;
+        Some(Entry {
+            contender,
+            data,
+            stat,
+            is_latest,
+        })
     }
 }
 

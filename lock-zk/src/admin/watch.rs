@@ -6,19 +6,19 @@ use lock_core::LockKey;
 use lock_core::admin::{LockEvent, LockInfo};
 use tokio::sync::mpsc;
 
-use super::seen::Seen;
+use super::seen::{Depth, Seen};
 use crate::error::Failure;
 use crate::lock::Client;
 
 impl Client {
     /// Looks five times a second at what is held. A recursive watch would tell sooner, and load this
-    /// client with every contender that comes and goes.
+    /// client with every contender that comes and goes. Events do not name those who wait.
     pub(super) async fn watch_by_looking(
         &self,
         prefix: &str,
     ) -> Result<mpsc::Receiver<LockEvent>, Failure> {
         let mut last = Holders::default();
-        last.events(self.held(prefix).await?);
+        last.events(self.held(prefix, Depth::Holders).await?);
         let (out, receiver) = mpsc::channel(64);
         let (client, prefix) = (self.clone(), prefix.to_owned());
         tokio::spawn(async move {
@@ -26,7 +26,7 @@ impl Client {
                 .await
                 .is_err()
             {
-                let Ok(held) = client.held(&prefix).await else {
+                let Ok(held) = client.held(&prefix, Depth::Holders).await else {
                     continue;
                 };
                 for event in last.events(held) {

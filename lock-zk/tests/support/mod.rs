@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod counted;
+pub(crate) mod exchange;
 mod foreign;
 mod place;
 mod rival;

@@ -1,0 +1,90 @@
+//! What an attempt sees of the line.
+
+use futures_util::future::join_all;
+use lock_core::engine::Moment;
+use zookeeper_client::{Error as ClientError, Stat};
+
+use super::{Attempt, Halt};
+use crate::names::Contender;
+use crate::node::Node;
+use crate::standing::{Standing, by_creation, in_line, out_of_numbers, standing};
+
+/// The directory as it was seen.
+pub(super) struct Seen {
+    pub(super) names: Vec<String>,
+    /// The last change of its children.
+    pub(super) pzxid: i64,
+    /// When the request for it left.
+    pub(super) sent: Moment,
+}
+
+impl Seen {
+    pub(super) fn new(names: Vec<String>, directory: &Stat, sent: Moment) -> Self {
+        let pzxid = directory.pzxid;
+        Self { names, pzxid, sent }
+    }
+}
+
+impl Attempt<'_> {
+    pub(super) async fn list(&self) -> Result<Seen, Halt> {
+        let until = self.budget.step();
+        loop {
+            let sent = self.client.engine.now();
+            let path = self.lease.directory.path();
+            let listed = self.lease.session.client.get_children(path);
+            match self.until(until, listed).await? {
+                Ok((names, directory)) => return Ok(Seen::new(names, &directory, sent)),
+                // Somebody has deleted the directory with all that was in it.
+                Err(ClientError::NoNode) => return Err(Halt::Gone),
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+
+    /// Where the node stands in the line that was seen, or in a later one if that one does not tell.
+    pub(super) async fn standing(&self, seen: &mut Seen, node: &Node) -> Result<Standing, Halt> {
+        let own = &node.contender.name;
+        loop {
+            let mut line = in_line(seen.names.iter().map(String::as_str), Some(own));
+            let contenders = line.len();
+            self.order_by_creation(&mut line).await?;
+            let standing = standing(&line, own);
+            if standing == Standing::Holds && line.len() < contenders {
+                // Somebody has gone since: the last change that was seen is older than what shows
+                // that nobody is before this one, and makes the token of somebody else.
+                *seen = self.list().await?;
+                continue;
+            }
+            return Ok(standing);
+        }
+    }
+
+    /// Asks when those contenders were created whose numbers do not tell.
+    async fn order_by_creation(&self, line: &mut Vec<Contender>) -> Result<(), Halt> {
+        let names: Vec<_> = out_of_numbers(line)
+            .map(|contender| contender.name.clone())
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let until = self.budget.step();
+        let (client, directory) = (&self.lease.session.client, &self.lease.directory);
+        loop {
+            let stats = names.iter().map(|name| {
+                let path = directory.child(name);
+                async move { client.check_stat(&path).await }
+            });
+            let stats = self.until(until, join_all(stats)).await?;
+            let stats: Result<Vec<_>, _> = stats.into_iter().collect();
+            match stats {
+                Ok(stats) => {
+                    let created = names.into_iter().zip(stats);
+                    let created = created.filter_map(|(name, stat)| Some((name, stat?.czxid)));
+                    by_creation(line, &created.collect());
+                    return Ok(());
+                }
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One acquisition, from its first request to its grant.
+
+mod enter;
+mod look;
+mod wait;
+
+use lock_core::engine::before;
+use lock_core::{AcquireRequest, Error, ErrorKind, FencingToken, Grant, Mode, Result};
+use tokio::time::Instant;
+use zookeeper_client::Error as ClientError;
+
+use self::look::Seen;
+use crate::budget::Budget;
+use crate::error::{Failure, PAUSE};
+use crate::lease::ZooKeeperLease;
+use crate::lock::Client;
+use crate::node::Node;
+use crate::standing::Standing;
+
+/// How an attempt ends.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The session or the node has ended: there is nothing left of this attempt, and the next one goes
+    /// to the end of the line.
+    Gone,
+    /// The lock is held, or not to be had in this way; the node is still there.
+    Refused(Error),
+}
+
+pub(crate) struct Attempt<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) budget: &'a Budget,
+    pub(crate) lease: &'a ZooKeeperLease,
+}
+
+/// Why an attempt does not go on.
+enum Halt {
+    Failed(Failure),
+    /// The session or the node is gone.
+    Gone,
+    /// No answer in time.
+    Late,
+}
+
+impl Attempt<'_> {
+    /// Goes into line and waits until nobody is before it who excludes it.
+    pub(crate) async fn run(&self) -> Result<Outcome> {
+        match self.stand_in_line().await {
+            Ok(outcome) => Ok(outcome),
+            Err(Halt::Gone) => Ok(Outcome::Gone),
+            Err(Halt::Failed(failure)) => Err(failure.into()),
+            Err(Halt::Late) => Err(self.budget.gives_up()),
+        }
+    }
+
+    async fn stand_in_line(&self) -> Result<Outcome, Halt> {
+        let (node, mut seen) = self.enter().await?;
+        let mut is_repeated = false;
+        loop {
+            let blocker = match self.standing(&mut seen, &node).await? {
+                Standing::Gone => return Err(Halt::Gone),
+                // What was asked before an outage and answered after it proves nothing for long.
+                Standing::Holds if !is_repeated && !self.lease.session.is_recent(seen.sent) => {
+                    is_repeated = true;
+                    seen = self.list().await?;
+                    continue;
+                }
+                Standing::Holds => {
+                    self.lease.is_first(seen.sent);
+                    let token = self.token(&seen, &node).await?;
+                    return Ok(Outcome::Granted(Grant::new(seen.sent, Some(token))));
+                }
+                Standing::OtherLimit(limit) => return Ok(Outcome::Refused(other_limit(limit))),
+                Standing::Behind(blocker) => blocker,
+            };
+            self.budget.note_held();
+            if !self.budget.waits() || self.budget.is_over() {
+                return Ok(Outcome::Refused(self.budget.contended()));
+            }
+            self.request.note_held();
+            seen = match self.wait(&blocker, &node).await? {
+                Some(seen) => seen,
+                None => self.list().await?,
+            };
+        }
+    }
+
+    /// The token of a holder: the last change of the directory that shows that it is the first.
+    ///
+    /// That is later than the end of every holder before it, and so than all tokens that were handed
+    /// over. Several may hold shared locks and permits at a time: unless the last
+    /// change was the own one, a write of its own gives them one that nobody else has. Those who wait
+    /// for a permit learn by the write that one is granted.
+    async fn token(&self, seen: &Seen, node: &Node) -> Result<FencingToken, Halt> {
+        if self.request.mode() == Mode::Exclusive || seen.pzxid == node.czxid {
+            return self.lease.drawn(seen.pzxid).map_err(Halt::Failed);
+        }
+        let until = self.budget.step();
+        let path = self.lease.path(node);
+        loop {
+            let client = &self.lease.session.client;
+            let written = client.set_data(&path, &self.lease.data, None);
+            match self.until(until, written).await? {
+                Ok(stat) => return self.lease.drawn(stat.mzxid).map_err(Halt::Failed),
+                Err(ClientError::NoNode) => return Err(Halt::Gone),
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+
+    /// Bounds one step.
+    async fn until<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, Halt> {
+        before(until, work).await.ok_or(Halt::Late)
+    }
+
+    /// Lets the client connect again before the next request; gives back what no repetition changes.
+    async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), Halt> {
+        if failure.is_over() {
+            return Err(Halt::Gone);
+        }
+        if !failure.is_ambiguous() {
+            return Err(Halt::Failed(failure));
+        }
+        tokio::time::sleep(self.client.engine.jitter(PAUSE / 2, PAUSE)).await;
+        Ok(())
+    }
+}
+
+fn other_limit(limit: u32) -> Error {
+    let message = format!("permits of this key are taken with the limit {limit}");
+    Error::new(ErrorKind::InvalidRequest, message)
+}
