@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::bytes::Bytes;
 use super::connection::serve;
 use super::flow::Flows;
 use super::jute::Jute;
@@ -154,6 +155,7 @@ impl Clients {
             let cut = async move { drop(cut.changed().await) };
             match wire {
                 Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
+                Wire::Bytes => serve::<Bytes>(client, server, number, &plans, &flows, cut).await,
                 Wire::ZooKeeper => serve::<Jute>(client, server, number, &plans, &flows, cut).await,
             }
         });

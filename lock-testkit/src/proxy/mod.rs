@@ -1,5 +1,6 @@
 //! A proxy between the clients and one server that makes the network fail as planned.
 
+mod bytes;
 mod command;
 mod connection;
 mod faults;
@@ -75,6 +76,17 @@ impl Proxy {
         Self::of(Wire::ZooKeeper, target)
     }
 
+    /// Starts one in front of whatever listens on this port of 127.0.0.1. It knows no requests, and the
+    /// faults of bytes and connections alone apply.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn of_bytes(target: u16) -> Self {
+        Self::of(Wire::Bytes, target)
+    }
+
     fn of(wire: Wire, target: u16) -> Self {
         let (plans, flows) = (Arc::<Plans>::default(), Arc::<Flows>::default());
         let listener = Listener::start(target, wire, &plans, &flows).expect("a port and a thread");
@@ -93,12 +105,13 @@ impl Proxy {
         self.listener.port()
     }
 
-    /// `redis://127.0.0.1:PORT` or `zk://127.0.0.1:PORT`.
+    /// `redis://127.0.0.1:PORT`, `zk:` or `tcp:`.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = match self.wire {
             Wire::Resp => "redis",
             Wire::ZooKeeper => "zk",
+            Wire::Bytes => "tcp",
         };
         format!("{scheme}://127.0.0.1:{}", self.port())
     }

@@ -25,6 +25,7 @@ pub(super) trait Protocol: Default + Send + Sync {
 /// Which protocol a proxy understands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Wire {
+    Bytes,
     Resp,
     ZooKeeper,
 }

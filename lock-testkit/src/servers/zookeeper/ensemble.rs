@@ -90,6 +90,14 @@ impl ZooKeeperEnsemble {
         format!("zk://{}", self.addresses().join(","))
     }
 
+    pub(super) fn of(servers: Vec<ZooKeeperServer>) -> Self {
+        Self { servers }
+    }
+
+    pub(super) fn into_servers(self) -> Vec<ZooKeeperServer> {
+        self.servers
+    }
+
     fn try_start(size: usize, options: &ZooKeeperOptions) -> io::Result<Self> {
         let mut members = Vec::new();
         let mut options = options
