@@ -148,7 +148,7 @@ impl Lease for ZooKeeperLease {
         if let Some(node) = self.node.at() {
             let seen = Moment::from_nanos(self.seen.load(Ordering::Relaxed));
             self.session
-                .attach(self.id, self.path(&node), control, seen);
+                .attach(self.id, self.path(&node), &control, seen);
         }
     }
 

@@ -138,7 +138,7 @@ impl Session {
 
     /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
     /// seen by a request that left at `seen`.
-    pub(crate) fn attach(&self, id: LeaseId, path: String, control: LeaseControl, seen: Moment) {
+    pub(crate) fn attach(&self, id: LeaseId, path: String, control: &LeaseControl, seen: Moment) {
         let mut state = lock(&self.state);
         let deadline = match state.phase {
             Phase::Connected => state.proofs.valid_until(),
@@ -237,12 +237,13 @@ impl Session {
         if was == Phase::Over {
             return;
         }
-        // Whoever attaches from here on sees that it is over.
+        // Who learns of a loss and asks for the lock again shall get the next session.
+        Sessions::open_again(&self.sessions);
+        self.over.send_replace(true);
+        // Whoever attaches by now has seen that it is over.
         for held in self.locks() {
             held.control.lose(LostReason::SessionEnded);
         }
-        Sessions::open_again(&self.sessions);
-        self.over.send_replace(true);
     }
 
     fn limit(&self, deadline: Moment) {

@@ -115,5 +115,5 @@ impl std::ops::Sub for Count {
 }
 
 fn is_beat(command: &Command, root: &str) -> bool {
-    command.is("PING") || (command.is("EXISTS") && command.arg(1) == root)
+    command.is("PING") || (command.is("SYNC") && command.arg(1) == root)
 }
