@@ -42,7 +42,7 @@ impl Watches {
         let more = |watched: usize| Some(watched + bytes).filter(|watched| *watched <= most);
         let reserved = self
             .watched
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         reserved.ok().map(|_| Watching {
             watches: Arc::clone(self),
             bytes,
