@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use lock_core::engine::{Engine, Moment};
 use tokio::time::{Instant, sleep, timeout_at};
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
@@ -14,22 +15,46 @@ use crate::tls::Certificates;
 ///
 /// The root of the client is that of the configuration: the path of a lock begins with `/<directory>`.
 /// The session is served by a task of the runtime that polls this, and closes with its last client.
-pub(crate) async fn dial(config: &ZooKeeperConfig) -> Result<Client, Failure> {
+pub(crate) async fn dial(config: &ZooKeeperConfig, engine: &Engine) -> Result<Dialled, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
-    let client = open(config, deadline).await?;
+    let (client, asked) = open(config, deadline, engine).await?;
     let rooted = timeout_at(deadline, rooted(client, config)).await;
-    rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))
+    let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
+    let resumption = longest_resumption(config, client.session_timeout());
+    Ok(Dialled {
+        client,
+        asked,
+        resumption,
+    })
+}
+
+/// A session that is open.
+pub(crate) struct Dialled {
+    pub(crate) client: Client,
+    /// Before the request for the session left.
+    pub(crate) asked: Moment,
+    /// Longest time from a request to take the session to another connection to the answer.
+    pub(crate) resumption: Duration,
 }
 
 /// Tries all servers, and again as long as that can help.
-async fn open(config: &ZooKeeperConfig, deadline: Instant) -> Result<Client, Failure> {
+async fn open(
+    config: &ZooKeeperConfig,
+    deadline: Instant,
+    engine: &Engine,
+) -> Result<(Client, Moment), Failure> {
     let tls = config.tls.as_ref();
     let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
     let certificates = certificates.as_ref();
     let reserve = time_to_probe(config);
     loop {
+        let began = engine.now();
         match timeout_at(deadline - reserve, connect(config, certificates)).await {
-            Ok(Ok(client)) => return Ok(client),
+            Ok(Ok(client)) => {
+                // Other servers may have been asked in vain before.
+                let last_turn = engine.now() - longest_turn(patience(config));
+                return Ok((client, began.max(last_turn)));
+            }
             Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
             Ok(Err(_)) | Err(_) => {}
         }
@@ -83,6 +108,18 @@ fn patience(config: &ZooKeeperConfig) -> Duration {
     let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
     let turn = (config.connect_timeout - time_to_probe(config)) / turns;
     turn.min(config.session_timeout * 2 / 5)
+}
+
+/// The client looks at the clock eight times within its patience.
+fn longest_turn(patience: Duration) -> Duration {
+    patience * 9 / 8
+}
+
+/// The client is not as patient as it was asked to be where that is much of the session that it got.
+fn longest_resumption(config: &ZooKeeperConfig, granted: Duration) -> Duration {
+    let patience = patience(config);
+    let is_kept = patience <= granted * 3 / 5;
+    longest_turn(if is_kept { patience } else { granted * 2 / 5 })
 }
 
 fn servers(config: &ZooKeeperConfig) -> String {

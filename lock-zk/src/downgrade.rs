@@ -135,17 +135,21 @@ impl Drop for Moving<'_> {
         if self.is_over {
             return;
         }
-        let (session, directory) = (Arc::clone(self.session), self.directory.clone());
+        let (session, directory) = (Arc::downgrade(self.session), self.directory.clone());
         let (stems, id, path) = (take(&mut self.stems), self.id, self.path.to_owned());
         self.session.in_background(async move {
-            while !session.is_over() {
+            while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
                 match find(&session, &directory, &stems).await {
                     Ok(Some(node)) => {
                         return session.end_move(id, directory.child(&node.contender.name));
                     }
                     Ok(None) => return session.node_gone(id, &path),
-                    Err(_) => sleep(PAUSE).await,
+                    Err(failure) if failure.is_ambiguous() => {}
+                    // The release says what is wrong.
+                    Err(_) => return,
                 }
+                drop(session);
+                sleep(PAUSE).await;
             }
         });
     }

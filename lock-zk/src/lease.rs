@@ -100,9 +100,6 @@ impl ZooKeeperLease {
     /// Deletes the node, again and again until it is gone for certain.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
-            if self.session.is_over() {
-                return Ok(Released::AlreadyLost);
-            }
             let node = match self.node.get() {
                 Known::Never => return Ok(Released::AlreadyLost),
                 Known::At(node) => node,

@@ -143,6 +143,7 @@ impl Client {
         match attempt.run().await {
             Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
             Ok(Outcome::Gone) => {
+                // A session that has ended for this client may last for the server.
                 lease.forsake();
                 pending.disarm();
                 Ok(None)

@@ -126,7 +126,11 @@ impl Look<'_> {
                 return Ok((line, waiting));
             }
             self.read(&new).await?;
-            line.retain(|own| !new.contains(own) || self.nodes.contains_key(&own.name));
+            let mut at = 0;
+            line.retain(|own| {
+                at += 1;
+                at > read || self.nodes.contains_key(&own.name)
+            });
         }
     }
 

@@ -35,8 +35,7 @@ impl Attempt<'_> {
                     let node = Node { contender, czxid };
                     lease.node.set(Known::At(node.clone()));
                     if !lease.session.owns(&stat) {
-                        // It is in a session that this client does not know of, and may last.
-                        lease.forsake();
+                        // It is in a session that this client does not know of.
                         lease.session.end();
                         return Err(Halt::Gone);
                     }

@@ -41,6 +41,23 @@ impl Attempt<'_> {
         }
     }
 
+    /// After a break: whether the session of the connection has the node. The client may have been given
+    /// another one without a word, while the node of the old one is still there.
+    pub(super) async fn look_at_own(&self, node: &Node) -> Result<(), Halt> {
+        let until = self.budget.step();
+        let (client, path) = (&self.lease.session.client, self.lease.path(node));
+        loop {
+            let owned = client.list_ephemerals(&path);
+            match self.until(until, owned).await? {
+                Ok(owned) if owned.contains(&path) => return Ok(()),
+                Ok(_) => return Err(Halt::Gone),
+                // Servers before 3.6.
+                Err(ClientError::Unimplemented) => return Ok(()),
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+
     /// Where the node stands in the line that was seen, or in a later one if that one does not tell.
     pub(super) async fn standing(&self, seen: &mut Seen, node: &Node) -> Result<Standing, Halt> {
         let own = &node.contender.name;

@@ -56,6 +56,7 @@ impl Attempt<'_> {
     }
 
     async fn stand_in_line(&self) -> Result<Outcome, Halt> {
+        let mut entered = self.client.engine.now();
         let (node, mut seen) = self.enter().await?;
         let mut is_repeated = false;
         loop {
@@ -64,6 +65,12 @@ impl Attempt<'_> {
                 // What was asked before an outage and answered after it proves nothing for long.
                 Standing::Holds if !is_repeated && !self.lease.session.is_recent(seen.sent) => {
                     is_repeated = true;
+                    seen = self.list().await?;
+                    continue;
+                }
+                Standing::Holds if self.lease.session.broke_since(entered) => {
+                    entered = self.client.engine.now();
+                    self.look_at_own(&node).await?;
                     seen = self.list().await?;
                     continue;
                 }
@@ -84,6 +91,7 @@ impl Attempt<'_> {
                 Some(seen) => seen,
                 None => self.list().await?,
             };
+            is_repeated = false;
         }
     }
 
@@ -118,6 +126,8 @@ impl Attempt<'_> {
     /// Lets the client connect again before the next request; gives back what no repetition changes.
     async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), Halt> {
         if failure.is_over() {
+            // It may not be told yet, and the next attempt is to have the next session.
+            self.lease.session.end();
             return Err(Halt::Gone);
         }
         if !failure.is_ambiguous() {

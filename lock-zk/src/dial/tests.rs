@@ -6,6 +6,12 @@ use tokio::time::Instant;
 
 use super::*;
 
+/// The client of a session that is opened.
+async fn dial(config: &ZooKeeperConfig) -> Result<Client, Failure> {
+    let dialled = super::dial(config, &Engine::of_this_process("test")).await?;
+    Ok(dialled.client)
+}
+
 fn plain(server: &ZooKeeperServer) -> ZooKeeperConfig {
     ZooKeeperConfig::new([("127.0.0.1", server.port())])
 }

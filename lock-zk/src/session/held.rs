@@ -83,6 +83,10 @@ impl Table {
         }
     }
 
+    pub(super) fn has(&self, id: LeaseId) -> bool {
+        self.held.contains_key(&id)
+    }
+
     pub(super) fn remove(&mut self, id: LeaseId) -> Option<Held> {
         let held = self.held.remove(&id)?;
         self.unwatched -= usize::from(held.watch == Watch::None);

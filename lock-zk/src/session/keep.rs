@@ -1,11 +1,12 @@
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use zookeeper_client::{Error, SessionState, StateWatcher};
 
 use super::held::{Held, WATCHED_AFTER};
@@ -14,24 +15,36 @@ use super::{Session, lock, sentry};
 /// Listens to what the client tells of its session, sends heartbeats and has nodes watched, until the
 /// session ends or nobody has it any more.
 pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwatched: Arc<Notify>) {
-    let Some(beat) = session.upgrade().map(|session| session.terms.beat()) else {
+    let Some(terms) = session.upgrade().map(|session| session.terms) else {
         return;
     };
+    let (beat, mut is_connected) = (terms.beat(), true);
     // Lasts over the turns of the loop: an answer that comes late is an answer.
-    let mut heart = pin!(heartbeat(&session, Instant::now() + beat));
+    let mut heart = pin!(heartbeat(&session, Instant::now()));
     let mut look_at: Option<Instant> = None;
     loop {
         tokio::select! {
             biased;
             state = states.changed() => {
                 let Some(told) = session.upgrade() else { return };
-                match state {
-                    SessionState::Disconnected => told.disconnected(),
-                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => told.resumed(),
+                is_connected = match state {
+                    SessionState::Disconnected => {
+                        told.disconnected();
+                        false
+                    }
+                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                        told.resumed();
+                        true
+                    }
                     _ => return told.end(),
-                }
-                // What was asked on the other connection may hang; this one looks at the nodes.
-                heart.set(heartbeat(&session, Instant::now()));
+                };
+                // What was asked on the other connection may hang; the next one looks at the nodes.
+                let pause = if is_connected { Duration::ZERO } else { beat };
+                heart.set(heartbeat(&session, Instant::now() + pause));
+            }
+            () = sleep(terms.tick()), if !is_connected => {
+                let Some(session) = session.upgrade() else { return };
+                session.look_at_clock();
             }
             goes_on = &mut heart => {
                 if !goes_on {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::dial::dial;
+use crate::dial::{Dialled, dial};
 use crate::error::Failure;
 
 use self::held::{Held, Inserted, Table};
@@ -50,6 +50,10 @@ pub(crate) struct Session {
 struct State {
     phase: Phase,
     proofs: Proofs,
+    /// When the connection broke last.
+    broke: Option<Moment>,
+    /// When the clock was looked at last, while there was no connection.
+    looked: Moment,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -80,14 +84,17 @@ impl Session {
         let (tell, told) = oneshot::channel();
         let (dialled, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
-            let sent = clock.now();
-            let opened = dial(&dialled).await;
+            let opened = dial(&dialled, &clock).await;
             // If nobody waits for it any more, the client is dropped and closes the session.
-            drop(tell.send(opened.map(|client| (client, sent))));
+            drop(tell.send(opened));
         });
         let told = told.await;
-        let (client, sent) = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
-        let terms = SessionTerms::new(client.session_timeout());
+        let Dialled {
+            client,
+            asked,
+            resumption,
+        } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
+        let terms = SessionTerms::new(client.session_timeout(), resumption);
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
@@ -95,7 +102,9 @@ impl Session {
             terms,
             state: Mutex::new(State {
                 phase: Phase::Connected,
-                proofs: Proofs::opened(terms, sent),
+                proofs: Proofs::opened(terms, asked),
+                broke: None,
+                looked: engine.now(),
             }),
             held: Mutex::default(),
             unwatched: Arc::clone(&unwatched),
@@ -131,22 +140,33 @@ impl Session {
         self.engine.spawn_service(task);
     }
 
-    /// Whether an answer to a request that left at `sent` leaves time to hold what it proves.
+    /// Whether the answer to a request that left at `sent` proves anything: it was asked on this
+    /// connection, and leaves time to hold what it shows.
     pub(crate) fn is_recent(&self, sent: Moment) -> bool {
-        self.engine.now() <= self.terms.recent_until(sent)
+        !self.broke_since(sent) && self.engine.now() <= self.terms.recent_until(sent)
+    }
+
+    /// Whether the connection has broken since.
+    pub(crate) fn broke_since(&self, moment: Moment) -> bool {
+        lock(&self.state).broke_since(moment)
     }
 
     /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
     /// seen by a request that left at `seen`.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: &LeaseControl, seen: Moment) {
         let mut state = lock(&self.state);
+        if state.broke_since(seen) && !lock(&self.held).has(id) {
+            // Nobody has looked at its node, nor will before it counts as held.
+            drop(state);
+            return control.lose(LostReason::Unreachable);
+        }
         let deadline = match state.phase {
             Phase::Connected => state.proofs.valid_until(),
             // Nodes that were there before may be gone, but not this one.
             Phase::Doubted { since, .. } if since < seen => {
                 // The connection that has the answer may be known here before it is told.
                 if self.client.state() == SessionState::SyncConnected {
-                    state.resume(self.engine.now());
+                    state.resume(self.terms, self.engine.now());
                 }
                 state.proofs.valid_until()
             }
@@ -194,14 +214,17 @@ impl Session {
     /// The connection is broken; the session may live on.
     fn disconnected(&self) {
         let mut state = lock(&self.state);
+        let since = self.engine.now();
         let valid_until = match state.phase {
-            Phase::Connected => state.proofs.valid_until(),
-            Phase::Doubted { until, .. } => until,
+            // Those that were in doubt before that are lost by now, and others are not.
+            Phase::Doubted { until, .. } if since < until => until,
+            Phase::Connected | Phase::Doubted { .. } => state.proofs.valid_until(),
             Phase::Over => return,
         };
-        let since = self.engine.now();
         let until = self.terms.doubted_until(since, valid_until);
         state.proofs.broken();
+        state.broke = Some(since);
+        state.looked = since;
         state.phase = Phase::Doubted {
             until,
             since,
@@ -212,7 +235,26 @@ impl Session {
 
     /// There is another connection.
     fn resumed(&self) {
-        lock(&self.state).resume(self.engine.now());
+        let is_missed = lock(&self.state).phase == Phase::Connected;
+        if is_missed {
+            // The client tells its latest state only.
+            self.disconnected();
+        }
+        let mut state = lock(&self.state);
+        if is_missed && let Phase::Doubted { is_resumed, .. } = &mut state.phase {
+            // The request for it left before the break was told.
+            *is_resumed = true;
+        }
+        state.resume(self.terms, self.engine.now());
+    }
+
+    /// Looks at the clock: a process that was stopped does not know how old an answer is.
+    fn look_at_clock(&self) {
+        let mut state = lock(&self.state);
+        let now = self.engine.now();
+        if !self.terms.has_slept(state.looked, now) {
+            state.looked = now;
+        }
     }
 
     /// The leader has answered a heartbeat that left at `sent`, after all nodes were seen if they were in
@@ -223,11 +265,11 @@ impl Session {
             Phase::Over => return,
             // What was asked on the connection that broke says nothing of this one.
             Phase::Doubted { since, .. } if sent <= since => return,
-            Phase::Doubted { .. } => state.resume(self.engine.now()),
+            Phase::Doubted { .. } => state.resume(self.terms, self.engine.now()),
             Phase::Connected => {}
         }
         state.phase = Phase::Connected;
-        state.proofs.answered(sent);
+        state.proofs.answered(sent, self.engine.now());
         self.limit(state.proofs.valid_until());
     }
 
@@ -263,14 +305,19 @@ impl Session {
 }
 
 impl State {
-    fn resume(&mut self, now: Moment) {
+    fn resume(&mut self, terms: SessionTerms, now: Moment) {
         if let Phase::Doubted {
             since, is_resumed, ..
         } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
+            && !terms.has_slept(self.looked, now)
         {
             self.proofs.resumed(*since, now);
         }
+    }
+
+    fn broke_since(&self, moment: Moment) -> bool {
+        self.broke.is_some_and(|broke| moment <= broke)
     }
 }
 

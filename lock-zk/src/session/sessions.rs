@@ -36,9 +36,14 @@ impl Sessions {
             current: watch::Sender::new(Current::Opening(None)),
         });
         let session = sessions.dial().await?;
-        // Before anything else, so that one that ends is replaced and does not replace.
-        let live = Current::Live(Arc::clone(&session));
-        sessions.current.send_replace(live);
+        // One that has ended by now does not replace the next.
+        sessions.current.send_if_modified(|current| {
+            let is_live = !session.is_over();
+            if is_live {
+                *current = Current::Live(Arc::clone(&session));
+            }
+            is_live
+        });
         check(&session.client, &sessions.config).await?;
         Ok(sessions)
     }

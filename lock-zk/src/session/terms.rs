@@ -3,9 +3,8 @@
 //! The leader ends a session one time-out after it learned last that its client lives. A server tells
 //! it with each of the leader's pings, twice in a tick, and answers reads for many ticks after it has
 //! lost its leader. So a heartbeat is a `sync`, which the leader answers; and what counts is not the
-//! moment of that heartbeat but of an earlier one, of which the leader has been told by then. A
-//! time-out is two ticks at least, and a quarter of it more than the half of one that may lie between
-//! two pings.
+//! moment of that heartbeat but of an earlier one, of which the leader has been told by then: at most
+//! half a tick lies between two pings, and a time-out is two ticks at least.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,11 +15,16 @@ use lock_core::engine::Moment;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SessionTerms {
     timeout: Duration,
+    /// Longest time that taking the session to another connection takes from its request on.
+    resumption: Duration,
 }
 
 impl SessionTerms {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self { timeout }
+    pub(super) fn new(timeout: Duration, resumption: Duration) -> Self {
+        Self {
+            timeout,
+            resumption,
+        }
     }
 
     /// Until when the locks are held if the leader knows that the client lived at `known`.
@@ -40,18 +44,23 @@ impl SessionTerms {
 
     /// Time between two heartbeats.
     pub(super) fn beat(self) -> Duration {
-        self.timeout / 8
+        self.timeout / 7
     }
 
-    /// After which the leader has been told of a client that has sent anything.
+    /// After which the leader has been told of a heartbeat that its server has answered. Two heartbeats
+    /// that are answered at once are as far from each other.
     fn told_within(self) -> Duration {
-        self.timeout / 4
+        self.timeout * 2 / 7
     }
 
-    /// Longest time that opening the session on another connection takes from its request on: the client
-    /// gives a server two fifths of the time-out, and a tick more.
-    fn longest_resumption(self) -> Duration {
-        self.timeout / 2
+    /// Time between two looks at the clock while there is no connection.
+    pub(super) fn tick(self) -> Duration {
+        self.timeout / 16
+    }
+
+    /// Whether the process has been stopped since the clock was looked at last.
+    pub(super) fn has_slept(self, looked: Moment, now: Moment) -> bool {
+        now.since(looked) > self.timeout / 8
     }
 }
 
@@ -61,8 +70,15 @@ pub(super) struct Proofs {
     terms: SessionTerms,
     /// A moment at which the client lived, for all that the leader knows at least.
     known: Moment,
-    /// When the heartbeats left that were answered since, of whom it may not know yet.
-    answered: VecDeque<Moment>,
+    /// The heartbeats that were answered since, of whom it may not know yet.
+    answered: VecDeque<Beat>,
+}
+
+/// A heartbeat that was answered.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    sent: Moment,
+    answered: Moment,
 }
 
 impl Proofs {
@@ -78,19 +94,19 @@ impl Proofs {
     /// A connection that broke at `since` has a successor, by `now`: the leader was asked whether the
     /// session lives.
     pub(super) fn resumed(&mut self, since: Moment, now: Moment) {
-        let earliest = now - self.terms.longest_resumption();
+        let earliest = now - self.terms.resumption;
         self.know(since.max(earliest));
     }
 
-    /// The leader has answered a heartbeat that left at `sent`.
-    pub(super) fn answered(&mut self, sent: Moment) {
-        self.answered.push_back(sent);
+    /// The leader has answered, by `answered`, a heartbeat that left at `sent`.
+    pub(super) fn answered(&mut self, sent: Moment, answered: Moment) {
+        self.answered.push_back(Beat { sent, answered });
         while let Some(earlier) = self.answered.front().copied() {
-            if sent.since(earlier) < self.terms.told_within() {
+            if sent.since(earlier.answered) < self.terms.told_within() {
                 break;
             }
             self.answered.pop_front();
-            self.know(earlier);
+            self.know(earlier.sent);
         }
     }
 
@@ -116,57 +132,91 @@ mod tests {
         Moment::from_nanos(millis * 1_000_000)
     }
 
-    fn terms() -> SessionTerms {
-        SessionTerms::new(Duration::from_secs(16))
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
     }
+
+    /// A heartbeat leaves every 2 s, and locks are held for 13,125 ms after what the leader knows.
+    fn terms() -> SessionTerms {
+        SessionTerms::new(ms(14_000), ms(6_300))
+    }
+
+    const HELD: u64 = 13_125;
 
     #[test]
     fn a_heartbeat_proves_what_the_leader_has_been_told_of_by_then() {
         let mut proofs = Proofs::opened(terms(), at(0));
-        assert_eq!(proofs.valid_until(), at(15_000));
+        assert_eq!(proofs.valid_until(), at(HELD));
         for (sent, known) in [(2_000, 0), (4_000, 0), (6_000, 2_000), (8_000, 4_000)] {
-            proofs.answered(at(sent));
-            assert_eq!(proofs.valid_until(), at(known + 15_000), "after {sent}");
+            proofs.answered(at(sent), at(sent));
+            assert_eq!(proofs.valid_until(), at(known + HELD), "after {sent}");
         }
         // One that comes after a pause proves what was before the pause, and that is old.
-        proofs.answered(at(17_900));
-        assert_eq!(proofs.valid_until(), at(8_000 + 15_000));
+        proofs.answered(at(17_900), at(17_900));
+        assert_eq!(proofs.valid_until(), at(8_000 + HELD));
+    }
+
+    #[test]
+    fn of_one_that_was_long_under_way_the_leader_is_told_later() {
+        let mut proofs = Proofs::opened(terms(), at(0));
+        proofs.answered(at(1_000), at(4_000));
+        proofs.answered(at(6_000), at(6_000));
+        assert_eq!(proofs.valid_until(), at(HELD));
+        proofs.answered(at(8_000), at(8_000));
+        assert_eq!(proofs.valid_until(), at(1_000 + HELD));
     }
 
     #[test]
     fn another_connection_is_known_to_the_leader_itself() {
         let mut proofs = Proofs::opened(terms(), at(0));
-        proofs.answered(at(2_000));
+        proofs.answered(at(2_000), at(2_000));
         proofs.broken();
         proofs.resumed(at(3_000), at(3_500));
-        assert_eq!(proofs.valid_until(), at(18_000));
+        assert_eq!(proofs.valid_until(), at(3_000 + HELD));
         // After a long outage the session was asked for somewhere within the last attempt.
         proofs.broken();
         proofs.resumed(at(4_000), at(14_000));
-        assert_eq!(proofs.valid_until(), at(14_000 - 8_000 + 15_000));
-        proofs.answered(at(14_000));
-        proofs.answered(at(18_000));
-        assert_eq!(proofs.valid_until(), at(14_000 + 15_000));
+        assert_eq!(proofs.valid_until(), at(14_000 - 6_300 + HELD));
+        proofs.answered(at(14_000), at(14_000));
+        proofs.answered(at(18_000), at(18_000));
+        assert_eq!(proofs.valid_until(), at(14_000 + HELD));
     }
 
     #[test]
     fn a_lock_is_lost_half_a_time_out_after_a_disconnect() {
         let terms = terms();
-        assert_eq!(terms.doubted_until(at(1_500), at(16_000)), at(9_500));
+        assert_eq!(terms.doubted_until(at(1_500), at(16_000)), at(8_500));
         // After a long silence, what the leader was told of last counts.
-        assert_eq!(terms.doubted_until(at(9_000), at(16_000)), at(16_000));
+        assert_eq!(terms.doubted_until(at(9_500), at(16_000)), at(16_000));
     }
 
     #[test]
     fn heartbeats_that_are_answered_leave_half_a_time_out_at_least() {
         let terms = terms();
+        // The first one leaves at once.
         let mut proofs = Proofs::opened(terms, at(0));
-        let mut now = at(0);
+        let mut next = at(0);
         for _ in 0..100 {
-            let next = now + terms.beat() + Duration::from_millis(30);
-            assert!(proofs.valid_until().since(next) >= terms.timeout / 2);
-            proofs.answered(next);
-            now = next;
+            let answered = next + ms(30);
+            let left = proofs.valid_until().since(answered);
+            assert!(left >= terms.timeout / 2, "{left:?}");
+            proofs.answered(next, answered);
+            next = answered + terms.beat();
+        }
+    }
+
+    #[test]
+    fn a_session_that_took_long_to_open_lasts_until_heartbeats_prove_it() {
+        let terms = terms();
+        let opened = at(100_000);
+        // The request for it left as early as can be.
+        let mut proofs = Proofs::opened(terms, opened - terms.resumption);
+        let mut next = opened;
+        for _ in 0..10 {
+            let answered = next + ms(30);
+            assert!(proofs.valid_until() > answered + ms(2_000));
+            proofs.answered(next, answered);
+            next = answered + terms.beat();
         }
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Watches {
     watched: AtomicUsize,
 }
 
-/// All paths may take that much, with room for the watches of an administrator.
+/// All paths may take that much, with room for what the client has not given up yet.
 const MOST: usize = 96 * 1024;
 
 /// Locks that are held leave the other half to those who wait.
