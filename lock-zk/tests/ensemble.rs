@@ -130,7 +130,9 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
 async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let ensemble = start();
     let site = Site::of_all(&ensemble).await;
-    let (locks, other) = (site.client().await, site.client().await);
+    let short = || site.config().with_session_timeout(SESSION);
+    let locks = open(short().expect("it is in range")).await;
+    let other = open(short().expect("it is in range")).await;
     let guard = take(&locks, "a").await;
     let waiter = waiting(&other, long("a"));
     site.contenders("a", 2).await;

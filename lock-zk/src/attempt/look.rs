@@ -5,6 +5,7 @@ use lock_core::engine::Moment;
 use zookeeper_client::{Error as ClientError, Stat};
 
 use super::{Attempt, Halt};
+use crate::error::PAUSE;
 use crate::names::Contender;
 use crate::node::Node;
 use crate::standing::{Standing, by_creation, in_line, out_of_numbers, standing};
@@ -39,6 +40,19 @@ impl Attempt<'_> {
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }
         }
+    }
+
+    /// The first in line is not granted the lock on an old answer, nor while nothing tells that the session
+    /// lasts: heartbeats do, soon after an outage.
+    pub(super) async fn look_again(&self) -> Result<Seen, Halt> {
+        if self.lease.session.is_over() {
+            return Err(Halt::Gone);
+        }
+        if self.budget.is_spent() {
+            return Err(Halt::Late);
+        }
+        tokio::time::sleep(PAUSE).await;
+        self.list().await
     }
 
     /// After a break: whether the session of the connection has the node. The client may have been given

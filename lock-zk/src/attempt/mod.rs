@@ -58,26 +58,23 @@ impl Attempt<'_> {
     async fn stand_in_line(&self) -> Result<Outcome, Halt> {
         let mut entered = self.client.engine.now();
         let (node, mut seen) = self.enter().await?;
-        let mut is_repeated = false;
         loop {
             let blocker = match self.standing(&mut seen, &node).await? {
                 Standing::Gone => return Err(Halt::Gone),
-                // What was asked before an outage and answered after it proves nothing for long.
-                Standing::Holds if !is_repeated && !self.lease.session.is_recent(seen.sent) => {
-                    is_repeated = true;
-                    seen = self.list().await?;
-                    continue;
-                }
-                Standing::Holds if self.lease.session.broke_since(entered) => {
-                    entered = self.client.engine.now();
-                    self.look_at_own(&node).await?;
-                    seen = self.list().await?;
-                    continue;
-                }
                 Standing::Holds => {
-                    self.lease.is_first(seen.sent);
+                    if self.lease.session.broke_since(entered) {
+                        entered = self.client.engine.now();
+                        self.look_at_own(&node).await?;
+                        seen = self.list().await?;
+                        continue;
+                    }
                     let token = self.token(&seen, &node).await?;
-                    return Ok(Outcome::Granted(Grant::new(seen.sent, Some(token))));
+                    if self.lease.session.proves(seen.sent) {
+                        self.lease.is_first(seen.sent);
+                        return Ok(Outcome::Granted(Grant::new(seen.sent, Some(token))));
+                    }
+                    seen = self.look_again().await?;
+                    continue;
                 }
                 Standing::OtherLimit(limit) => return Ok(Outcome::Refused(other_limit(limit))),
                 Standing::Behind(blocker) => blocker,
@@ -91,7 +88,6 @@ impl Attempt<'_> {
                 Some(seen) => seen,
                 None => self.list().await?,
             };
-            is_repeated = false;
         }
     }
 

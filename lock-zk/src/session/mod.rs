@@ -140,10 +140,17 @@ impl Session {
         self.engine.spawn_service(task);
     }
 
-    /// Whether the answer to a request that left at `sent` proves anything: it was asked on this
-    /// connection, and leaves time to hold what it shows.
-    pub(crate) fn is_recent(&self, sent: Moment) -> bool {
-        !self.broke_since(sent) && self.engine.now() <= self.terms.recent_until(sent)
+    /// Whether a lock can be held on the answer to a request that left at `sent`: it was asked on this
+    /// connection and not long ago, and the session is known to last.
+    pub(crate) fn proves(&self, sent: Moment) -> bool {
+        let now = self.engine.now();
+        let mut state = lock(&self.state);
+        let is_old = state.broke_since(sent) || now > self.terms.recent_until(sent);
+        if is_old || state.phase == Phase::Over {
+            return false;
+        }
+        self.resume_if_connected(&mut state);
+        now < state.proofs.valid_until()
     }
 
     /// Whether the connection has broken since.
@@ -164,10 +171,7 @@ impl Session {
             Phase::Connected => state.proofs.valid_until(),
             // Nodes that were there before may be gone, but not this one.
             Phase::Doubted { since, .. } if since < seen => {
-                // The connection that has the answer may be known here before it is told.
-                if self.client.state() == SessionState::SyncConnected {
-                    state.resume(self.terms, self.engine.now());
-                }
+                self.resume_if_connected(&mut state);
                 state.proofs.valid_until()
             }
             Phase::Doubted { until, .. } => until,
@@ -183,6 +187,13 @@ impl Session {
             Inserted::FirstUnwatched => self.unwatched.notify_one(),
             Inserted::Known => {}
             Inserted::Gone => control.lose(LostReason::Broken),
+        }
+    }
+
+    /// Who has an answer may know of the connection that it came by before that is told.
+    fn resume_if_connected(&self, state: &mut State) {
+        if self.client.state() == SessionState::SyncConnected {
+            state.resume(self.terms, self.engine.now());
         }
     }
 
