@@ -253,10 +253,10 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     // Each look lists the root and the directory of the lock.
     assert!(reads >= 2 && 2 * reads <= looks, "{reads} of {looks}");
     // One that sees the line knows what any server has acknowledged.
-    assert_eq!(place.named("SYNC"), 0);
+    assert_eq!(place.syncs(), 0);
     let seen = admin.inspect(&key("a")).await.expect("it answers");
     assert_eq!(seen.and_then(|seen| seen.waiters).map(|w| w.len()), Some(5));
-    assert_eq!(place.named("SYNC"), 1);
+    assert_eq!(place.syncs(), 1);
     release(first).await;
     for next in line {
         release(granted(next).await).await;

@@ -84,6 +84,13 @@ impl Counted {
         requests.iter().filter(|request| request.is(name)).count()
     }
 
+    /// How many requests so far were to bring a server up to date, heartbeats apart.
+    pub(crate) fn syncs(&self) -> usize {
+        let requests = self.requests.seen();
+        let is_sync = |request: &&Command| request.is("SYNC") && !is_beat(request, &self.root);
+        requests.iter().filter(is_sync).count()
+    }
+
     /// How many events so far tell the end of the very node that is watched.
     pub(crate) fn deletions(&self) -> usize {
         let is_deletion = |event: &Push| event.items.get(1) == Some(&Reply::Integer(2));
