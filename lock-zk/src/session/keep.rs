@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::join;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Error, SessionState, StateWatcher};
 
 use super::held::{Held, WATCHED_AFTER};
@@ -18,16 +18,17 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
     let Some(terms) = session.upgrade().map(|session| session.terms) else {
         return;
     };
-    let (beat, mut is_connected) = (terms.beat(), true);
+    let beat = terms.beat();
     // Lasts over the turns of the loop: an answer that comes late is an answer.
     let mut heart = pin!(heartbeat(&session, Instant::now()));
-    let mut look_at: Option<Instant> = None;
+    // Moments, and no sleeps that every turn of the loop would begin again.
+    let (mut look_at, mut clock_at): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         tokio::select! {
             biased;
             state = states.changed() => {
                 let Some(told) = session.upgrade() else { return };
-                is_connected = match state {
+                let is_connected = match state {
                     SessionState::Disconnected => {
                         told.disconnected();
                         false
@@ -38,13 +39,15 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
                     }
                     _ => return told.end(),
                 };
+                clock_at = (!is_connected).then(|| Instant::now() + terms.tick());
                 // What was asked on the other connection may hang; the next one looks at the nodes.
                 let pause = if is_connected { Duration::ZERO } else { beat };
                 heart.set(heartbeat(&session, Instant::now() + pause));
             }
-            () = sleep(terms.tick()), if !is_connected => {
+            () = sleep_until(clock_at.unwrap_or_else(Instant::now)), if clock_at.is_some() => {
                 let Some(session) = session.upgrade() else { return };
                 session.look_at_clock();
+                clock_at = Some(Instant::now() + terms.tick());
             }
             goes_on = &mut heart => {
                 if !goes_on {
