@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use lock_core::{Error, ErrorKind};
 
+#[cfg(feature = "_server")]
+use crate::wire::{Class, Trouble};
+
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -14,10 +17,23 @@ pub(crate) struct Failure {
 }
 
 /// What goes wrong with a database. Clonable, because one transaction serves several requests.
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "_server")),
+    expect(dead_code, reason = "each database has some that others have not")
+)]
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Cause {
     #[error("another connection keeps the database locked")]
     Busy,
+
+    /// What is written there says what is wrong with the configuration.
+    #[error("{0}")]
+    Config(String),
+
+    /// What a server answers to a statement.
+    #[cfg(feature = "_server")]
+    #[error("{}", .0.class.says())]
+    Sql(Trouble),
 
     #[error("the database file {path:?} is damaged, or something else than a database")]
     Damaged { path: PathBuf, source: Source },
@@ -71,7 +87,9 @@ pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
 impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
+            Self::Config(_) | Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
+            #[cfg(feature = "_server")]
+            Self::Sql(trouble) => trouble.class.kind(),
             Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
                 ErrorKind::Protocol
             }
@@ -98,7 +116,72 @@ impl Cause {
             | Self::ReadOnly { source, .. }
             | Self::Refused { source }
             | Self::Unportable { source } => Some(source),
+            #[cfg(feature = "_server")]
+            Self::Sql(trouble) => Some(trouble.source),
             _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl Failure {
+    /// What a statement comes to that was sent.
+    pub(crate) fn of_statement(trouble: Trouble) -> Self {
+        Self {
+            outcome_unknown: trouble.class.ends_connection(),
+            cause: Cause::Sql(trouble),
+        }
+    }
+
+    /// What an attempt to connect comes to, before any statement was sent.
+    pub(crate) fn of_opening(trouble: Trouble) -> Self {
+        Cause::Sql(trouble).into()
+    }
+
+    /// What kind of answer of a server it is, if it is one.
+    pub(crate) fn class(&self) -> Option<Class> {
+        match &self.cause {
+            Cause::Sql(trouble) => Some(trouble.class),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl Class {
+    fn kind(self) -> ErrorKind {
+        match self {
+            Self::Denied => ErrorKind::Denied,
+            Self::NoTable => ErrorKind::InvalidConfig,
+            Self::Other => ErrorKind::Protocol,
+            Self::Cancelled
+            | Self::Conflict
+            | Self::Full
+            | Self::Gone
+            | Self::Killed
+            | Self::LockTimeout
+            | Self::ReadOnly
+            | Self::Starting
+            | Self::TooMany
+            | Self::Unprepared => ErrorKind::Unavailable,
+        }
+    }
+
+    fn says(self) -> &'static str {
+        match self {
+            Self::Cancelled => "the server cancelled a statement, it may have a statement time-out",
+            Self::Conflict => "transactions of others are in the way again and again",
+            Self::Denied => "the server refuses this user",
+            Self::Full => "the server is out of disk space or memory",
+            Self::Gone => "the connection to the server broke, or cannot be made",
+            Self::Killed => "the server was told to end the connection",
+            Self::LockTimeout => "the row was locked by somebody else for too long",
+            Self::NoTable => "the table, its schema or the database does not exist",
+            Self::Other => "the server refused a statement, the table may be somebody else's",
+            Self::ReadOnly => "the server takes no writes, it may be a replica",
+            Self::Starting => "the server starts, stops or recovers",
+            Self::TooMany => "the server has no room for another connection",
+            Self::Unprepared => "a pooler in the path mixes up prepared statements",
         }
     }
 }

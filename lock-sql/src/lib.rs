@@ -32,32 +32,36 @@ assert!(guard.fencing_token() > first);
 "#
 )]
 
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod admin;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod backend;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod config;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod dialect;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod error;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod lease;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod leases;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod live;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod lock;
+#[cfg(feature = "_server")]
+mod pool;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod store;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod table;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod wakes;
+#[cfg(feature = "_server")]
+mod wire;
 
 #[cfg(feature = "sqlite")]
 pub use crate::backend::SqliteBackend;

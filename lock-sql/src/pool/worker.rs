@@ -1,0 +1,157 @@
+//! A task that owns a connection.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Pool;
+use super::job::{Job, Shape};
+use crate::error::Failure;
+use crate::wire::{Answer, Class, Connection, Sql};
+
+/// Does one job after the other, and ends when there was none for a while.
+pub(super) async fn work(pool: Arc<Pool>, first: Job) {
+    let mut worker = Worker {
+        pool: &pool,
+        connection: None,
+        rested: Instant::now(),
+        counted: true,
+    };
+    let mut next = Some(first);
+    while let Some(job) = next {
+        worker.serve(job).await;
+        next = worker.next().await;
+    }
+}
+
+struct Worker<'a> {
+    pool: &'a Arc<Pool>,
+    connection: Option<Connection>,
+    /// Since when the connection has had nothing to do.
+    rested: Instant,
+    counted: bool,
+}
+
+impl Worker<'_> {
+    async fn serve(&mut self, job: Job) {
+        if !job.is_wanted() {
+            return;
+        }
+        let answer = match timeout_at(job.deadline, self.connect()).await {
+            Ok(Ok(connection)) => self.run(connection, &job).await,
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(self.pool.silent(false)),
+        };
+        self.rested = Instant::now();
+        job.answer(answer);
+    }
+
+    /// Runs a job; the connection is kept if it is in order afterwards.
+    async fn run(&mut self, mut connection: Connection, job: &Job) -> Result<Answer, Failure> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Ok(done) = timeout_at(job.deadline, job.run(&mut connection)).await else {
+                // The connection, which nobody reads any more, is closed with this.
+                return Err(self.pool.silent(true));
+            };
+            let trouble = match done {
+                Ok(answer) => {
+                    self.connection = Some(connection);
+                    return Ok(answer);
+                }
+                Err(trouble) => trouble,
+            };
+            let repeats = trouble.class == Class::Conflict && job.shape == Shape::Statement;
+            if repeats && Instant::now() + pause < job.deadline {
+                tokio::time::sleep(self.pool.engine.jitter(pause / 2, pause)).await;
+                pause = (pause * 2).min(LAST_PAUSE);
+                continue;
+            }
+            if !trouble.class.ends_connection() {
+                self.connection = Some(connection);
+            }
+            return Err(Failure::of_statement(trouble));
+        }
+    }
+
+    /// The connection, which answers, or a new one.
+    async fn connect(&mut self) -> Result<Connection, Failure> {
+        if let Some(mut connection) = self.connection.take() {
+            if self.rested.elapsed() < UNASKED {
+                return Ok(connection);
+            }
+            // A server that was restarted meanwhile costs a question, and not the outcome of a
+            // statement.
+            let asked = timeout(ASKING, connection.statement(&PING, &[])).await;
+            if asked.is_ok_and(|answer| answer.is_ok()) {
+                return Ok(connection);
+            }
+        }
+        let opened = Connection::open(&self.pool.target).await;
+        opened.map_err(Failure::of_opening)
+    }
+
+    async fn next(&mut self) -> Option<Job> {
+        let (ticket, mut given) = {
+            let mut state = self.pool.lock();
+            if let Some(job) = state.queue.pop_front() {
+                return Some(job);
+            }
+            let (give, given) = oneshot::channel();
+            let ticket = state.next_ticket;
+            state.next_ticket += 1;
+            state.idle.push((ticket, give));
+            (ticket, given)
+        };
+        if let Ok(job) = timeout(IDLE, &mut given).await {
+            return job.ok();
+        }
+        {
+            let mut state = self.pool.lock();
+            let at = state.idle.iter().position(|(other, _)| *other == ticket);
+            if let Some(at) = at {
+                state.idle.remove(at);
+                state.workers -= 1;
+                self.counted = false;
+                return None;
+            }
+        }
+        // It came at the last moment.
+        given.await.ok()
+    }
+}
+
+/// A runtime that ends takes the task with it; the next job starts with another one.
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if self.counted {
+            let left = {
+                let mut state = self.pool.lock();
+                state.workers -= 1;
+                match state.workers {
+                    0 => std::mem::take(&mut state.queue),
+                    _ => Default::default(),
+                }
+            };
+            // Whoever waits learns from this that nobody will answer.
+            drop(left);
+        }
+    }
+}
+
+static PING: LazyLock<Sql> = LazyLock::new(|| Sql::new("SELECT 1"));
+
+/// A connection that was used within this time is taken to be alive.
+const UNASKED: Duration = Duration::from_secs(1);
+
+/// How long a connection that has rested may take to say that it is alive.
+const ASKING: Duration = Duration::from_secs(1);
+
+/// A connection that nobody needs for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Pauses before a statement is repeated that was in conflict with another one.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,84 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+#[cfg(feature = "mysql")]
+use sqlx::mysql::MySqlConnection;
+#[cfg(feature = "postgres")]
+use sqlx::postgres::PgConnection;
+
+use super::sql::Sql;
+use super::target::{Options, Target};
+use super::trouble::{Class, Trouble};
+use super::value::{Answer, Value};
+
+/// A connection to a server.
+///
+/// A call that is dropped leaves it in a state that nobody knows: then it is to be dropped as well.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    raw: Raw,
+    target: Arc<Target>,
+}
+
+#[derive(Debug)]
+enum Raw {
+    #[cfg(feature = "mysql")]
+    MySql(Box<MySqlConnection>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PgConnection>),
+}
+
+impl Connection {
+    pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, Trouble> {
+        let raw = match &target.options {
+            #[cfg(feature = "mysql")]
+            Options::MySql(options) => Raw::MySql(Box::new(super::mysql::open(options).await?)),
+            #[cfg(feature = "postgres")]
+            Options::Postgres(options) => {
+                Raw::Postgres(Box::new(super::postgres::open(options).await?))
+            }
+        };
+        Ok(Self {
+            raw,
+            target: Arc::clone(target),
+        })
+    }
+
+    /// Runs one statement in one round trip, after another one to prepare it when it is new.
+    ///
+    /// Behind a pooler it is not prepared: the next statement may meet another connection of the
+    /// server's, or one where its name is taken.
+    pub(crate) async fn statement(
+        &mut self,
+        sql: &Sql,
+        values: &[Value],
+    ) -> Result<Answer, Trouble> {
+        if self.target.is_pooled.load(Ordering::Relaxed) {
+            return self.message(sql, values).await;
+        }
+        let answer = match &mut self.raw {
+            #[cfg(feature = "mysql")]
+            Raw::MySql(raw) => super::mysql::statement(raw, sql, values).await,
+            #[cfg(feature = "postgres")]
+            Raw::Postgres(raw) => super::postgres::statement(raw, sql, values).await,
+        };
+        if let Err(trouble) = &answer
+            && trouble.class == Class::Unprepared
+        {
+            tracing::warn!("a pooler is in the path: statements are not prepared from here on");
+            self.target.is_pooled.store(true, Ordering::Relaxed);
+            return self.message(sql, values).await;
+        }
+        answer
+    }
+
+    /// Runs several statements in one round trip, with the values in their text.
+    pub(crate) async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, Trouble> {
+        match &mut self.raw {
+            #[cfg(feature = "mysql")]
+            Raw::MySql(raw) => super::mysql::message(raw, sql, values).await,
+            #[cfg(feature = "postgres")]
+            Raw::Postgres(raw) => super::postgres::message(raw, sql, values).await,
+        }
+    }
+}

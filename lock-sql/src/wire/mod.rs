@@ -1,0 +1,17 @@
+//! One way to talk to PostgreSQL and to MySQL: statements, values and what went wrong.
+
+mod connection;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod sql;
+mod target;
+mod trouble;
+mod value;
+
+pub(crate) use self::connection::Connection;
+pub(crate) use self::sql::Sql;
+pub(crate) use self::target::{Flavour, Target};
+pub(crate) use self::trouble::{Class, Trouble};
+pub(crate) use self::value::{Answer, Value};

@@ -1,0 +1,135 @@
+//! MySQL and MariaDB, as [`Connection`](super::Connection) needs them.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use sqlx::mysql::{
+    MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlQueryResult, MySqlRow,
+};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
+
+use super::sql::{Literals, Sql};
+use super::trouble::{Class, Trouble};
+use super::value::{Answer, Value};
+
+/// Opens a connection whose settings do not depend on those of the server.
+///
+/// Statements see what others have committed when they begin, lock rows and no gaps between them,
+/// and are refused rather than bent.
+pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, Trouble> {
+    let mut raw = options.connect().await.map_err(trouble)?;
+    let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                    SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
+                    autocommit = 1, timestamp = DEFAULT";
+    collect(sqlx::raw_sql(settings).fetch_many(&mut raw)).await?;
+    Ok(raw)
+}
+
+/// One statement, prepared when it is first used.
+pub(super) async fn statement(
+    raw: &mut MySqlConnection,
+    sql: &Sql,
+    values: &[Value],
+) -> Result<Answer, Trouble> {
+    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
+    for at in sql.order() {
+        query = match values.get(at).unwrap_or(&Value::Null) {
+            Value::Null => query.bind(None::<&[u8]>),
+            Value::Int(number) => query.bind(*number),
+            Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+        };
+    }
+    #[expect(deprecated, reason = "its replacement takes no arguments")]
+    let stream = query.fetch_many(raw);
+    collect(stream).await
+}
+
+/// Several statements at once, as text; each is a transaction of its own unless one is open.
+pub(super) async fn message(
+    raw: &mut MySqlConnection,
+    sql: &Sql,
+    values: &[Value],
+) -> Result<Answer, Trouble> {
+    let text = sql.literal(values, Literals::MySql);
+    collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
+}
+
+async fn collect(
+    mut stream: BoxStream<'_, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
+) -> Result<Answer, Trouble> {
+    let mut answer = Answer::default();
+    while let Some(item) = stream.next().await {
+        match item.map_err(trouble)? {
+            Either::Left(done) => {
+                answer.affected += done.rows_affected();
+                answer.last_id = answer.last_id.max(done.last_insert_id());
+            }
+            Either::Right(row) => answer.rows.push(read(&row).map_err(trouble)?),
+        }
+    }
+    Ok(answer)
+}
+
+fn read(row: &MySqlRow) -> Result<Vec<Value>, sqlx::Error> {
+    (0..row.len()).map(|at| read_value(row, at)).collect()
+}
+
+fn read_value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
+    let raw = row.try_get_raw(at)?;
+    if raw.is_null() {
+        return Ok(Value::Null);
+    }
+    let kind = raw.type_info();
+    let name = kind.name();
+    if name.ends_with("UNSIGNED") {
+        return Ok(Value::from(row.try_get_unchecked::<u64, _>(at)?));
+    }
+    if name.contains("INT") {
+        return Ok(Value::Int(row.try_get_unchecked(at)?));
+    }
+    Ok(Value::Bytes(row.try_get_unchecked(at)?))
+}
+
+/// Reads the error number.
+pub(super) fn trouble(error: sqlx::Error) -> Trouble {
+    let number = match &error {
+        sqlx::Error::Database(e) => e
+            .try_downcast_ref::<MySqlDatabaseError>()
+            .map(|e| e.number()),
+        _ => None,
+    };
+    match number.map(class) {
+        Some(class) => Trouble::new(class, error),
+        None => Trouble::of_client(error),
+    }
+}
+
+fn class(number: u16) -> Class {
+    match number {
+        // ER_QUERY_INTERRUPTED, ER_QUERY_TIMEOUT, ER_STATEMENT_TIMEOUT
+        1317 | 3024 | 1969 => Class::Cancelled,
+        // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK
+        1213 | 1020 | 3058 => Class::Conflict,
+        // ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
+        1927 | 4031 => Class::Killed,
+        // ER_SERVER_SHUTDOWN
+        1053 => Class::Starting,
+        // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
+        1205 | 3572 => Class::LockTimeout,
+        // ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR
+        1146 | 1049 => Class::NoTable,
+        // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE, MariaDB's 1836
+        1290 | 1792 | 1836 => Class::ReadOnly,
+        // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS
+        1040 | 1226 | 1203 => Class::TooMany,
+        // ER_UNKNOWN_STMT_HANDLER
+        1243 => Class::Unprepared,
+        // ER_DBACCESS_DENIED, ER_ACCESS_DENIED, ER_TABLEACCESS_DENIED, ER_COLUMNACCESS_DENIED,
+        // ER_SPECIFIC_ACCESS_DENIED, ER_ACCESS_DENIED_NO_PASSWORD, ER_HOST_NOT_PRIVILEGED
+        1044 | 1045 | 1142 | 1143 | 1227 | 1698 | 1130 => Class::Denied,
+        // ER_DISK_FULL, ER_RECORD_FILE_FULL, ER_OUTOFMEMORY, ER_OUT_OF_RESOURCES
+        1021 | 1114 | 1037 | 1041 => Class::Full,
+        _ => Class::Other,
+    }
+}

@@ -1,0 +1,110 @@
+//! PostgreSQL, as [`Connection`](super::Connection) needs it.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
+
+use super::sql::{Literals, Sql};
+use super::trouble::{Class, Trouble};
+use super::value::{Answer, Value};
+
+pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, Trouble> {
+    options.connect().await.map_err(trouble)
+}
+
+/// One statement, prepared when it is first used. A null is taken for bytes, so that others need a
+/// cast.
+pub(super) async fn statement(
+    raw: &mut PgConnection,
+    sql: &Sql,
+    values: &[Value],
+) -> Result<Answer, Trouble> {
+    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
+    for value in values {
+        query = match value {
+            Value::Null => query.bind(None::<&[u8]>),
+            Value::Int(number) => query.bind(*number),
+            Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+        };
+    }
+    // The one that has no replacement takes one statement and not several.
+    #[expect(deprecated, reason = "its replacement takes no arguments")]
+    let stream = query.fetch_many(raw);
+    collect(stream).await
+}
+
+/// Several statements at once, as text; outside of a transaction they are one.
+pub(super) async fn message(
+    raw: &mut PgConnection,
+    sql: &Sql,
+    values: &[Value],
+) -> Result<Answer, Trouble> {
+    let text = sql.literal(values, Literals::Postgres);
+    collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
+}
+
+async fn collect(
+    mut stream: BoxStream<'_, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>,
+) -> Result<Answer, Trouble> {
+    let mut answer = Answer::default();
+    while let Some(item) = stream.next().await {
+        match item.map_err(trouble)? {
+            Either::Left(done) => answer.affected += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(read(&row).map_err(trouble)?),
+        }
+    }
+    Ok(answer)
+}
+
+fn read(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
+    (0..row.len()).map(|at| read_value(row, at)).collect()
+}
+
+fn read_value(row: &PgRow, at: usize) -> Result<Value, sqlx::Error> {
+    let raw = row.try_get_raw(at)?;
+    if raw.is_null() {
+        return Ok(Value::Null);
+    }
+    let kind = raw.type_info();
+    Ok(match kind.name() {
+        "INT8" => Value::Int(row.try_get(at)?),
+        "BYTEA" => Value::Bytes(row.try_get(at)?),
+        // What a function returns that returns nothing.
+        "VOID" => Value::Null,
+        _ => Value::Bytes(row.try_get::<String, _>(at)?.into_bytes()),
+    })
+}
+
+/// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.
+pub(super) fn trouble(error: sqlx::Error) -> Trouble {
+    let code = match &error {
+        sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>().map(|e| e.code()),
+        _ => None,
+    };
+    match code.map(class) {
+        Some(class) => Trouble::new(class, error),
+        None => Trouble::of_client(error),
+    }
+}
+
+fn class(code: &str) -> Class {
+    match code {
+        "57014" => Class::Cancelled,
+        "40001" | "40P01" => Class::Conflict,
+        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" => Class::Killed,
+        "57P03" => Class::Starting,
+        "55P03" => Class::LockTimeout,
+        "42P01" | "3F000" | "3D000" => Class::NoTable,
+        "25006" => Class::ReadOnly,
+        "53300" => Class::TooMany,
+        "26000" | "42P05" => Class::Unprepared,
+        "42501" => Class::Denied,
+        _ if code.starts_with("28") => Class::Denied,
+        _ if code.starts_with("53") => Class::Full,
+        _ if code.starts_with("08") => Class::Gone,
+        _ => Class::Other,
+    }
+}

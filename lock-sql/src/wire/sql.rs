@@ -1,0 +1,171 @@
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::value::Value;
+
+/// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
+/// are braces.
+///
+/// Arguments are values only. Names come from the configuration, which lets no other character than
+/// letters, digits and underscores in.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    parts: Vec<Part>,
+    numbered: Arc<str>,
+    marked: Arc<str>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Text(String),
+    /// An argument, counted from 0.
+    Argument(usize),
+}
+
+/// How a database writes values into a statement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Literals {
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL's"))]
+    MySql,
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
+    Postgres,
+}
+
+impl Sql {
+    /// Reads a template.
+    ///
+    /// # Panics
+    ///
+    /// If braces do not match or hold no number: templates are written here, not by users.
+    pub(crate) fn new(text: impl AsRef<str>) -> Self {
+        let parts = parse(text.as_ref());
+        let numbered = render(&parts, |out, n| {
+            write!(out, "${}", n + 1).unwrap_or_default();
+        });
+        let marked = render(&parts, |out, _| out.push('?'));
+        Self {
+            parts,
+            numbered: numbered.into(),
+            marked: marked.into(),
+        }
+    }
+
+    /// With `$1`, as PostgreSQL has it.
+    pub(super) fn numbered(&self) -> &Arc<str> {
+        &self.numbered
+    }
+
+    /// With `?`, as MySQL has it; see [`order`](Self::order).
+    pub(super) fn marked(&self) -> &Arc<str> {
+        &self.marked
+    }
+
+    /// Which argument each mark stands for.
+    pub(super) fn order(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Argument(n) => Some(*n),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// With the values in it.
+    ///
+    /// Bytes are written in hexadecimal: whatever they are, they stay what they are.
+    pub(super) fn literal(&self, values: &[Value], literals: Literals) -> String {
+        render(&self.parts, |out, n| {
+            write_literal(out, values.get(n).unwrap_or(&Value::Null), literals);
+        })
+    }
+}
+
+fn parse(text: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..at]);
+        let tail = &rest[at..];
+        if tail.starts_with("{{") || tail.starts_with("}}") {
+            plain.push_str(&tail[..1]);
+            rest = &tail[2..];
+            continue;
+        }
+        let end = tail.find('}').expect("BUG: a brace without its pair");
+        let number: usize = tail[1..end].parse().expect("BUG: an argument is a number");
+        parts.push(Part::Text(std::mem::take(&mut plain)));
+        parts.push(Part::Argument(number - 1));
+        rest = &tail[end + 1..];
+    }
+    plain.push_str(rest);
+    parts.push(Part::Text(plain));
+    parts
+}
+
+fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> String {
+    let mut out = String::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => out.push_str(text),
+            Part::Argument(n) => argument(&mut out, *n),
+        }
+    }
+    out
+}
+
+fn write_literal(out: &mut String, value: &Value, literals: Literals) {
+    match (value, literals) {
+        (Value::Null, _) => out.push_str("NULL"),
+        // In parentheses, since a sign after an operator may begin a comment or another operator.
+        (Value::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
+        (Value::Bytes(bytes), Literals::Postgres) => {
+            out.push_str("'\\x");
+            write_hex(out, bytes);
+            out.push_str("'::bytea");
+        }
+        (Value::Bytes(bytes), Literals::MySql) => {
+            out.push_str("x'");
+            write_hex(out, bytes);
+            out.push('\'');
+        }
+    }
+}
+
+fn write_hex(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        write!(out, "{byte:02x}").unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_numbered_marked_or_written() {
+        let sql = Sql::new("SELECT '{{}}', {2} + {1}, {2}");
+        assert_eq!(&**sql.numbered(), "SELECT '{}', $2 + $1, $2");
+        assert_eq!(&**sql.marked(), "SELECT '{}', ? + ?, ?");
+        assert_eq!(sql.order().collect::<Vec<_>>(), [1, 0, 1]);
+        let values = [Value::from(-7_i64), Value::from("a'b")];
+        assert_eq!(
+            sql.literal(&values, Literals::Postgres),
+            r"SELECT '{}', '\x612762'::bytea + (-7), '\x612762'::bytea"
+        );
+        assert_eq!(
+            sql.literal(&values, Literals::MySql),
+            "SELECT '{}', x'612762' + (-7), x'612762'"
+        );
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        let sql = Sql::new("SELECT {1}");
+        assert_eq!(sql.literal(&[Value::Null], Literals::MySql), "SELECT NULL");
+    }
+
+    #[test]
+    #[should_panic(expected = "BUG")]
+    fn a_brace_has_its_pair() {
+        drop(Sql::new("SELECT {1"));
+    }
+}
