@@ -54,6 +54,7 @@ mod capabilities;
 pub mod engine;
 mod error;
 mod ext;
+pub mod fencing;
 mod guard;
 mod key;
 mod label;

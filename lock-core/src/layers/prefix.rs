@@ -39,6 +39,16 @@ impl Prefix {
         })
     }
 
+    /// The key that the backend sees, for whoever meets it there without this layer.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) as for [`new`](Self::new).
+    pub fn stored_key(namespace: &str, key: &LockKey) -> Result<LockKey> {
+        check_namespace(namespace)?;
+        Ok(key.within(namespace))
+    }
+
     fn inside(&self, request: &AcquireRequest) -> AcquireRequest {
         request
             .clone()

@@ -1,0 +1,111 @@
+//! Checks of fencing tokens, where the data live.
+//!
+//! A holder may be paused for longer than its lease, and go on to write when somebody else has the
+//! lock. The place that it writes to can tell by the token: it keeps the largest one that it has
+//! seen, and refuses a smaller one with [`StaleToken`].
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use crate::token::FencingToken;
+
+/// Refuses a write because a later holder of the lock has written already.
+///
+/// Nothing was written. Whoever gets this has lost its lock, and begins again by taking it.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct StaleToken {
+    /// What the write was for, as the writer calls it.
+    pub resource: String,
+    /// The token of the write.
+    pub token: FencingToken,
+    /// The largest token that the resource has seen, where that is known.
+    pub newest: Option<FencingToken>,
+}
+
+impl StaleToken {
+    /// States that `resource` refuses `token`.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, token: FencingToken) -> Self {
+        Self {
+            resource: resource.into(),
+            token,
+            newest: None,
+        }
+    }
+
+    /// Adds the token that the resource has seen.
+    #[must_use]
+    pub fn with_newest(mut self, newest: FencingToken) -> Self {
+        self.newest = Some(newest);
+        self
+    }
+}
+
+impl fmt::Display for StaleToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resource, token, ..
+        } = self;
+        match self.newest {
+            Some(newest) => {
+                write!(f, "{resource:?} has seen token {newest}, {token} is stale")
+            }
+            None => write!(f, "{resource:?} has seen a newer token, {token} is stale"),
+        }
+    }
+}
+
+impl StdError for StaleToken {}
+
+/// Tells a stale write by the number of rows that a conditional update has changed.
+///
+/// For tables with a column for the token, whose updates are of the form
+/// `UPDATE orders SET state = $3, fence = $1 WHERE id = $2 AND fence <= $1`. No row is changed when
+/// the token is stale, and when there is no such row either: insert that first. Returns the number
+/// of rows.
+///
+/// # Errors
+///
+/// [`StaleToken`] if `rows` is 0.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::FencingToken;
+/// use lock_core::fencing::expect_written;
+///
+/// let token = FencingToken::new(7);
+/// assert_eq!(expect_written("orders/42", token, 1), Ok(1));
+/// let stale = expect_written("orders/42", token, 0).unwrap_err();
+/// assert_eq!(stale.token, token);
+/// ```
+pub fn expect_written(
+    resource: impl Into<String>,
+    token: FencingToken,
+    rows: u64,
+) -> Result<u64, StaleToken> {
+    match rows {
+        0 => Err(StaleToken::new(resource, token)),
+        rows => Ok(rows),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_which_tokens_met() {
+        let stale = StaleToken::new("orders/42", FencingToken::new(7));
+        assert_eq!(
+            stale.to_string(),
+            "\"orders/42\" has seen a newer token, 7 is stale"
+        );
+        let stale = stale.with_newest(FencingToken::new(9));
+        assert_eq!(
+            stale.to_string(),
+            "\"orders/42\" has seen token 9, 7 is stale"
+        );
+    }
+}
