@@ -7,6 +7,12 @@ use std::borrow::Cow;
 /// decimal digits, `watch` or an empty word for `EXISTS`, `GETDATA` and `GETCHILDREN`, the session in
 /// hexadecimal digits for `CONNECT`, `0x0` if it is to be a new one. A `MULTI` has the path and then
 /// the name of its first operation. Versions of an operation have one name.
+///
+/// One for a SQL database is `QUERY` with the text of a message of the simple protocol, `PREPARE` with
+/// the text of a statement, or `EXECUTE` with the text of the statement that was prepared and its
+/// arguments as they travel: for PostgreSQL a word for each, for MySQL all in one. Others have a name
+/// alone, such as `LOGIN`, `CLOSE` and `QUIT`, for PostgreSQL also `STARTUP` and `SYNC`, for MySQL
+/// `PING`, and `COM<number>` where they have none here.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {

@@ -66,7 +66,8 @@ impl FaultPlan {
     ///
     /// # Panics
     ///
-    /// If the proxy does not know the fault, or it is [`Fault::Duplicated`] in front of `ZooKeeper`.
+    /// If the proxy does not know the fault, or it is [`Fault::Duplicated`] in front of another server
+    /// than Redis.
     pub fn plan(&self, request: Request, fault: Fault) {
         let fate = match fault {
             Fault::Duplicated => Fate::Duplicated {

@@ -15,7 +15,9 @@ use super::bytes::Bytes;
 use super::connection::serve;
 use super::flow::Flows;
 use super::jute::Jute;
+use super::mysql::MySql;
 use super::plan::Plans;
+use super::postgres::Postgres;
 use super::protocol::Wire;
 use super::resp::Resp;
 
@@ -157,6 +159,10 @@ impl Clients {
                 Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
                 Wire::Bytes => serve::<Bytes>(client, server, number, &plans, &flows, cut).await,
                 Wire::ZooKeeper => serve::<Jute>(client, server, number, &plans, &flows, cut).await,
+                Wire::MySql => serve::<MySql>(client, server, number, &plans, &flows, cut).await,
+                Wire::Postgres => {
+                    serve::<Postgres>(client, server, number, &plans, &flows, cut).await
+                }
             }
         });
     }

@@ -9,7 +9,9 @@ mod jute;
 mod jute_request;
 mod lane;
 mod listener;
+mod mysql;
 mod plan;
+mod postgres;
 mod protocol;
 mod push;
 mod relay;
@@ -37,13 +39,14 @@ pub use self::push::{Push, PushFate, PushWatch};
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
 ///
-/// It understands RESP2 and RESP3, or the protocol of `ZooKeeper`, so that a fault meets a chosen
-/// command or push message: see [`plan`](Self::plan). What it does not understand, such as TLS or the
-/// four-letter words of `ZooKeeper`, it passes on as bytes, and only the faults of bytes apply.
+/// It understands RESP2 and RESP3, or the protocol of `ZooKeeper`, PostgreSQL, or MySQL and MariaDB,
+/// so that a fault meets a chosen command or push message: see [`plan`](Self::plan). What it does not
+/// understand, such as TLS or the four-letter words of `ZooKeeper`, it passes on as bytes, and only
+/// the faults of bytes apply.
 ///
 /// Replies stay in order: one that is late delays those behind it on its connection. Push messages
-/// pass them, but not those of `ZooKeeper`, whose clients count on the order: there a late reply
-/// delays the events and pings behind it, and a late event the replies.
+/// of Redis pass them. Those of the others do not, for their clients count on the order: there a
+/// late reply delays the events, pings and notifications behind it, and a late event the replies.
 pub struct Proxy {
     target: u16,
     wire: Wire,
@@ -76,6 +79,28 @@ impl Proxy {
         Self::of(Wire::ZooKeeper, target)
     }
 
+    /// Starts one in front of a PostgreSQL server, or a pooler before one, on this port of 127.0.0.1.
+    ///
+    /// A notification that the server sends in the middle of a reply is a part of it.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn postgres(target: u16) -> Self {
+        Self::of(Wire::Postgres, target)
+    }
+
+    /// Starts one in front of a MySQL or MariaDB server on this port of 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn mysql(target: u16) -> Self {
+        Self::of(Wire::MySql, target)
+    }
+
     /// Starts one in front of whatever listens on this port of 127.0.0.1. It knows no requests, and the
     /// faults of bytes and connections alone apply.
     ///
@@ -105,12 +130,14 @@ impl Proxy {
         self.listener.port()
     }
 
-    /// `redis://127.0.0.1:PORT`, `zk:` or `tcp:`.
+    /// `redis://127.0.0.1:PORT`, `zk:`, `postgres:`, `mysql:` or `tcp:`.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = match self.wire {
             Wire::Resp => "redis",
             Wire::ZooKeeper => "zk",
+            Wire::Postgres => "postgres",
+            Wire::MySql => "mysql",
             Wire::Bytes => "tcp",
         };
         format!("{scheme}://127.0.0.1:{}", self.port())
@@ -150,12 +177,13 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If it is [`Fate::Duplicated`] and the server is `ZooKeeper`.
+    /// If it is [`Fate::Duplicated`] and the server is neither of Redis nor of unknown kind.
     pub fn add(&self, planned: &Planned) {
         let duplicated = matches!(planned.fate(), Fate::Duplicated { .. });
         assert!(
-            self.wire != Wire::ZooKeeper || !duplicated,
-            "a request to ZooKeeper cannot be duplicated: its session takes each once"
+            !duplicated || matches!(self.wire, Wire::Bytes | Wire::Resp),
+            "a request to {:?} cannot be duplicated: a connection takes each once",
+            self.wire
         );
         self.plans.add(planned);
     }

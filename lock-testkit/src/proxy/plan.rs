@@ -14,8 +14,8 @@ pub enum Fate {
     CutReply(usize),
     /// So many of its own bytes arrive, then the connection is cut.
     CutRequest(usize),
-    /// It arrives twice; the client gets one of the replies. Not in front of `ZooKeeper`, where no
-    /// network repeats a request: the session of a connection takes each once.
+    /// It arrives twice; the client gets one of the replies. Only in front of Redis: a connection of
+    /// the other protocols takes each request once, and no network repeats one.
     Duplicated {
         /// How long the second follows the first. With [`Answer::First`] other commands pass in
         /// between, with [`Answer::Second`] they wait.

@@ -26,6 +26,8 @@ pub(super) trait Protocol: Default + Send + Sync {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Wire {
     Bytes,
+    MySql,
+    Postgres,
     Resp,
     ZooKeeper,
 }

@@ -10,7 +10,8 @@ use crate::servers::Reply;
 pub struct Push {
     /// What it says. One of Redis begins with its kind, such as `message`. One of `ZooKeeper` is
     /// `event`, the number of its type (1 created, 2 deleted, 3 data changed, 4 children changed),
-    /// the path of the node, and the number of the state of the session.
+    /// the path of the node, and the number of the state of the session. One of PostgreSQL is
+    /// `notification`, its channel, its payload, and the number of the process that sent it.
     pub items: Vec<Reply>,
     /// The connection, counted from 0 in the order in which the proxy accepted them.
     pub connection: usize,
