@@ -59,6 +59,8 @@ mod store;
 #[cfg(feature = "_sql")]
 mod table;
 #[cfg(feature = "_sql")]
+pub mod transaction;
+#[cfg(feature = "_sql")]
 mod wakes;
 #[cfg(feature = "_server")]
 mod wire;

@@ -1,5 +1,6 @@
 //! The statements for SQLite.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::TableName;
@@ -61,7 +62,7 @@ impl Statements {
     pub(crate) fn new(table: TableName) -> Self {
         Self {
             exists: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?".into(),
-            create: create(&table).into(),
+            create: format!("BEGIN IMMEDIATE; {}; COMMIT", create(&table.to_string())).into(),
             layout: format!("SELECT token FROM {table} WHERE key = x'' AND slot = 0").into(),
             list: format!(
                 "SELECT {COLUMNS} FROM {table} \
@@ -109,12 +110,46 @@ impl Statements {
     }
 }
 
+/// The statements inside of a transaction that a user of the database has open.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// Makes the table if there is none, lets nobody else write, and reads the rows of a key and
+    /// the row that describes the table.
+    pub(crate) open_and_load: String,
+    /// Writes a row.
+    pub(crate) store: String,
+    /// Raises the token of a resource, and answers with the largest.
+    pub(crate) raise: String,
+}
+
+impl Inside {
+    /// Takes the names as they stand in SQL text.
+    pub(crate) fn new(table: &str, fences: &str) -> Self {
+        Self {
+            open_and_load: format!("{}; {}", create(table), load(&table, 1)),
+            store: insert(&table, 1),
+            raise: format!(
+                "CREATE TABLE IF NOT EXISTS {fences} (
+                   resource   BLOB    NOT NULL PRIMARY KEY,
+                   last_token INTEGER NOT NULL
+                 ) STRICT, WITHOUT ROWID;
+                 INSERT INTO {fences} (resource, last_token) VALUES (?, ?)
+                   ON CONFLICT (resource) DO UPDATE SET
+                     last_token = MAX(last_token, excluded.last_token)
+                   RETURNING last_token"
+            ),
+        }
+    }
+}
+
+/// Answers with an error inside of a transaction, and changes nothing outside of one.
+pub(crate) const PROBE: &str = "BEGIN; ROLLBACK";
+
 /// `STRICT` keeps other types out; `WITHOUT ROWID` makes the table its own index. Keys are bytes,
 /// which have no collation.
-fn create(table: &TableName) -> String {
+fn create(table: &str) -> String {
     format!(
-        "BEGIN IMMEDIATE;
-         CREATE TABLE IF NOT EXISTS {table} (
+        "CREATE TABLE IF NOT EXISTS {table} (
            key           BLOB    NOT NULL,
            slot          INTEGER NOT NULL,
            last_token    INTEGER NOT NULL,
@@ -131,12 +166,11 @@ fn create(table: &TableName) -> String {
            PRIMARY KEY (key, slot)
          ) STRICT, WITHOUT ROWID;
          INSERT OR IGNORE INTO {table} ({COLUMNS})
-           VALUES (x'', 0, 0, NULL, {LAYOUT}, 0, NULL, 0, '', 0, 0, NULL, NULL);
-         COMMIT"
+           VALUES (x'', 0, 0, NULL, {LAYOUT}, 0, NULL, 0, '', 0, 0, NULL, NULL)"
     )
 }
 
-fn load(table: &TableName, keys: usize) -> String {
+fn load(table: &impl Display, keys: usize) -> String {
     let keys = ", ?".repeat(keys);
     format!("SELECT {COLUMNS} FROM {table} WHERE key IN (x''{keys})")
 }
@@ -146,6 +180,11 @@ fn begin(load: &str) -> String {
 }
 
 fn store(table: &TableName, rows: usize, deletions: usize) -> String {
+    let delete = format!("DELETE FROM {table} WHERE key = ? AND slot = ?; ").repeat(deletions);
+    format!("{delete}{}; COMMIT", insert(table, rows))
+}
+
+fn insert(table: &impl Display, rows: usize) -> String {
     let columns: Vec<_> = COLUMNS.split(", ").collect();
     let values = list(&format!("({})", list("?", columns.len())), rows);
     let update = columns
@@ -155,10 +194,9 @@ fn store(table: &TableName, rows: usize, deletions: usize) -> String {
         .map(|column| format!("{column} = excluded.{column}"))
         .collect();
     let update = update.join(", ");
-    let delete = format!("DELETE FROM {table} WHERE key = ? AND slot = ?; ").repeat(deletions);
     format!(
-        "{delete}INSERT INTO {table} ({COLUMNS}) VALUES {values} \
-         ON CONFLICT (key, slot) DO UPDATE SET {update}; COMMIT"
+        "INSERT INTO {table} ({COLUMNS}) VALUES {values} \
+         ON CONFLICT (key, slot) DO UPDATE SET {update}"
     )
 }
 

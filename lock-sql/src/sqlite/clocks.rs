@@ -9,13 +9,13 @@ use crate::table::{BootId, Scene};
 
 /// The boot of this machine, and its clocks.
 #[derive(Clone, Debug)]
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     engine: Engine,
     boot: BootId,
 }
 
 impl Clocks {
-    pub(super) fn new(engine: Engine) -> Result<Self, Cause> {
+    pub(crate) fn new(engine: Engine) -> Result<Self, Cause> {
         let boot = std::fs::read_to_string(BOOT_ID).and_then(|text| parse(&text));
         let boot = boot.map_err(|e| Cause::Unportable {
             source: Arc::new(e),
@@ -24,7 +24,7 @@ impl Clocks {
     }
 
     /// The scene of what is done now.
-    pub(super) fn now(&self, floor: u64) -> Scene {
+    pub(crate) fn now(&self, floor: u64) -> Scene {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use lock_core::engine::LeaseId;
+use sqlx::AssertSqlSafe;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
-use sqlx::{AssertSqlSafe, Row as _};
 
 use super::file::Files;
 use super::open::{Place, check_layout, open};
@@ -88,7 +88,7 @@ impl Connection {
         let mut table = None;
         let mut loaded = Vec::new();
         for row in self.fetch(sql, values).await? {
-            if is_about_table(&row) {
+            if rows::is_about_table(&row) {
                 table = rows::read_table(&row);
             } else {
                 loaded.push(self.read(&row)?);
@@ -178,10 +178,6 @@ impl Connection {
         let rows = query.fetch_all(&mut self.raw).await;
         rows.map_err(|e| trouble::of(&self.place.path, e))
     }
-}
-
-fn is_about_table(row: &SqliteRow) -> bool {
-    row.try_get::<&[u8], _>("key").is_ok_and(<[u8]>::is_empty)
 }
 
 /// The keys that begin with `prefix`, as bytes from and up to.

@@ -1,11 +1,11 @@
 //! The table of leases in a SQLite file.
 
-mod clocks;
+pub(crate) mod clocks;
 mod connection;
 mod desk;
 mod file;
 mod open;
-mod rows;
+pub(crate) mod rows;
 mod serve;
 mod store;
 mod transact;

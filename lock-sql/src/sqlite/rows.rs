@@ -8,7 +8,7 @@ use crate::error::{Cause, Source};
 use crate::table::{BootId, Broken, Claimed, Holder, Row};
 
 /// The values of one row, in the order of its columns.
-pub(super) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
+pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
     // The time of a holder, or of somebody who waits to be one.
@@ -35,7 +35,7 @@ pub(super) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Resu
     add(values, broken.map(|broken| broken.reason.clone()))
 }
 
-pub(super) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), Cause>
+pub(crate) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), Cause>
 where
     T: sqlx::Encode<'q, Sqlite> + sqlx::Type<Sqlite> + 'q,
 {
@@ -50,7 +50,7 @@ fn integer(number: u64) -> i64 {
 }
 
 /// The key and the row; `None` if polylock has not written it.
-pub(super) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
+pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
     let number = |column: &str| u64::try_from(row.try_get::<i64, _>(column).ok()?).ok();
     let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
     let holder = match bytes("id")? {
@@ -92,15 +92,19 @@ pub(super) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
 
 /// What the row of the empty key, which is no lock's, says of the table.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
-    pub(super) layout: i64,
+pub(crate) struct Table {
+    pub(crate) layout: i64,
     /// The largest token of all rows that were purged.
-    pub(super) floor: u64,
+    pub(crate) floor: u64,
     /// The last row that the purge has looked at.
-    pub(super) purged_to: (Vec<u8>, u32),
+    pub(crate) purged_to: (Vec<u8>, u32),
 }
 
-pub(super) fn read_table(row: &SqliteRow) -> Option<Table> {
+pub(crate) fn is_about_table(row: &SqliteRow) -> bool {
+    row.try_get::<&[u8], _>("key").is_ok_and(<[u8]>::is_empty)
+}
+
+pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
     let number = |column: &str| row.try_get::<i64, _>(column).ok();
     let bytes: Option<Vec<u8>> = row.try_get("id").ok()?;
     Some(Table {
@@ -113,7 +117,7 @@ pub(super) fn read_table(row: &SqliteRow) -> Option<Table> {
     })
 }
 
-pub(super) fn write_table(values: &mut SqliteArguments, table: &Table) -> Result<(), Cause> {
+pub(crate) fn write_table(values: &mut SqliteArguments, table: &Table) -> Result<(), Cause> {
     let (key, slot) = &table.purged_to;
     add(values, Vec::<u8>::new())?;
     add(values, 0_i64)?;

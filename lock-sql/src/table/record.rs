@@ -81,6 +81,13 @@ impl Record {
         Ok(tokens)
     }
 
+    /// Draws a token for somebody who has the lock alone until others can write again.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn pass(&mut self, scene: &Scene) -> Result<u64, Refusal> {
+        self.decide(Mode::Exclusive, scene)?;
+        Ok(self.draw(1, scene).next)
+    }
+
     /// Whether it is time for an attempt of somebody who waits: the lock can be had, or more of
     /// those who share it would come in.
     pub(crate) fn look(&self, mode: Mode, scene: &Scene) -> Result<(), Refusal> {

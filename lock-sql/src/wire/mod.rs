@@ -2,9 +2,9 @@
 
 mod connection;
 #[cfg(feature = "mysql")]
-mod mysql;
+pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
-mod postgres;
+pub(crate) mod postgres;
 mod sql;
 mod target;
 mod trouble;

@@ -51,7 +51,11 @@ pub(super) async fn message(
     sql: &Sql,
     values: &[Value],
 ) -> Result<Answer, Trouble> {
-    let text = sql.literal(values, Literals::MySql);
+    text(raw, sql.literal(values, Literals::MySql)).await
+}
+
+/// The same without arguments.
+pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<Answer, Trouble> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 

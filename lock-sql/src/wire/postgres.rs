@@ -42,7 +42,11 @@ pub(super) async fn message(
     sql: &Sql,
     values: &[Value],
 ) -> Result<Answer, Trouble> {
-    let text = sql.literal(values, Literals::Postgres);
+    text(raw, sql.literal(values, Literals::Postgres)).await
+}
+
+/// The same without arguments.
+pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<Answer, Trouble> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 

@@ -1,0 +1,50 @@
+use sqlx::{Database, Execute};
+
+use super::dialog::Dialog;
+
+/// A connection of sqlx that may have a transaction open: `PgConnection`, `MySqlConnection` and
+/// `SqliteConnection`, as `&mut *tx` gives it of a `Transaction`.
+///
+/// Sealed: there are no others.
+pub trait Connection: Dialog {
+    /// The database at its other end.
+    type Database: Database;
+
+    /// Runs a statement of the caller, and counts the rows that it changed.
+    ///
+    /// On MySQL and MariaDB these are the rows that it found to be changed.
+    ///
+    /// # Errors
+    ///
+    /// Those of sqlx.
+    ///
+    /// # Cancel safety
+    ///
+    /// The statement may have been run or not; roll the transaction back.
+    fn run<'q, Q>(&mut self, statement: Q) -> impl Future<Output = Result<u64, sqlx::Error>> + Send
+    where
+        Q: Execute<'q, Self::Database> + 'q;
+}
+
+macro_rules! connections {
+    ($($feature:literal: $database:ty, $connection:ty;)*) => { $(
+        #[cfg(feature = $feature)]
+        impl Connection for $connection {
+            type Database = $database;
+
+            async fn run<'q, Q>(&mut self, statement: Q) -> Result<u64, sqlx::Error>
+            where
+                Q: Execute<'q, Self::Database> + 'q,
+            {
+                let done = sqlx::Executor::execute(self, statement).await?;
+                Ok(done.rows_affected())
+            }
+        }
+    )* };
+}
+
+connections! {
+    "mysql": sqlx::MySql, sqlx::MySqlConnection;
+    "postgres": sqlx::Postgres, sqlx::PgConnection;
+    "sqlite": sqlx::Sqlite, sqlx::SqliteConnection;
+}

@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
+use sqlx::MySqlConnection;
+use sqlx::mysql::MySqlDatabaseError;
+
+use super::dialog::Dialog;
+use super::place::{Place, hex};
+use super::server::{
+    FENCE, LOCKED, RECORD, check_layout, failed, malformed, no_transaction, numbers,
+};
+use crate::wire::{Answer, Class, Trouble, mysql};
+
+impl Dialog for MySqlConnection {
+    async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
+        let statements = format!(
+            "SET @polylock_wait = @@SESSION.innodb_lock_wait_timeout, \
+                 SESSION innodb_lock_wait_timeout = {}; {}; {RESTORE}",
+            limit(wait),
+            take(place, key, wait)
+        );
+        let trouble = match within_transaction(self, &statements).await? {
+            Ok(answer) => {
+                let numbers = numbers(&answer).ok_or_else(|| malformed(place));
+                let (token, layout) = numbers.map_err(named)?;
+                check_layout(place, layout).map_err(named)?;
+                return Ok(Some(token));
+            }
+            Err(trouble) => trouble,
+        };
+        if trouble.class.ends_connection() {
+            return Err(named(failed(trouble)));
+        }
+        restored(self).await?;
+        match trouble.class {
+            Class::LockTimeout => {
+                still_open(self).await?;
+                Ok(None)
+            }
+            _ => Err(named(failed(trouble))),
+        }
+    }
+
+    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+        match within_transaction(self, &raise(place, resource, token)).await? {
+            Ok(answer) => {
+                let raised = numbers(&answer).ok_or_else(|| malformed(place));
+                Ok(raised.map_err(named)?.0)
+            }
+            Err(trouble) if trouble.class == Class::LockTimeout => {
+                still_open(self).await?;
+                let message = "another transaction checks the same resource";
+                let error = Error::new(ErrorKind::Contended, message);
+                Err(named(error.with_source(trouble.source)))
+            }
+            Err(trouble) => Err(named(failed(trouble))),
+        }
+    }
+}
+
+/// Runs statements in the transaction of the caller; the outer error is that there is none.
+///
+/// Outside of a transaction a savepoint ends with its statement.
+async fn within_transaction(
+    raw: &mut MySqlConnection,
+    statements: &str,
+) -> Result<Result<Answer, Trouble>> {
+    match mysql::text(raw, format!("{PROBE}; {statements}")).await {
+        Err(trouble) if number(&trouble) == Some(NO_SAVEPOINT) => {
+            Err(named(no_transaction(trouble)))
+        }
+        done => Ok(done),
+    }
+}
+
+async fn restored(raw: &mut MySqlConnection) -> Result<()> {
+    let restored = mysql::text(raw, RESTORE.to_owned()).await;
+    restored.map(drop).map_err(|trouble| named(failed(trouble)))
+}
+
+/// With `innodb_rollback_on_timeout` the end of a wait is the end of the transaction.
+async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
+    let probed = mysql::text(raw, PROBE.to_owned()).await;
+    probed.map(drop).map_err(|trouble| {
+        let message = "somebody else holds the lock, and the server rolled the transaction back \
+                       when the wait was over";
+        named(Error::new(ErrorKind::Unavailable, message).with_source(trouble.source))
+    })
+}
+
+/// Whole seconds. MySQL has no 0, and takes 1 where only MariaDB reads the comment.
+fn limit(wait: Wait) -> String {
+    match wait {
+        Wait::Forever => MOST.to_string(),
+        Wait::AtMost(limit) if !limit.is_zero() => {
+            let seconds = limit
+                .saturating_add(Duration::from_nanos(999_999_999))
+                .as_secs();
+            seconds.clamp(1, MOST).to_string()
+        }
+        _ => "/*M! 0 * */ 1".to_owned(),
+    }
+}
+
+/// Locks the row, which is made if there is none, and draws a token from the record beside it.
+///
+/// An insert that finds the row updates it, because INSERT IGNORE would share the row with others
+/// that wait for it, and a SELECT FOR UPDATE the gap where it will be: each ends in a deadlock. The
+/// row of the table is read without a lock, and not before the wait: a transaction that repeats
+/// its reads has all of them from the moment of the first.
+fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
+    let table = place.quoted('`', "");
+    let key = literal(key);
+    let first = match wait {
+        Wait::Forever => String::new(),
+        Wait::AtMost(limit) if !limit.is_zero() => String::new(),
+        // For MySQL, whose shortest wait is 1 s. MariaDB waits for nothing below.
+        _ => format!(
+            "SELECT NULL FROM {table} \
+             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} FOR UPDATE NOWAIT; "
+        ),
+    };
+    format!(
+        "{first}\
+         INSERT INTO {table} (kind, lock_key, label, changed_at) \
+           VALUES ({LOCKED}, {key}, '', {NOW}) \
+           ON DUPLICATE KEY UPDATE kind = kind; \
+         SET @polylock_floor = 0, @polylock_layout = NULL; \
+         SELECT last_token, token INTO @polylock_floor, @polylock_layout \
+           FROM {table} WHERE kind = 0 AND lock_key = ''; \
+         INSERT INTO {table} (kind, lock_key, last_token, label, changed_at) \
+           VALUES ({RECORD}, {key}, GREATEST(@polylock_floor + 1, {NOW}), '', {NOW}) \
+           ON DUPLICATE KEY UPDATE \
+             last_token = GREATEST(last_token + 1, @polylock_floor + 1, {NOW}), \
+             drawn_by = NULL, changed_at = {NOW}, version = version + 1; \
+         SELECT CAST(last_token AS SIGNED), CAST(@polylock_layout AS SIGNED) \
+           FROM {table} WHERE kind = {RECORD} AND lock_key = {key} FOR UPDATE"
+    )
+}
+
+fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
+    let table = place.quoted('`', "");
+    let key = literal(resource);
+    format!(
+        "INSERT INTO {table} (kind, lock_key, last_token, label, changed_at) \
+           VALUES ({FENCE}, {key}, {token}, '', {NOW}) \
+           ON DUPLICATE KEY UPDATE last_token = GREATEST(last_token, {token}), changed_at = {NOW}; \
+         SELECT CAST(last_token AS SIGNED) \
+           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} FOR UPDATE"
+    )
+}
+
+fn literal(key: &LockKey) -> String {
+    format!("x'{}'", hex(key.as_bytes()))
+}
+
+fn number(trouble: &Trouble) -> Option<u16> {
+    let error = trouble.source.as_database_error()?;
+    Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+fn named(error: Error) -> Error {
+    error.with_backend("mysql")
+}
+
+/// Microseconds since 1970.
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+const RESTORE: &str = "SET SESSION innodb_lock_wait_timeout = @polylock_wait";
+
+const PROBE: &str = "SAVEPOINT polylock; RELEASE SAVEPOINT polylock";
+
+/// ER_SP_DOES_NOT_EXIST, which stands for savepoints too.
+const NO_SAVEPOINT: u16 = 1305;
+
+/// The longest wait that MariaDB takes, 3 years; MySQL takes ten times that.
+const MOST: u64 = 100_000_000;

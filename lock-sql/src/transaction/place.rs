@@ -1,0 +1,71 @@
+use lock_core::Result;
+
+use crate::dialect::TableName;
+
+/// The table in the database of the caller's connection.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[expect(
+    unnameable_types,
+    reason = "it stands in a trait that nobody else implements"
+)]
+pub struct Place {
+    schema: Option<TableName>,
+    table: TableName,
+}
+
+impl Place {
+    pub(super) fn set_schema(&mut self, name: &str) -> Result<()> {
+        self.schema = Some(TableName::new(name)?);
+        Ok(())
+    }
+
+    pub(super) fn set_table(&mut self, name: &str) -> Result<()> {
+        self.table = TableName::new(name)?;
+        Ok(())
+    }
+
+    /// The name of the table for people.
+    pub(super) fn name(&self) -> &str {
+        self.table.as_str()
+    }
+
+    /// The table within SQL text, in the marks that the database quotes names with; no name has
+    /// such a mark in it.
+    pub(super) fn quoted(&self, mark: char, suffix: &str) -> String {
+        let table = self.table.as_str();
+        match &self.schema {
+            Some(schema) => {
+                let schema = schema.as_str();
+                format!("{mark}{schema}{mark}.{mark}{table}{suffix}{mark}")
+            }
+            None => format!("{mark}{table}{suffix}{mark}"),
+        }
+    }
+}
+
+/// Bytes as hexadecimal digits, which no setting of a session gives another meaning.
+#[cfg(feature = "_server")]
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(digits, "{byte:02x}").unwrap_or_default();
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted_one_by_one() {
+        let mut place = Place::default();
+        assert_eq!(place.quoted('"', ""), "\"polylock_locks\"");
+        place.set_schema("shop").unwrap();
+        place.set_table("locks").unwrap();
+        assert_eq!(place.quoted('`', "_fences"), "`shop`.`locks_fences`");
+        place.set_table("a`b").unwrap_err();
+    }
+}

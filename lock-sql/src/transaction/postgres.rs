@@ -1,0 +1,208 @@
+use std::time::{Duration, Instant};
+
+use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
+use sqlx::PgConnection;
+
+use super::dialog::Dialog;
+use super::place::{Place, hex};
+use super::server::{
+    FENCE, LOCKED, RECORD, check_layout, failed, malformed, no_transaction, numbers,
+};
+use crate::wire::{Answer, Class, Trouble, postgres};
+
+impl Dialog for PgConnection {
+    async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
+        let begun = Instant::now();
+        loop {
+            let limit = Limit::left(wait, begun.elapsed());
+            let sent = Instant::now();
+            match within_savepoint(self, &take(place, key, limit)).await? {
+                Ok(answer) => {
+                    if let Some((token, layout)) = numbers(&answer) {
+                        check_layout(place, layout).map_err(named)?;
+                        return Ok(Some(token));
+                    }
+                    // A purge has deleted the row between the two statements.
+                }
+                Err(trouble) if limit.is_over(&trouble, sent.elapsed()) => return Ok(None),
+                Err(trouble) => return Err(named(failed(trouble))),
+            }
+        }
+    }
+
+    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+        let answer = within_savepoint(self, &raise(place, resource, token)).await?;
+        let answer = answer.map_err(|trouble| match trouble.class {
+            Class::LockTimeout => named(busy(trouble)),
+            _ => named(failed(trouble)),
+        })?;
+        let raised = numbers(&answer).ok_or_else(|| malformed(place));
+        Ok(raised.map_err(named)?.0)
+    }
+}
+
+/// Runs statements so that an error of theirs does not fail the transaction of the caller; the
+/// outer error is that there is none, or that it has failed before.
+async fn within_savepoint(
+    raw: &mut PgConnection,
+    statements: &str,
+) -> Result<Result<Answer, Trouble>> {
+    let text = format!("SAVEPOINT polylock; {statements}; RELEASE SAVEPOINT polylock");
+    let trouble = match postgres::text(raw, text).await {
+        Ok(answer) => return Ok(Ok(answer)),
+        Err(trouble) => trouble,
+    };
+    match code(&trouble).as_deref() {
+        Some(NO_TRANSACTION) => return Err(named(no_transaction(trouble))),
+        Some(FAILED_TRANSACTION) => {
+            let message = "the transaction has failed before, roll it back";
+            let error = Error::new(ErrorKind::InvalidRequest, message);
+            return Err(named(error.with_source(trouble.source)));
+        }
+        _ => {}
+    }
+    if !trouble.class.ends_connection() {
+        let back = "ROLLBACK TO SAVEPOINT polylock; RELEASE SAVEPOINT polylock";
+        let undone = postgres::text(raw, back.to_owned()).await;
+        undone.map_err(|trouble| named(failed(trouble)))?;
+    }
+    Ok(Err(trouble))
+}
+
+/// How long the server may wait for a lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Limit {
+    None,
+    Milliseconds(u32),
+    NoWait,
+}
+
+impl Limit {
+    fn left(wait: Wait, elapsed: Duration) -> Self {
+        match wait {
+            Wait::Forever => Self::None,
+            Wait::AtMost(limit) if !limit.is_zero() => {
+                let left = limit.saturating_sub(elapsed).as_micros().div_ceil(1000);
+                Self::Milliseconds(u32::try_from(left).unwrap_or(MOST).clamp(1, MOST))
+            }
+            _ => Self::NoWait,
+        }
+    }
+
+    /// Whether the server stopped waiting because it was told to.
+    fn is_over(self, trouble: &Trouble, elapsed: Duration) -> bool {
+        match (self, trouble.class) {
+            (_, Class::LockTimeout) => true,
+            // The caller's own limit for statements may be shorter.
+            (Self::Milliseconds(most), Class::Cancelled) => elapsed.as_millis() >= u128::from(most),
+            _ => false,
+        }
+    }
+}
+
+/// Sets the limits of a wait for these statements only.
+///
+/// `lock_timeout` bounds each of the locks that a statement waits for, one after the other:
+/// `statement_timeout` bounds all of them. A rollback to the savepoint sets both back.
+fn with_limit(limit: Limit, statements: &str) -> String {
+    let lock = match limit {
+        Limit::None => 0,
+        Limit::Milliseconds(most) => most,
+        // An insert has no NOWAIT.
+        Limit::NoWait => 1,
+    };
+    let statement = match limit {
+        // Later than the other, whose error says what it is.
+        Limit::Milliseconds(most) => {
+            let most = most.saturating_add(20);
+            format!(
+                "CASE WHEN current_setting('statement_timeout') = '0' \
+                   OR current_setting('statement_timeout')::interval > {most} * interval '1 ms' \
+                 THEN '{most}' ELSE current_setting('statement_timeout') END"
+            )
+        }
+        Limit::None | Limit::NoWait => "current_setting('statement_timeout')".to_owned(),
+    };
+    format!(
+        "SELECT set_config('polylock.lock_timeout', current_setting('lock_timeout'), true), \
+                set_config('polylock.statement_timeout', current_setting('statement_timeout'), true); \
+         SELECT set_config('lock_timeout', '{lock}', true), \
+                set_config('statement_timeout', {statement}, true); \
+         {statements}; \
+         SELECT set_config('lock_timeout', current_setting('polylock.lock_timeout'), true), \
+                set_config('statement_timeout', current_setting('polylock.statement_timeout'), true)"
+    )
+}
+
+/// Locks the row, which is made if there is none, and draws a token from the record beside it.
+///
+/// The record is written when the row is locked, so that the time in the token is that of the
+/// grant. A row that was deleted meanwhile gives no token.
+fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
+    let table = place.quoted('"', "");
+    let key = literal(key);
+    let nowait = match limit {
+        Limit::NoWait => "NOWAIT",
+        Limit::None | Limit::Milliseconds(_) => "",
+    };
+    let statements = format!(
+        "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
+           ON CONFLICT (kind, lock_key) DO NOTHING; \
+         WITH held AS \
+           (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}), \
+         about AS \
+           (SELECT last_token, token FROM {table} WHERE kind = 0 AND lock_key = '') \
+         INSERT INTO {table} AS record (kind, lock_key, last_token, changed_at) \
+           SELECT {RECORD}, {key}, \
+                  GREATEST(COALESCE((SELECT last_token FROM about), 0) + 1, {NOW}), {NOW} \
+             FROM held \
+           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+             last_token = GREATEST(record.last_token + 1, excluded.last_token), \
+             drawn_by = NULL, changed_at = excluded.changed_at, version = record.version + 1 \
+           RETURNING last_token, (SELECT token FROM about)"
+    );
+    with_limit(limit, &statements)
+}
+
+fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
+    let table = place.quoted('"', "");
+    let key = literal(resource);
+    format!(
+        "INSERT INTO {table} AS fence (kind, lock_key, last_token, changed_at) \
+           VALUES ({FENCE}, {key}, {token}, {NOW}) \
+           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+             last_token = GREATEST(fence.last_token, excluded.last_token), \
+             changed_at = excluded.changed_at \
+           RETURNING last_token"
+    )
+}
+
+/// The same bytes whatever `standard_conforming_strings` is on the caller's connection.
+fn literal(key: &LockKey) -> String {
+    format!("decode('{}', 'hex')", hex(key.as_bytes()))
+}
+
+fn busy(trouble: Trouble) -> Error {
+    let message = "another transaction checks the same resource";
+    Error::new(ErrorKind::Contended, message).with_source(trouble.source)
+}
+
+fn code(trouble: &Trouble) -> Option<String> {
+    let code = trouble.source.as_database_error()?.code()?;
+    Some(code.into_owned())
+}
+
+fn named(error: Error) -> Error {
+    error.with_backend("postgres")
+}
+
+/// Microseconds since 1970, of this moment and not of the beginning of the transaction.
+const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+
+/// The largest time-out that a server takes, with room for the larger of the two.
+const MOST: u32 = i32::MAX as u32 - 1000;
+
+/// No transaction is open.
+const NO_TRANSACTION: &str = "25P01";
+/// The transaction has failed, and takes nothing but its end.
+const FAILED_TRANSACTION: &str = "25P02";

@@ -1,0 +1,62 @@
+//! What PostgreSQL and MySQL have in common.
+
+use lock_core::{Error, ErrorKind};
+
+use super::place::Place;
+use crate::error::{Cause, Failure};
+use crate::wire::{Answer, Class, Trouble};
+
+/// Where the numbers of these rows come from: see the columns of the table.
+pub(super) const LOCKED: u8 = 2;
+pub(super) const RECORD: u8 = 3;
+pub(super) const FENCE: u8 = 5;
+
+/// What the row of the table says about the meaning of the others.
+const LAYOUT: i64 = 1;
+
+/// The numbers in the one row that begins with a number.
+pub(super) fn numbers(answer: &Answer) -> Option<(u64, Option<i64>)> {
+    answer.rows.iter().rev().find_map(|row| {
+        let first = u64::try_from(row.first()?.int()?).ok()?;
+        Some((first, row.get(1).and_then(crate::wire::Value::int)))
+    })
+}
+
+/// Refuses a table that means something else by its columns.
+pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Error> {
+    if layout == Some(LAYOUT) {
+        return Ok(());
+    }
+    let wrong = Cause::Layout {
+        table: place.name().to_owned(),
+        found: layout.unwrap_or(0),
+        known: LAYOUT,
+    };
+    Err(Failure::from(wrong).into())
+}
+
+/// The row of a resource is the caller's own doing if it is not there.
+pub(super) fn malformed(place: &Place) -> Error {
+    let table = place.name().to_owned();
+    Failure::from(Cause::Malformed { table }).into()
+}
+
+/// What the caller learns of an error that is not contention.
+///
+/// The connection is in the caller's hands, and a transaction whose connection broke is no more, so
+/// that no outcome is unknown.
+pub(super) fn failed(trouble: Trouble) -> Error {
+    match trouble.class {
+        Class::Conflict => {
+            let message = "transactions of others are in the way; repeat this one from its \
+                           beginning";
+            Error::new(ErrorKind::Unavailable, message).with_source(trouble.source)
+        }
+        _ => Failure::of_opening(trouble).into(),
+    }
+}
+
+pub(super) fn no_transaction(trouble: Trouble) -> Error {
+    let message = "no transaction is open on the connection, a lock would be free at once";
+    Error::new(ErrorKind::InvalidRequest, message).with_source(trouble.source)
+}

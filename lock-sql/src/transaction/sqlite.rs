@@ -1,0 +1,154 @@
+use std::sync::Arc;
+
+use lock_core::engine::Engine;
+use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
+use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::dialog::Dialog;
+use super::place::Place;
+use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
+use crate::error::{Cause, Failure};
+use crate::sqlite::clocks::Clocks;
+use crate::sqlite::rows;
+use crate::table::Locks;
+
+impl Dialog for SqliteConnection {
+    /// There is no wait: who is in the way cannot leave while this transaction keeps everybody else
+    /// from writing.
+    async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
+        check_open(self).await?;
+        let clocks = Clocks::new(Engine::of_this_process(NAME)).map_err(of)?;
+        let statements = inside(place);
+        let mut values = SqliteArguments::default();
+        rows::add(&mut values, key.as_bytes().to_vec()).map_err(of)?;
+        let found = match fetch(self, statements.open_and_load, values).await {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::Contended => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // The clock is read when nobody else can write: see `Scene`.
+        let mut locks = read(place, key, &found, &clocks)?;
+        let scene = locks.scene;
+        let Ok(token) = locks.record(key).pass(&scene) else {
+            return Ok(None);
+        };
+        let mut values = SqliteArguments::default();
+        for (key, row) in locks.changed() {
+            rows::write(&mut values, key, row).map_err(of)?;
+        }
+        fetch(self, statements.store, values).await?;
+        Ok(Some(token))
+    }
+
+    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+        check_open(self).await?;
+        let mut values = SqliteArguments::default();
+        rows::add(&mut values, resource.as_bytes().to_vec()).map_err(of)?;
+        let token = i64::try_from(token).unwrap_or(i64::MAX);
+        rows::add(&mut values, token).map_err(of)?;
+        let found = fetch(self, inside(place).raise, values).await?;
+        let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
+        let newest = newest.and_then(|newest| u64::try_from(newest).ok());
+        newest.ok_or_else(|| of(malformed(place)))
+    }
+}
+
+fn inside(place: &Place) -> Inside {
+    Inside::new(&place.quoted('"', ""), &place.quoted('"', "_fences"))
+}
+
+/// What is stored about a lock, at this moment.
+fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> Result<Locks> {
+    let about = found.iter().find(|row| rows::is_about_table(row));
+    let about = about.and_then(rows::read_table);
+    let about = about.ok_or_else(|| of(malformed(place)))?;
+    if about.layout != LAYOUT {
+        return Err(of(Cause::Layout {
+            table: place.name().to_owned(),
+            found: about.layout,
+            known: LAYOUT,
+        }));
+    }
+    let mut locks = Locks::new(clocks.now(about.floor));
+    for row in found.iter().filter(|row| !rows::is_about_table(row)) {
+        let (_, row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
+        locks.record(key).load(row);
+    }
+    Ok(locks)
+}
+
+/// Refuses a connection on which each statement would be a transaction of its own.
+async fn check_open(raw: &mut SqliteConnection) -> Result<()> {
+    let Err(error) = sqlx::raw_sql(PROBE).execute(raw).await else {
+        let message = "no transaction is open on the connection, a lock would be free at once";
+        return Err(named(Error::new(ErrorKind::InvalidRequest, message)));
+    };
+    match code(&error) {
+        // What it says to a transaction within a transaction.
+        Some(ERROR) => Ok(()),
+        _ => Err(failed(error)),
+    }
+}
+
+async fn fetch(
+    raw: &mut SqliteConnection,
+    sql: String,
+    values: SqliteArguments,
+) -> Result<Vec<SqliteRow>> {
+    let query = sqlx::query_with(AssertSqlSafe(sql), values);
+    query.fetch_all(raw).await.map_err(failed)
+}
+
+fn failed(error: sqlx::Error) -> Error {
+    let code = code(&error);
+    let (kind, message) = match (code, code.map(|code| code & 0xFF)) {
+        (Some(BUSY_SNAPSHOT), _) => (
+            ErrorKind::Unavailable,
+            "others have written since the transaction began to read; repeat it from its \
+             beginning, and begin it by BEGIN IMMEDIATE",
+        ),
+        (_, Some(BUSY | LOCKED)) => (
+            ErrorKind::Contended,
+            "another connection keeps the database locked",
+        ),
+        (_, Some(READONLY)) => (ErrorKind::Unavailable, "the database is read-only"),
+        (None, _) | (_, Some(IOERR | FULL)) => (
+            ErrorKind::Unavailable,
+            "the database cannot be read or written",
+        ),
+        _ => {
+            let source = Arc::new(error);
+            return of(Cause::Refused { source });
+        }
+    };
+    named(Error::new(kind, message).with_source(error))
+}
+
+/// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+fn malformed(place: &Place) -> Cause {
+    let table = place.name().to_owned();
+    Cause::Malformed { table }
+}
+
+fn of(cause: Cause) -> Error {
+    named(Failure::from(cause).into())
+}
+
+fn named(error: Error) -> Error {
+    error.with_backend(NAME)
+}
+
+const NAME: &str = "sqlite";
+
+const ERROR: u32 = 1;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const IOERR: u32 = 10;
+const FULL: u32 = 13;
+const BUSY_SNAPSHOT: u32 = BUSY | (2 << 8);
