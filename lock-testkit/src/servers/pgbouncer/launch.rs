@@ -5,21 +5,20 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::servers::PostgresServer;
 use crate::servers::account::{Account, LOG};
 use crate::servers::process::Process;
 
-/// Writes what a pooler needs into its directory. The last setting of a name counts.
+/// Writes what a pooler before the server of a port needs into its directory. The last setting of a
+/// name counts.
 pub(super) fn configure(
     dir: &Path,
     port: u16,
-    server: &PostgresServer,
+    (server, users): (u16, &[(String, String)]),
     settings: &[(&str, &str)],
     account: &Account,
 ) -> io::Result<()> {
     let mut config = format!(
-        "[databases]\n* = host=127.0.0.1 port={}\n\n[pgbouncer]\nlisten_port = {port}\n",
-        server.port()
+        "[databases]\n* = host=127.0.0.1 port={server}\n\n[pgbouncer]\nlisten_port = {port}\n"
     );
     // A name that is there twice is an error.
     let is_last = |place: usize, name: &str| {
@@ -38,7 +37,7 @@ pub(super) fn configure(
     }
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let known = [("postgres", "postgres"), ("test", "test")];
-    let own = server.options().users().iter();
+    let own = users.iter();
     let users: String = known
         .into_iter()
         .chain(own.map(|(name, password)| (name.as_str(), password.as_str())))

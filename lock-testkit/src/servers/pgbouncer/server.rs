@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::launch::{configure, launch};
-use crate::servers::PostgresServer;
 use crate::servers::account::Account;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
 use crate::servers::template::scratch;
+use crate::servers::{PostgresServer, SharedPostgres};
 
 /// One PgBouncer in front of a [`PostgresServer`], killed when the value is dropped.
 ///
@@ -70,7 +70,20 @@ impl PgBouncer {
     /// As [`before`](Self::before), and if it refuses a setting.
     #[must_use]
     pub fn with_config(server: &PostgresServer, mode: PoolMode, settings: &[(&str, &str)]) -> Self {
-        let started = Self::try_start(server, mode, settings);
+        let users = server.options().users();
+        let started = Self::try_start(server.port(), users, mode, settings);
+        started.unwrap_or_else(|error| panic!("PgBouncer does not start: {error}"))
+    }
+
+    /// The same as [`before`](Self::before) in front of the server that a test run shares. It takes
+    /// any password, because to check one takes a client that is not optimised 80 ms.
+    ///
+    /// # Panics
+    ///
+    /// As [`before`](Self::before).
+    #[must_use]
+    pub fn before_shared(server: &SharedPostgres, mode: PoolMode) -> Self {
+        let started = Self::try_start(server.port(), &[], mode, &[("auth_type", "trust")]);
         started.unwrap_or_else(|error| panic!("PgBouncer does not start: {error}"))
     }
 
@@ -159,7 +172,8 @@ impl PgBouncer {
     }
 
     fn try_start(
-        server: &PostgresServer,
+        server: u16,
+        users: &[(String, String)],
         mode: PoolMode,
         settings: &[(&str, &str)],
     ) -> io::Result<Self> {
@@ -176,7 +190,7 @@ impl PgBouncer {
         let dir = scratch(&account)?;
         let (process, port) = loop {
             let port = free_port()?;
-            configure(dir.path(), port, server, &settings, &account)?;
+            configure(dir.path(), port, (server, users), &settings, &account)?;
             match launch(dir.path(), &account) {
                 Ok(process) => break (process, port),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
