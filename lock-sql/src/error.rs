@@ -51,6 +51,13 @@ pub(crate) enum Cause {
         known: i64,
     },
 
+    #[cfg(feature = "_server")]
+    #[error(
+        "there is no table {table}, and this user may not make it: somebody who may runs lockctl \
+         schema apply, or what lockctl schema print shows"
+    )]
+    MayNotCreate { table: String, source: Source },
+
     #[error("table {table:?} has a row that polylock has not written")]
     Malformed { table: String },
 
@@ -78,6 +85,11 @@ pub(crate) enum Cause {
     #[error("the database did not answer within {0:?}")]
     Silent(Duration),
 
+    /// What is written there says why no lock can be had for the time being.
+    #[cfg(feature = "_server")]
+    #[error("{0}")]
+    Unfit(String),
+
     #[error("locks in SQLite need the boot id of a Linux kernel")]
     Unportable { source: Source },
 }
@@ -89,7 +101,11 @@ impl Cause {
         match self {
             Self::Config(_) | Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
             #[cfg(feature = "_server")]
+            Self::MayNotCreate { .. } => ErrorKind::Denied,
+            #[cfg(feature = "_server")]
             Self::Sql(trouble) => trouble.class.kind(),
+            #[cfg(feature = "_server")]
+            Self::Unfit(_) => ErrorKind::Unavailable,
             Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
                 ErrorKind::Protocol
             }
@@ -116,6 +132,8 @@ impl Cause {
             | Self::ReadOnly { source, .. }
             | Self::Refused { source }
             | Self::Unportable { source } => Some(source),
+            #[cfg(feature = "_server")]
+            Self::MayNotCreate { source, .. } => Some(source),
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => Some(trouble.source),
             _ => None,
@@ -151,8 +169,8 @@ impl Failure {
 impl Class {
     fn kind(self) -> ErrorKind {
         match self {
-            Self::Denied => ErrorKind::Denied,
-            Self::NoTable => ErrorKind::InvalidConfig,
+            Self::Denied | Self::Insecure | Self::Untrusted => ErrorKind::Denied,
+            Self::NoTable | Self::NoTls => ErrorKind::InvalidConfig,
             Self::Other => ErrorKind::Protocol,
             Self::Cancelled
             | Self::Conflict
@@ -174,13 +192,16 @@ impl Class {
             Self::Denied => "the server refuses this user",
             Self::Full => "the server is out of disk space or memory",
             Self::Gone => "the connection to the server broke, or cannot be made",
+            Self::Insecure => "the server takes no such connection without TLS, write tls=on",
             Self::Killed => "the server was told to end the connection",
             Self::LockTimeout => "the row was locked by somebody else for too long",
             Self::NoTable => "the table, its schema or the database does not exist",
+            Self::NoTls => "the server speaks no TLS, and tls=on asks for it",
             Self::Other => "the server refused a statement, the table may be somebody else's",
             Self::ReadOnly => "the server takes no writes, it may be a replica",
             Self::Starting => "the server starts, stops or recovers",
             Self::TooMany => "the server has no room for another connection",
+            Self::Untrusted => "this side or the server does not trust the certificate of the other",
             Self::Unprepared => "a pooler in the path mixes up prepared statements",
         }
     }

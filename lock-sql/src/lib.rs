@@ -34,8 +34,10 @@ assert!(guard.fencing_token() > first);
 
 #[cfg(feature = "_sql")]
 mod admin;
-#[cfg(feature = "_sql")]
+#[cfg(feature = "sqlite")]
 mod backend;
+#[cfg(feature = "_server")]
+mod checks;
 #[cfg(feature = "_sql")]
 mod config;
 #[cfg(feature = "_sql")]
@@ -52,6 +54,8 @@ mod live;
 mod lock;
 #[cfg(feature = "_server")]
 mod pool;
+#[cfg(feature = "_sql")]
+mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "_sql")]
@@ -69,5 +73,9 @@ mod wire;
 pub use crate::backend::SqliteBackend;
 #[cfg(feature = "sqlite")]
 pub use crate::config::SqliteConfig;
+#[cfg(feature = "_server")]
+pub use crate::config::{Expiry, SqlConfig, SqlMode};
 #[cfg(feature = "sqlite")]
 pub use crate::lock::Sqlite;
+#[cfg(feature = "_sql")]
+pub use crate::schema::{Applied, Schema};

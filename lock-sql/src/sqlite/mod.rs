@@ -6,10 +6,12 @@ mod desk;
 mod file;
 mod open;
 pub(crate) mod rows;
+mod schema;
 mod serve;
 mod store;
 mod transact;
 mod trouble;
 mod work;
 
+pub(crate) use self::schema::{apply, schema};
 pub(crate) use self::store::SqliteStore;

@@ -1,19 +1,27 @@
-use std::sync::atomic::AtomicBool;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use lock_core::Fencing;
 #[cfg(feature = "mysql")]
-use sqlx::mysql::MySqlConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use crate::config::{Pooler, Server, SqlConfig};
+use crate::error::{Cause, Failure};
 
 /// What to connect to.
-#[derive(Debug)]
 pub(crate) struct Target {
     pub(super) options: Options,
     /// Whether statements of one connection may meet several of the server's.
     pub(crate) is_pooled: AtomicBool,
+    flavour: OnceLock<Flavour>,
+    fencing: OnceLock<Fencing>,
+    /// Where that is, for people.
+    place: String,
 }
 
-#[derive(Debug)]
 pub(super) enum Options {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnectOptions),
@@ -29,19 +37,120 @@ pub(crate) enum Flavour {
 }
 
 impl Target {
-    #[cfg(feature = "mysql")]
-    pub(crate) fn mysql(options: MySqlConnectOptions) -> Self {
-        Self {
-            options: Options::MySql(options),
-            is_pooled: AtomicBool::new(false),
-        }
+    /// Checks a configuration, and sets every option of the client: none is left to the environment.
+    pub(crate) fn of(config: &SqlConfig) -> Result<Self, Failure> {
+        let checked = config.check();
+        checked.map_err(|error| Cause::Config(error.message().to_owned()))?;
+        let options = match config.server {
+            #[cfg(feature = "mysql")]
+            Server::MySql => Options::MySql(mysql(config)),
+            #[cfg(feature = "postgres")]
+            Server::Postgres => Options::Postgres(postgres(config)),
+        };
+        Ok(Self {
+            options,
+            is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
+            flavour: OnceLock::new(),
+            fencing: OnceLock::new(),
+            place: format!("{}:{}/{}", config.host, config.port, config.database),
+        })
     }
 
+    /// What kind of server it is; MySQL until it has told.
+    pub(crate) fn flavour(&self) -> Flavour {
+        self.flavour.get().copied().unwrap_or(Flavour::MySql)
+    }
+
+    /// What the server has told; the first time counts.
+    pub(crate) fn set_flavour(&self, flavour: Flavour) {
+        self.flavour.get_or_init(|| flavour);
+    }
+
+    /// How far tokens can be trusted, by how the server stores what it commits.
+    pub(crate) fn fencing(&self) -> Fencing {
+        self.fencing.get().copied().unwrap_or(Fencing::BestEffort)
+    }
+
+    /// What the server has told; the first time counts.
+    pub(crate) fn set_fencing(&self, fencing: Fencing) {
+        self.fencing.get_or_init(|| fencing);
+    }
+
+    /// For connections that nothing is set on.
     #[cfg(feature = "postgres")]
-    pub(crate) fn postgres(options: PgConnectOptions) -> Self {
-        Self {
-            options: Options::Postgres(options),
-            is_pooled: AtomicBool::new(false),
+    pub(crate) fn postgres(&self) -> Option<&PgConnectOptions> {
+        match &self.options {
+            #[cfg(feature = "mysql")]
+            Options::MySql(_) => None,
+            Options::Postgres(options) => Some(options),
         }
     }
+}
+
+/// The options have the password, and their own form shows it.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("place", &self.place)
+            .field("is_pooled", &self.is_pooled.load(Ordering::Relaxed))
+            .field("flavour", &self.flavour)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is not set here would come from variables such as `PGPASSWORD`; `PGOPTIONS`, and a
+/// certificate of the client's where this configuration has none, cannot be taken out.
+#[cfg(feature = "postgres")]
+fn postgres(config: &SqlConfig) -> PgConnectOptions {
+    let password = config.login.password.as_deref().unwrap_or_default();
+    let mut options = PgConnectOptions::new_without_pgpass()
+        .host(&config.host)
+        .port(config.port)
+        .username(&config.login.username)
+        .password(password)
+        .database(&config.database)
+        .application_name(&config.application_name)
+        // PgBouncer refuses it.
+        .extra_float_digits(None)
+        .ssl_mode(PgSslMode::Disable)
+        .ssl_root_cert_from_pem(Vec::new());
+    if let Some(tls) = &config.tls {
+        options = options.ssl_mode(PgSslMode::VerifyFull);
+        if let Some(ca) = &tls.ca {
+            options = options.ssl_root_cert(ca);
+        }
+        if let Some((cert, key)) = &tls.identity {
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+    }
+    sqlx::ConnectOptions::disable_statement_logging(options)
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
+    let mut options = MySqlConnectOptions::new()
+        .port(config.port)
+        .username(&config.login.username)
+        .database(&config.database)
+        .charset("utf8mb4")
+        .timezone(Some("+00:00".to_owned()))
+        .pipes_as_concat(false)
+        .ssl_mode(MySqlSslMode::Disabled);
+    options = match config.is_socket() {
+        true => options.socket(&config.host),
+        false => options.host(&config.host),
+    };
+    if let Some(password) = &config.login.password {
+        options = options.password(password);
+    }
+    if let Some(tls) = &config.tls {
+        options = options.ssl_mode(MySqlSslMode::VerifyIdentity);
+        if let Some(ca) = &tls.ca {
+            options = options.ssl_ca(ca);
+        }
+        if let Some((cert, key)) = &tls.identity {
+            options = options.ssl_client_cert(cert).ssl_client_key(key);
+        }
+    }
+    sqlx::ConnectOptions::disable_statement_logging(options)
 }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 /// What a database, or the way to it, answers instead of a result.
@@ -21,18 +22,24 @@ pub(crate) enum Class {
     Full,
     /// The connection is broken.
     Gone,
+    /// The server asks for TLS.
+    Insecure,
     /// The connection was ended on purpose, by an administrator or a time-out of the server.
     Killed,
     /// A lock was not free, or not in time.
     LockTimeout,
     /// There is no such table, schema or database.
     NoTable,
+    /// The server has no TLS.
+    NoTls,
     /// The server is a replica, or takes no writes.
     ReadOnly,
     /// The server starts, stops or recovers.
     Starting,
     /// The server has no room for another connection.
     TooMany,
+    /// A certificate is refused, on this side or on the other.
+    Untrusted,
     /// A prepared statement is on another connection of the server's: a pooler is in the path.
     Unprepared,
     Other,
@@ -53,9 +60,18 @@ impl Trouble {
         }
     }
 
+    /// What the client of PostgreSQL says.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_postgres(error: sqlx::Error) -> Self {
+        super::postgres::trouble(error)
+    }
+
     /// Errors that are no database's.
     pub(super) fn of_client(error: sqlx::Error) -> Self {
         let class = match &error {
+            // How the TLS library says that a handshake failed.
+            sqlx::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Class::Untrusted,
+            sqlx::Error::Tls(_) => Class::NoTls,
             sqlx::Error::Io(_)
             | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed

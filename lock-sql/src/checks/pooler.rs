@@ -1,0 +1,95 @@
+//! Whether a pooler is in the path to PostgreSQL that gives each transaction another connection.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{ConnectOptions as _, Row as _};
+use tokio::time::timeout;
+
+use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
+use crate::error::{Cause, Failure};
+use crate::wire::{Target, Trouble};
+
+/// Looks for a pooler, unless the configuration says that there is one.
+pub(super) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
+    if target.is_pooled.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
+    let found = found.map_err(|_| Cause::Silent(config.timeout))?;
+    match found.map_err(Failure::of_opening)? {
+        Path::Direct => return Ok(()),
+        Path::Transactions if config.mode != SqlMode::Advisory => {}
+        Path::Statements if config.mode == SqlMode::Lease => {}
+        Path::Statements if config.mode == SqlMode::Row => {
+            let message = "a pooler is in the path that refuses transactions, use mode=lease";
+            return Err(Cause::Config(message.to_owned()).into());
+        }
+        Path::Statements | Path::Transactions => {
+            return Err(Cause::Config(POOLED_ADVISORY.to_owned()).into());
+        }
+    }
+    tracing::debug!("a transaction pooler is in the path, statements are not prepared");
+    target.is_pooled.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What is between a client and the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Path {
+    /// Nothing, or what keeps a connection of the server's for each client.
+    Direct,
+    /// What gives each statement another connection.
+    Statements,
+    /// What gives each transaction another connection.
+    Transactions,
+}
+
+/// Asks two connections for the process that serves them, the second one inside a transaction.
+///
+/// A pooler gives the process of the first to the second, or another one to the first while that is
+/// taken, or lets the first wait. Nothing is set by which it could be told as well: that would stay
+/// with the pooler, or have it keep a process for this client.
+async fn probe(target: &Target, patience: Duration) -> Result<Path, Trouble> {
+    let Some(options) = target.postgres() else {
+        return Ok(Path::Direct);
+    };
+    let mut first = options.connect().await.map_err(Trouble::of_postgres)?;
+    let mut second = options.connect().await.map_err(Trouble::of_postgres)?;
+    for _ in 0..ROUNDS {
+        let before = process(&mut first).await?;
+        if let Err(trouble) = run(&mut second, "BEGIN").await {
+            // Not the server: it knows the statement.
+            return match &*trouble.source {
+                sqlx::Error::Database(_) => Ok(Path::Statements),
+                _ => Err(trouble),
+            };
+        }
+        let other = process(&mut second).await?;
+        let after = timeout(patience, process(&mut first)).await;
+        // It answers, so the first one waits for it, or has another process.
+        run(&mut second, "ROLLBACK").await?;
+        let Ok(after) = after else {
+            return Ok(Path::Transactions);
+        };
+        if before == other || before != after? {
+            return Ok(Path::Transactions);
+        }
+    }
+    Ok(Path::Direct)
+}
+
+/// A pooler that others use may happen to choose as if it were none.
+const ROUNDS: usize = 3;
+
+async fn process(connection: &mut PgConnection) -> Result<i32, Trouble> {
+    let row = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection);
+    let pid = row.await.and_then(|row| row.try_get(0));
+    pid.map_err(Trouble::of_postgres)
+}
+
+async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), Trouble> {
+    let done = sqlx::raw_sql(sql).execute(connection).await;
+    done.map(drop).map_err(Trouble::of_postgres)
+}

@@ -1,0 +1,27 @@
+//! Which database has the locks, and how it is used.
+
+#[cfg(feature = "_server")]
+mod options;
+#[cfg(feature = "_server")]
+mod server;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(all(test, feature = "postgres", feature = "mysql"))]
+mod tests;
+#[cfg(feature = "_server")]
+mod tls;
+#[cfg(feature = "_server")]
+mod url;
+
+#[cfg(feature = "_server")]
+pub use self::options::{Expiry, SqlMode};
+#[cfg(feature = "_server")]
+pub(crate) use self::options::{Login, Pooler, Server};
+#[cfg(feature = "postgres")]
+pub(crate) use self::server::POOLED_ADVISORY;
+#[cfg(feature = "_server")]
+pub use self::server::SqlConfig;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteConfig;
+#[cfg(feature = "_server")]
+pub(crate) use self::tls::Tls;

@@ -1,0 +1,113 @@
+use std::fmt;
+
+/// How a lock is kept in a database.
+///
+/// All clients of a lock must use the same one: modes do not see each other's locks.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum SqlMode {
+    /// A lock of the server's that belongs to a session and to no row: `pg_advisory_lock`,
+    /// `GET_LOCK`. Many locks share one connection.
+    Advisory,
+    /// A row with the time at which its lease ends. No connection and no transaction is kept while
+    /// a lock is held or waited for.
+    Lease,
+    /// A row that is locked in a transaction, which stays open on a connection of its own for as
+    /// long as the lock is held.
+    #[default]
+    Row,
+}
+
+impl SqlMode {
+    /// As in a URL.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Advisory => "advisory",
+            Self::Lease => "lease",
+            Self::Row => "row",
+        }
+    }
+}
+
+/// When a lease of [`SqlMode::Lease`] that nobody renews may be taken over.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Expiry {
+    /// Once the clock of the database has passed its end.
+    #[default]
+    Clock,
+    /// Once the one who takes it over has seen it unchanged for as long as the whole lease, by its
+    /// own clock: for databases whose clock is set by jumps. A lock of a holder that died is free
+    /// later, and for those who wait for it only.
+    Observer,
+}
+
+/// Which servers a configuration is for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Server {
+    #[cfg(feature = "mysql")]
+    MySql,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+impl Server {
+    /// Name of the backend.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql => "mysql",
+            #[cfg(feature = "postgres")]
+            Self::Postgres => "postgres",
+        }
+    }
+
+    /// As people write it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql => "MySQL",
+            #[cfg(feature = "postgres")]
+            Self::Postgres => "PostgreSQL",
+        }
+    }
+
+    pub(super) fn port(self) -> u16 {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql => 3306,
+            #[cfg(feature = "postgres")]
+            Self::Postgres => 5432,
+        }
+    }
+
+    pub(crate) fn is_postgres(self) -> bool {
+        self.name() == "postgres"
+    }
+}
+
+/// What is in the path to a server.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) enum Pooler {
+    /// Nothing, or what gives each client a connection of its own.
+    #[default]
+    None,
+    /// What gives each transaction another connection.
+    Transaction,
+}
+
+/// A user and a password, which is never shown.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub(crate) struct Login {
+    pub(crate) username: String,
+    pub(crate) password: Option<String>,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .finish()
+    }
+}

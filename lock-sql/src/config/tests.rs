@@ -1,0 +1,118 @@
+use std::time::Duration;
+
+use lock_core::{ErrorKind, LockUrl, Result};
+
+use super::*;
+
+fn read(url: &str) -> Result<SqlConfig> {
+    SqlConfig::from_url(&LockUrl::parse(url)?)
+}
+
+#[test]
+fn a_url_says_where_and_as_whom() {
+    let config = read("postgres://me:s3%40c@db/shop").unwrap();
+    assert_eq!(config.server, Server::Postgres);
+    assert_eq!((config.host.as_str(), config.port), ("db", 5432));
+    assert_eq!(config.database, "shop");
+    assert_eq!(config.login.username, "me");
+    assert_eq!(config.login.password.as_deref(), Some("s3@c"));
+    assert_eq!(config.table_sql(), r#""public"."polylock_locks""#);
+    assert!(!format!("{config:?}").contains("s3@c"), "{config:?}");
+
+    for scheme in ["mysql", "mariadb"] {
+        let config = read(&format!("{scheme}://me@[::1]:7/shop%20b")).unwrap();
+        assert_eq!(config.server, Server::MySql);
+        assert_eq!((config.host.as_str(), config.port), ("::1", 7));
+        assert_eq!(config.database, "shop b");
+        assert_eq!(config.login.password, None);
+        assert_eq!(config.table_sql(), "`polylock_locks`");
+    }
+    let config = read("postgresql://me@%2Frun%2Fpg/shop").unwrap();
+    assert!(config.is_socket());
+}
+
+#[test]
+fn reads_every_parameter() {
+    let config = read(
+        "postgres://u:p@db/d?mode=lease&table=t&schema=s&connections=3&timeout=2s&notify=off\
+         &expiry=observer&pooler=transaction&retention=1day&create-table=off&strict=on&tls=on\
+         &application-name=a%20b&tls-ca-file=/ca&tls-cert-file=/cert&tls-key-file=/key",
+    );
+    if cfg!(not(feature = "tls")) {
+        let error = config.unwrap_err();
+        return assert!(error.message().contains("feature"), "{error}");
+    }
+    let config = config.unwrap();
+    assert_eq!(config.mode, SqlMode::Lease);
+    assert_eq!(config.table_sql(), r#""s"."t""#);
+    assert_eq!(config.connections, 3);
+    assert_eq!(config.timeout, Duration::from_secs(2));
+    assert_eq!(config.expiry, Expiry::Observer);
+    assert_eq!(config.pooler, Pooler::Transaction);
+    assert_eq!(config.retention, Duration::from_secs(86_400));
+    assert_eq!(config.application_name, "a b");
+    assert!(!config.notify && !config.creates_table && config.strict);
+    let tls = config.tls.unwrap();
+    assert_eq!(tls.ca, Some("/ca".into()));
+    assert_eq!(tls.identity, Some(("/cert".into(), "/key".into())));
+
+    let config = read("mysql://u@db/d?mode=advisory&session-timeout=1m").unwrap();
+    assert_eq!(config.mode, SqlMode::Advisory);
+    assert_eq!(config.session_timeout, Duration::from_secs(60));
+    let config = read("mysql://u@db/d").unwrap();
+    assert_eq!(config.mode, SqlMode::Row);
+    assert!(config.creates_table && !config.strict && config.tls.is_none());
+}
+
+#[test]
+fn names_the_mistake() {
+    for (url, says) in [
+        ("postgres:", "postgres://HOST"),
+        ("postgres://u@a,b/d", "one host"),
+        ("postgres://db/d", "there is no user"),
+        ("postgres://u@db", "there is no database"),
+        ("mysql://u@db/", "mysql://USER:PASSWORD@HOST/DATABASE"),
+        ("postgres://:p@db/d", "without a user"),
+        ("postgres://u@db/d?mode=rows", "did you mean \"row\""),
+        ("postgres://u@db/d?table=a-b", "table name"),
+        ("postgres://u@db/d?schema=a-b", "schema name"),
+        ("mysql://u@db/d?schema=s", "MySQL takes no schema"),
+        (
+            "mysql://u@db/d?application-name=s",
+            "takes no application-name",
+        ),
+        ("mysql://u@db/d?mode=lease&notify=on", "no notifications"),
+        (
+            "postgres://u@db/d?notify=off",
+            "mode=lease, and this URL has mode=row",
+        ),
+        (
+            "postgres://u@db/d?mode=advisory&expiry=clock",
+            "expiry goes with mode=lease",
+        ),
+        (
+            "postgres://u@db/d?mode=lease&session-timeout=5s",
+            "goes with mode=row",
+        ),
+        (
+            "postgres://u@db/d?mode=advisory&pooler=transaction",
+            "a transaction pooler",
+        ),
+        ("postgres://u@db/d?connections=1", "from 2 to 1000"),
+        ("postgres://u@db/d?session-timeout=1s", "2s"),
+        ("postgres://u@db/d?timeout=10ms", "100ms"),
+        ("postgres://u@db/d?timeout=5", "unit"),
+        ("postgres://u@db/d?tls-ca-file=/ca", "tls=on"),
+        (
+            "postgres://u@db/d?tls=on&tls-key-file=/k",
+            "belong together",
+        ),
+        ("postgres://u@%2Frun/d?tls=on", "no TLS"),
+        ("postgres://u@db/d?sslmode=require", "unknown parameter"),
+        ("postgres://u@db/d?tiemout=1s", "did you mean \"timeout\""),
+    ] {
+        let error = read(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
+        assert!(error.message().contains(says), "{url}: {error}");
+    }
+}

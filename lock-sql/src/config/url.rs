@@ -1,0 +1,159 @@
+use lock_core::{LockUrl, Params, Result};
+
+use super::server::wrong;
+use super::{Expiry, Server, SqlConfig, SqlMode, tls};
+
+impl SqlConfig {
+    /// Reads a URL and its parameters: `postgres://user:password@host[:5432]/database` or
+    /// `mysql://user:password@host[:3306]/database`; `postgresql://` and `mariadb://` are the same as
+    /// these.
+    ///
+    /// The host may be a socket, with its slashes as `%2F`: the directory of it for PostgreSQL, the
+    /// file for MySQL. Nothing is taken from the environment, from `~/.pgpass` or from option files,
+    /// with one exception: what `PGOPTIONS`, `PGSSLCERT` and `PGSSLKEY` say cannot be kept from the
+    /// client of PostgreSQL.
+    ///
+    /// | parameter | default | meaning |
+    /// |---|---|---|
+    /// | `application-name=TEXT` | `polylock` | PostgreSQL only, see [`with_application_name`](Self::with_application_name) |
+    /// | `connections=NUMBER` | `10` | see [`with_connections`](Self::with_connections) |
+    /// | `create-table=on` or `off` | `on` | see [`without_create_table`](Self::without_create_table) |
+    /// | `expiry=clock` or `observer` | `clock` | `mode=lease` only, see [`Expiry`] |
+    /// | `mode=row`, `lease` or `advisory` | `row` | see [`SqlMode`] |
+    /// | `notify=on` or `off` | `on` | PostgreSQL and `mode=lease` only, see [`without_notify`](Self::without_notify) |
+    /// | `pooler=none` or `transaction` | `none`, unless one is found | see [`behind_transaction_pooler`](Self::behind_transaction_pooler) |
+    /// | `retention=DURATION` | `7days` | see [`with_retention`](Self::with_retention) |
+    /// | `schema=NAME` | `public` | PostgreSQL only, see [`with_schema`](Self::with_schema) |
+    /// | `session-timeout=DURATION` | `30s` | not for `mode=lease`, see [`with_session_timeout`](Self::with_session_timeout) |
+    /// | `strict=on` or `off` | `off` | see [`with_strict_checks`](Self::with_strict_checks) |
+    /// | `table=NAME` | `polylock_locks` | see [`with_table`](Self::with_table) |
+    /// | `timeout=DURATION` | `5s` | see [`with_timeout`](Self::with_timeout) |
+    /// | `tls=on` or `off` | `off` | see [`with_tls`](Self::with_tls) |
+    /// | `tls-ca-file=PATH` | those of the system | see [`with_tls_ca`](Self::with_tls_ca) |
+    /// | `tls-cert-file=PATH` | none | see [`with_tls_identity`](Self::with_tls_identity) |
+    /// | `tls-key-file=PATH` | none | see [`with_tls_identity`](Self::with_tls_identity) |
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) names what is wrong with the URL, also
+    /// a parameter that does not go with the mode or the server.
+    pub fn from_url(url: &LockUrl) -> Result<Self> {
+        let mut params = url.params();
+        let mut config = place(url)?;
+        config = mode(&mut params, config)?;
+        config = of_the_mode(&mut params, config)?;
+        config = table(&mut params, config)?;
+        config = common(&mut params, config)?;
+        config.tls = tls::read(&mut params)?;
+        params.finish()?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn place(url: &LockUrl) -> Result<SqlConfig> {
+    let server = server(url.scheme())?;
+    let host = url.expect_host()?;
+    let mut config = SqlConfig::new(server, host.name.clone());
+    config.port = host.port_or(config.port);
+    let database = url.path().strip_prefix('/').unwrap_or_default();
+    config = config.with_database(database);
+    Ok(match (url.username(), url.password()) {
+        (Some(username), Some(password)) => config.with_login(username, password),
+        (Some(username), None) => config.with_user(username),
+        (None, Some(_)) => return Err(wrong("there is a password without a user")),
+        (None, None) => config,
+    })
+}
+
+fn server(scheme: &str) -> Result<Server> {
+    match scheme {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Server::Postgres),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Server::MySql),
+        _ => Err(wrong("the scheme is none of those that are compiled in")),
+    }
+}
+
+fn mode(params: &mut Params<'_>, config: SqlConfig) -> Result<SqlConfig> {
+    Ok(
+        match params.one_of("mode", &["row", "lease", "advisory"])? {
+            Some("advisory") => config.with_mode(SqlMode::Advisory),
+            Some("lease") => config.with_mode(SqlMode::Lease),
+            _ => config,
+        },
+    )
+}
+
+/// The parameters that one mode has and another has not.
+fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
+    let (mode, is_lease) = (config.mode.name(), config.mode == SqlMode::Lease);
+    let misplaced = |name: &str, goes: &str| {
+        let message = format!("{name} goes with {goes}, and this URL has mode={mode}");
+        Err(wrong(message))
+    };
+    if let Some(timeout) = params.duration("session-timeout")? {
+        if is_lease {
+            return misplaced("session-timeout", "mode=row and mode=advisory");
+        }
+        config = config.with_session_timeout(timeout)?;
+    }
+    if let Some(expiry) = params.one_of("expiry", &["clock", "observer"])? {
+        if !is_lease {
+            return misplaced("expiry", "mode=lease");
+        }
+        config = config.with_expiry(match expiry {
+            "observer" => Expiry::Observer,
+            _ => Expiry::Clock,
+        });
+    }
+    if let Some(notify) = params.bool("notify")? {
+        if !config.server.is_postgres() {
+            let server = config.server.title();
+            return Err(wrong(format!("{server} has no notifications for notify")));
+        }
+        if !is_lease {
+            return misplaced("notify", "mode=lease");
+        }
+        if !notify {
+            config = config.without_notify();
+        }
+    }
+    if params.one_of("pooler", &["none", "transaction"])? == Some("transaction") {
+        config = config.behind_transaction_pooler();
+    }
+    Ok(config)
+}
+
+fn table(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
+    if let Some(name) = params.string("table") {
+        config = config.with_table(name)?;
+    }
+    if let Some(name) = params.string("schema") {
+        config = config.with_schema(name)?;
+    }
+    if params.bool("create-table")? == Some(false) {
+        config = config.without_create_table();
+    }
+    if let Some(retention) = params.duration("retention")? {
+        config = config.with_retention(retention);
+    }
+    Ok(config)
+}
+
+fn common(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
+    if let Some(most) = params.integer("connections", 0..=1_000_000)? {
+        config = config.with_connections(most)?;
+    }
+    if let Some(timeout) = params.duration("timeout")? {
+        config = config.with_timeout(timeout)?;
+    }
+    if let Some(name) = params.string("application-name") {
+        config = config.with_application_name(name)?;
+    }
+    if params.bool("strict")? == Some(true) {
+        config = config.with_strict_checks();
+    }
+    Ok(config)
+}

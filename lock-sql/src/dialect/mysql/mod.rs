@@ -1,0 +1,3 @@
+//! The statements for MySQL and MariaDB.
+
+pub(crate) mod schema;

@@ -1,0 +1,51 @@
+use crate::schema::LAYOUT;
+
+/// Makes the table, and the row that says what it means; does nothing to one that is there.
+///
+/// Keys are bytes, which have no collation. A label is a name of a machine, of a user, of a program
+/// and a note, each percent-encoded.
+pub(crate) fn create(table: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (
+  kind          SMALLINT       NOT NULL,
+  lock_key      VARBINARY(513) NOT NULL,
+  name          VARBINARY(513),
+  last_token    BIGINT         NOT NULL DEFAULT 0,
+  drawn_by      VARBINARY(64),
+  id            VARBINARY(16),
+  token         BIGINT         NOT NULL DEFAULT 0,
+  label         VARCHAR(4000)  NOT NULL DEFAULT '',
+  acquired_at   BIGINT         NOT NULL DEFAULT 0,
+  ttl           BIGINT         NOT NULL DEFAULT 0,
+  beat          BIGINT         NOT NULL DEFAULT 0,
+  expires_at    BIGINT         NOT NULL DEFAULT 0,
+  free_at       BIGINT         NOT NULL DEFAULT 0,
+  shared        LONGTEXT,
+  claimed_until BIGINT         NOT NULL DEFAULT 0,
+  wanted_until  BIGINT         NOT NULL DEFAULT 0,
+  version       BIGINT         NOT NULL DEFAULT 0,
+  session       BIGINT         NOT NULL DEFAULT 0,
+  session_began BIGINT         NOT NULL DEFAULT 0,
+  broken_id     VARBINARY(16),
+  broken_reason TEXT,
+  changed_at    BIGINT         NOT NULL DEFAULT 0,
+  PRIMARY KEY (kind, lock_key)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+{};
+",
+        describe(table)
+    )
+}
+
+/// Writes the row that says what the table means, unless it is there.
+pub(crate) fn describe(table: &str) -> String {
+    format!(
+        "INSERT INTO {table} (kind, lock_key, token) VALUES (0, '', {LAYOUT})
+  ON DUPLICATE KEY UPDATE token = token"
+    )
+}
+
+/// Reads it.
+pub(crate) fn layout(table: &str) -> String {
+    format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''")
+}

@@ -1,0 +1,103 @@
+use std::fmt;
+
+use lock_core::{Error, ErrorKind, Result};
+
+/// The name of the table, which is put into SQL text as it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct TableName(String);
+
+impl TableName {
+    pub(crate) fn new(name: impl Into<String>) -> Result<Self> {
+        let name = identifier("table", name.into())?;
+        if name.to_ascii_lowercase().starts_with("sqlite_") {
+            let message = format!("table names that begin with sqlite_ are reserved, not {name:?}");
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        }
+        Ok(Self(name))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The table of those who name none.
+impl Default for TableName {
+    fn default() -> Self {
+        Self("polylock_locks".to_owned())
+    }
+}
+
+/// Quoted, so that a name may be a word of SQL.
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0)
+    }
+}
+
+/// The name of a schema of PostgreSQL, which is put into SQL text as it is.
+#[cfg(feature = "_server")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct SchemaName(String);
+
+#[cfg(feature = "_server")]
+impl SchemaName {
+    pub(crate) fn new(name: impl Into<String>) -> Result<Self> {
+        identifier("schema", name.into()).map(Self)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The one that every database has.
+#[cfg(feature = "_server")]
+impl Default for SchemaName {
+    fn default() -> Self {
+        Self("public".to_owned())
+    }
+}
+
+/// Lets names through that mean the same inside quotes of every database.
+fn identifier(what: &str, name: String) -> Result<String> {
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let continues = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if begins && continues && name.len() <= MAX_LEN {
+        return Ok(name);
+    }
+    let message = format!(
+        "a {what} name has 1 to {MAX_LEN} letters, digits and underscores, and begins with no \
+         digit; {name:?} does not"
+    );
+    Err(Error::new(ErrorKind::InvalidConfig, message))
+}
+
+/// Longest name in bytes; PostgreSQL cuts longer ones.
+const MAX_LEN: usize = 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_name_is_an_identifier() {
+        for name in ["locks", "_l1", "ORDER", &"x".repeat(63)] {
+            assert_eq!(TableName::new(name).unwrap().as_str(), name);
+        }
+        let wrong = [
+            "",
+            "1x",
+            "a-b",
+            "a.b",
+            "a b",
+            "é",
+            "x\"; DROP TABLE y --",
+            "SQLite_x",
+        ];
+        for name in wrong.into_iter().map(str::to_owned).chain(["x".repeat(64)]) {
+            let error = TableName::new(name.clone()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The statements for PostgreSQL.
+
+pub(crate) mod schema;

@@ -1,0 +1,50 @@
+use crate::schema::LAYOUT;
+
+/// Makes the table, and the row that says what it means; does nothing to one that is there.
+///
+/// A row that changes stays on its page, where there is room for it: no index is touched.
+pub(crate) fn create(table: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (
+  kind          smallint NOT NULL,
+  lock_key      bytea    NOT NULL,
+  name          bytea,
+  last_token    bigint   NOT NULL DEFAULT 0,
+  drawn_by      bytea,
+  id            bytea,
+  token         bigint   NOT NULL DEFAULT 0,
+  label         text     NOT NULL DEFAULT '',
+  acquired_at   bigint   NOT NULL DEFAULT 0,
+  ttl           bigint   NOT NULL DEFAULT 0,
+  beat          bigint   NOT NULL DEFAULT 0,
+  expires_at    bigint   NOT NULL DEFAULT 0,
+  free_at       bigint   NOT NULL DEFAULT 0,
+  shared        text,
+  claimed_until bigint   NOT NULL DEFAULT 0,
+  wanted_until  bigint   NOT NULL DEFAULT 0,
+  version       bigint   NOT NULL DEFAULT 0,
+  session       bigint   NOT NULL DEFAULT 0,
+  session_began bigint   NOT NULL DEFAULT 0,
+  broken_id     bytea,
+  broken_reason text,
+  changed_at    bigint   NOT NULL DEFAULT 0,
+  PRIMARY KEY (kind, lock_key)
+) WITH (fillfactor = 70);
+{};
+",
+        describe(table)
+    )
+}
+
+/// Writes the row that says what the table means, unless it is there.
+pub(crate) fn describe(table: &str) -> String {
+    format!(
+        "INSERT INTO {table} (kind, lock_key, token) VALUES (0, '', {LAYOUT})
+  ON CONFLICT (kind, lock_key) DO NOTHING"
+    )
+}
+
+/// Reads it.
+pub(crate) fn layout(table: &str) -> String {
+    format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''::bytea")
+}

@@ -1,0 +1,49 @@
+//! What happens before the first lock is taken.
+
+use std::sync::Arc;
+
+use lock_core::engine::Engine;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::checks;
+use crate::config::SqlConfig;
+use crate::error::{Cause, Failure};
+use crate::schema;
+use crate::wire::{Connection, Target};
+
+/// Looks at the server, and makes sure of the table.
+pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<(), Failure> {
+    checks::look_for_pooler(target, config).await?;
+    let mut connection = open(target, config).await?;
+    let checked = checks::check(&mut connection, target, config);
+    within(config, checked).await?;
+    let ensured = schema::ensure(&mut connection, config);
+    within(config, ensured).await.map(drop)
+}
+
+/// Opens a connection for what comes before the others.
+pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Connection, Failure> {
+    let opened = async { Connection::open(target).await.map_err(Failure::of_opening) };
+    within(config, opened).await
+}
+
+/// Runs work in a task of the engine's: its connection is closed in order when the caller is dropped,
+/// and any executor may wait for it.
+pub(crate) async fn run_on<T: Send + 'static>(
+    engine: &Engine,
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let (reply, answer) = oneshot::channel();
+    engine.spawn_service(async move { drop(reply.send(work.await)) });
+    let gone = || Cause::Unfit("the runtime of the locks has ended".to_owned());
+    answer.await.unwrap_or_else(|_| Err(gone().into()))
+}
+
+async fn within<T>(
+    config: &SqlConfig,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = timeout(config.timeout, work).await;
+    done.unwrap_or_else(|_| Err(Cause::Silent(config.timeout).into()))
+}

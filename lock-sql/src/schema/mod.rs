@@ -1,0 +1,142 @@
+//! The table of the locks: what makes it, and whether it is there.
+
+#[cfg(feature = "_server")]
+mod server;
+
+use lock_core::engine::Engine;
+use lock_core::{Error, ErrorKind, LockUrl, Result};
+
+#[cfg(feature = "_server")]
+use crate::config::SqlConfig;
+#[cfg(feature = "sqlite")]
+use crate::config::SqliteConfig;
+
+#[cfg(feature = "_server")]
+pub(crate) use self::server::{LAYOUT, ensure};
+
+/// The table that a configuration names, for those who make it before the first lock is taken.
+///
+/// A program that may not create tables runs with `SELECT`, `INSERT` and `UPDATE` on one that is
+/// there, and purges rows that nobody uses if it may `DELETE` as well.
+///
+/// # Examples
+///
+/// ```
+/// use lock_sql::Schema;
+///
+/// # fn main() -> lock_core::Result<()> {
+/// # #[cfg(feature = "sqlite")] {
+/// let url = lock_core::LockUrl::parse("sqlite:/var/lib/shop/locks.db?table=shop_locks")?;
+/// let schema = Schema::of(&url)?;
+/// assert!(schema.sql().contains("CREATE TABLE IF NOT EXISTS \"shop_locks\""));
+/// # }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schema(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    #[cfg(feature = "_server")]
+    Server(Box<SqlConfig>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteConfig),
+}
+
+/// What became of a table.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Applied {
+    /// It was made.
+    Created,
+    /// It was there, with the layout that this version knows.
+    Found,
+}
+
+impl Schema {
+    /// Reads the URL of a lock service.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is wrong, or of a service that has no table.
+    pub fn of(url: &LockUrl) -> Result<Self> {
+        match url.scheme() {
+            #[cfg(feature = "sqlite")]
+            "sqlite" => SqliteConfig::from_url(url).map(Self::from),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => SqlConfig::from_url(url).map(Self::from),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => SqlConfig::from_url(url).map(Self::from),
+            scheme => {
+                let message = format!("{scheme}: is no database with a table of locks");
+                Err(Error::new(ErrorKind::InvalidConfig, message))
+            }
+        }
+    }
+
+    /// The statements that make the table; they do nothing to one that is there.
+    #[must_use]
+    pub fn sql(&self) -> String {
+        match &self.0 {
+            #[cfg(feature = "_server")]
+            Place::Server(config) => server::create(config),
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(config) => crate::sqlite::schema(config),
+        }
+    }
+
+    /// Makes the table, unless it is there.
+    ///
+    /// Several may do so at once. A table with another layout is left as it is.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the database cannot be reached, or takes no
+    ///   writes.
+    /// - [`Denied`](ErrorKind::Denied) if the user may not do it.
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if there is no such database or schema.
+    /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout, or is somebody else's.
+    ///
+    /// # Cancel safety
+    ///
+    /// The table may have been made.
+    pub async fn apply(&self) -> Result<Applied> {
+        match &self.0 {
+            #[cfg(feature = "_server")]
+            Place::Server(config) => {
+                let name = config.server.name();
+                let engine = engine(config.engine.as_ref(), name);
+                let applied = server::apply(&engine, config.as_ref().clone()).await;
+                applied.map_err(|failure| Error::from(failure).with_backend(name))
+            }
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(config) => {
+                let engine = engine(config.engine.as_ref(), "sqlite");
+                let applied = crate::sqlite::apply(&engine, config).await;
+                applied.map_err(|failure| Error::from(failure).with_backend("sqlite"))
+            }
+        }
+    }
+}
+
+#[cfg(feature = "_server")]
+impl From<SqlConfig> for Schema {
+    fn from(config: SqlConfig) -> Self {
+        Self(Place::Server(Box::new(config)))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl From<SqliteConfig> for Schema {
+    fn from(config: SqliteConfig) -> Self {
+        Self(Place::Sqlite(config))
+    }
+}
+
+/// That of the configuration, or of this process.
+pub(crate) fn engine(engine: Option<&Engine>, name: &'static str) -> Engine {
+    match engine {
+        Some(engine) => engine.for_backend(name),
+        None => Engine::of_this_process(name),
+    }
+}
