@@ -82,6 +82,11 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
 
+    /// It was closed, or broke, before it was asked.
+    #[cfg(feature = "_server")]
+    #[error("the session with the server ended")]
+    SessionOver,
+
     #[error("the database did not answer within {0:?}")]
     Silent(Duration),
 
@@ -105,7 +110,7 @@ impl Cause {
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => trouble.class.kind(),
             #[cfg(feature = "_server")]
-            Self::Unfit(_) => ErrorKind::Unavailable,
+            Self::SessionOver | Self::Unfit(_) => ErrorKind::Unavailable,
             Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
                 ErrorKind::Protocol
             }
@@ -154,6 +159,15 @@ impl Failure {
     /// What an attempt to connect comes to, before any statement was sent.
     pub(crate) fn of_opening(trouble: Trouble) -> Self {
         Cause::Sql(trouble).into()
+    }
+
+    /// Whether it is the end of a connection, and of all that lived with it.
+    pub(crate) fn ends_session(&self) -> bool {
+        match &self.cause {
+            Cause::SessionOver => true,
+            Cause::Sql(trouble) => self.outcome_unknown && trouble.class.ends_connection(),
+            _ => false,
+        }
     }
 
     /// What kind of answer of a server it is, if it is one.

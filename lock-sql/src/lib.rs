@@ -56,6 +56,8 @@ mod lock;
 mod pool;
 #[cfg(feature = "_sql")]
 mod schema;
+#[cfg(feature = "_server")]
+mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "_sql")]

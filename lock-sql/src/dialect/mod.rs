@@ -5,9 +5,11 @@ pub(crate) mod mysql;
 mod name;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+mod range;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
 #[cfg(feature = "_server")]
 pub(crate) use self::name::SchemaName;
 pub(crate) use self::name::TableName;
+pub(crate) use self::range::range;

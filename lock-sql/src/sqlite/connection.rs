@@ -8,6 +8,7 @@ use super::file::Files;
 use super::open::{Place, check_layout, open};
 use super::rows::{self, Table};
 use super::trouble;
+use crate::dialect::range;
 use crate::dialect::sqlite::{Durability, ROLLBACK};
 use crate::error::Cause;
 use crate::table::Row;
@@ -178,20 +179,4 @@ impl Connection {
         let rows = query.fetch_all(&mut self.raw).await;
         rows.map_err(|e| trouble::of(&self.place.path, e))
     }
-}
-
-/// The keys that begin with `prefix`, as bytes from and up to.
-fn range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
-    let mut end = prefix.as_bytes().to_vec();
-    match end.last_mut() {
-        // No byte of UTF-8 is 0xFF.
-        Some(last) => *last += 1,
-        None => end.push(0xFF),
-    }
-    let from = if prefix.is_empty() {
-        vec![0]
-    } else {
-        prefix.as_bytes().to_vec()
-    };
-    (from, end)
 }

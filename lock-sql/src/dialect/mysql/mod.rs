@@ -1,3 +1,4 @@
 //! The statements for MySQL and MariaDB.
 
 pub(crate) mod schema;
+pub(crate) mod session;

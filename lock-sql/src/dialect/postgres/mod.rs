@@ -1,3 +1,4 @@
 //! The statements for PostgreSQL.
 
 pub(crate) mod schema;
+pub(crate) mod session;

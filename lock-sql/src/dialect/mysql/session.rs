@@ -1,0 +1,213 @@
+//! The statements of `mode=row` and `mode=advisory` for MySQL and MariaDB.
+//!
+//! They are sent as text, several in one message: each is a transaction of its own unless one is
+//! open, and sees what was committed when it begins.
+
+use std::sync::Arc;
+
+use crate::session::texts::{Draw, LOCKED, Texts};
+use crate::wire::{Flavour, Sql};
+
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// The time that this very statement runs at; `NOW()` is when it began.
+const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
+const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(6)) AS SIGNED)";
+
+/// Longest time-outs that the server takes, in seconds.
+const LONGEST: &str = "86400";
+
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 is its record.
+pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
+    let share = match flavour {
+        Flavour::MariaDb => "LOCK IN SHARE MODE",
+        Flavour::MySql => "FOR SHARE",
+    };
+    let take = |strength: &str, waits: bool| {
+        let (set, suffix) = if waits {
+            let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {LONGEST})");
+            // A setting takes no expression on some servers, and a variable on all.
+            let set = format!(
+                "SET @polylock_wait = CAST({wait} AS SIGNED);
+                 SET SESSION innodb_lock_wait_timeout = @polylock_wait;"
+            );
+            (set, "")
+        } else {
+            (String::new(), " NOWAIT")
+        };
+        Arc::new(Sql::new(format!(
+            "{BEGIN_CLOCK}; {set} START TRANSACTION;
+             SELECT {LOCKED} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
+             SELECT 1, r.kind IS NOT NULL, COALESCE(r.drawn_by = {{2}}, 0),
+                 COALESCE(r.token, 0), COALESCE(r.last_token, 0), {ELAPSED},
+                 CAST(CONNECTION_ID() AS SIGNED), 0, 1
+             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
+        )))
+    };
+    let plain = || Arc::new(Sql::new("ROLLBACK; SELECT 1"));
+    let forgetful = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}; SELECT 1")));
+    let seed = format!(
+        "INSERT INTO {table} (kind, lock_key, last_token, changed_at)
+         SELECT kinds.kind, {{1}}, COALESCE((SELECT floors.last_token FROM {table} floors
+             WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
+         FROM (SELECT 2 AS kind UNION ALL SELECT 3) kinds
+         ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
+    );
+    Texts {
+        try_take: [take("FOR UPDATE", false), take(share, false)],
+        wait_take: [take("FOR UPDATE", true), take(share, true)],
+        undo: [plain(), plain()],
+        release: [plain(), plain()],
+        release_recorded: [
+            forgetful(&forget(table, 3)),
+            forgetful(&forget_shared(table, 3)),
+        ],
+        seed: Arc::new(Sql::new(seed)),
+        ..common(table, 3, "lock_key")
+    }
+}
+
+/// Named locks of the server: what is locked is a hash, and the row of kind 4 is its record.
+pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
+    let take = |waits: bool| {
+        let wait = match flavour {
+            _ if !waits => "0",
+            Flavour::MariaDb => "{4} / 1000",
+            // Rounds to whole seconds, and so to none.
+            Flavour::MySql => "CEIL({4} / 1000)",
+        };
+        Arc::new(Sql::new(format!(
+            "{BEGIN_CLOCK};
+             SET @polylock_got = IF(CONNECTION_ID() = {{6}}, GET_LOCK({}, {wait}), 2);
+             {};
+             SELECT CAST(COALESCE(@polylock_got, 0) AS SIGNED), r.kind IS NOT NULL,
+                 COALESCE(r.drawn_by = {{2}}, 0), COALESCE(r.token, 0),
+                 COALESCE(r.last_token, 0), {ELAPSED}, CAST(CONNECTION_ID() AS SIGNED), 0,
+                 COALESCE(r.name = {{10}}, 1)
+             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 4 AND r.lock_key = {{1}}",
+            NAME,
+            draw(
+                table,
+                4,
+                "@polylock_got = 1 AND name = {10}
+                 AND (NOT (drawn_by <=> {2}) OR {5} = 1)"
+            ),
+        )))
+    };
+    let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
+    let plain = || Arc::new(Sql::new(&unlock));
+    let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget(table, 4))));
+    let seed = format!(
+        "INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
+         SELECT 4, {{1}}, {{10}}, COALESCE((SELECT floors.last_token FROM {table} floors
+             WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
+         ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
+    );
+    Texts {
+        try_take: [take(false), take(false)],
+        wait_take: [take(true), take(true)],
+        undo: [plain(), plain()],
+        release: [plain(), plain()],
+        release_recorded: [Arc::clone(&recorded), recorded],
+        seed: Arc::new(Sql::new(seed)),
+        ..common(table, 4, "name")
+    }
+}
+
+/// A name is text to the server, whatever the character set of the connection.
+const NAME: &str = "CONVERT({3} USING utf8mb4)";
+
+fn common(table: &str, kind: u8, name: &str) -> Texts {
+    let columns = format!(
+        "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
+         r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
+        alive("r.drawn_by")
+    );
+    let label = "CONVERT({8} USING utf8mb4)";
+    let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
+    let nothing = || Arc::new(Sql::new("SELECT 1"));
+    Texts {
+        // While the server knows this name, the session is there.
+        setup: Arc::new(Sql::new(format!(
+            "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
+                 AS SIGNED);
+             SET SESSION wait_timeout = @polylock_timeout;
+             SELECT CAST(GET_LOCK({}, 0) AS SIGNED);
+             SELECT CAST(CONNECTION_ID() AS SIGNED)",
+            session_name("{2}")
+        ))),
+        setup_more: Some(Arc::new(Sql::new("SET SESSION max_statement_time = 0"))),
+        try_take: [nothing(), nothing()],
+        wait_take: [nothing(), nothing()],
+        undo: [nothing(), nothing()],
+        release: [nothing(), nothing()],
+        release_recorded: [nothing(), nothing()],
+        downgrade: None,
+        probe: Arc::new(Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)")),
+        cancel: Arc::new(Sql::new("KILL QUERY {6}")),
+        seed: nothing(),
+        draw: Draw::LastId(Arc::new(Sql::new(draw(table, kind, "TRUE")))),
+        record: Arc::new(Sql::new(format!(
+            "UPDATE {table} SET id = {{7}}, token = {{13}}, label = {label},
+                 acquired_at = {NOW}, session = {{6}}, session_began = {{12}}, shared = NULL,
+                 changed_at = {NOW}
+             WHERE kind = {kind} AND lock_key = {{1}} AND drawn_by = {{2}}"
+        ))),
+        record_shared: Arc::new(Sql::new(format!(
+            "UPDATE {table} SET id = NULL,
+                 shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
+                 changed_at = {NOW}
+             WHERE kind = {kind} AND lock_key = {{1}}"
+        ))),
+        list: Arc::new(Sql::new(format!(
+            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
+                 AND r.{name} < {{15}} AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
+             ORDER BY r.{name}"
+        ))),
+        inspect: Arc::new(Sql::new(format!(
+            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
+        ))),
+        alive: Arc::new(Sql::new(format!("SELECT {}", alive("{2}")))),
+        mark_broken: Arc::new(Sql::new(format!(
+            "UPDATE {table} SET broken_id = {{7}},
+                 broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
+             WHERE kind = {kind} AND lock_key = {{1}}"
+        ))),
+        terminate: Arc::new(Sql::new("KILL {6}")),
+    }
+}
+
+/// Assignments are made one after the other, and each sees what those before it have set.
+fn draw(table: &str, kind: u8, condition: &str) -> String {
+    format!(
+        "UPDATE {table} SET token = GREATEST(last_token + 1, {NOW}),
+             last_token = LAST_INSERT_ID(token + {{9}}), drawn_by = {{2}},
+             id = IF({{9}} = 0, NULL, {{7}}), label = CONVERT({{8}} USING utf8mb4),
+             acquired_at = {NOW}, session = {{6}}, session_began = {{12}},
+             shared = IF({{9}} = 0, shared, NULL), version = version + 1, changed_at = {NOW}
+         WHERE kind = {kind} AND lock_key = {{1}} AND {condition}"
+    )
+}
+
+fn forget(table: &str, kind: u8) -> String {
+    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
+}
+
+fn forget_shared(table: &str, kind: u8) -> String {
+    format!(
+        "UPDATE {table} SET shared = NULLIF(JSON_REMOVE(shared,
+             CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')), '{{{{}}}}')
+         WHERE kind = {kind} AND lock_key = {{1}} AND shared IS NOT NULL"
+    )
+}
+
+fn session_name(id: &str) -> String {
+    format!("CONCAT('polylock-', LOWER(HEX({id})))")
+}
+
+fn alive(id: &str) -> String {
+    format!(
+        "CAST(COALESCE(IS_USED_LOCK({}) IS NOT NULL, 0) AS SIGNED)",
+        session_name(id)
+    )
+}

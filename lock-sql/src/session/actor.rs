@@ -1,0 +1,371 @@
+//! The task that owns a connection, and the locks in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+use lock_core::{LockKey, Released};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::args::{Args, millis};
+use super::handle::{Command, Handle};
+use super::lease::ended;
+use super::lost;
+use super::roster::Roster;
+use super::terms::{TOKENS_AT_ONCE, Terms};
+use crate::error::{Cause, Failure};
+use crate::table::Tokens;
+use crate::wire::{Answer, Connection, Sql};
+
+/// A session, and what it holds.
+pub(super) struct Actor {
+    pub(super) roster: Arc<Roster>,
+    pub(super) terms: Arc<Terms>,
+    pub(super) handle: Arc<Handle>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// None once it is of no use any more.
+    pub(super) connection: Option<Connection>,
+    /// The server's number of the session.
+    pub(super) number: i64,
+    pub(super) held: HashMap<LeaseId, Held>,
+    /// Tokens that this session has drawn for locks that it does not hold now. They are the next
+    /// ones for as long as nobody else has drawn any, which the record tells.
+    pub(super) blocks: HashMap<LockKey, Tokens>,
+    /// When the session was last asked for something.
+    rested: Instant,
+    probed: Instant,
+}
+
+/// A lock in a session.
+pub(super) struct Held {
+    pub(super) key: LockKey,
+    pub(super) is_shared: bool,
+    pub(super) label: String,
+    pub(super) began: i64,
+    pub(super) first_token: u64,
+    /// When to record the holder; `None` if that is done.
+    pub(super) record_at: Option<Instant>,
+}
+
+/// Opens a connection; the second one is the task that serves it.
+pub(super) async fn open(
+    roster: &Arc<Roster>,
+) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
+    let terms = Arc::clone(&roster.terms);
+    let silent = || Failure::from(Cause::Silent(terms.patience));
+    let until = Instant::now() + terms.patience;
+    let opened = timeout_at(until, Connection::open(&terms.target)).await;
+    let mut connection = opened.map_err(|_| silent())?.map_err(Failure::of_opening)?;
+    let id = terms.engine.lease_id();
+    let args = Args::new()
+        .with(Args::SESSION_ID, &id.as_bytes()[..])
+        .with(Args::TIMEOUT, millis(terms.timeout));
+    let sent = terms.engine.now();
+    let setup = connection.message(&terms.texts.setup, args.values());
+    let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
+    let number = answer
+        .map_err(Failure::of_opening)?
+        .rows
+        .last()
+        .and_then(|row| row.first()?.int())
+        .ok_or_else(|| Failure::from(Cause::Config("a session without a number".to_owned())))?;
+    if let Some(more) = &terms.texts.setup_more {
+        let more = timeout_at(until, connection.message(more, args.values())).await;
+        if let Err(trouble) = more.map_err(|_| silent())? {
+            tracing::debug!(%trouble, "settings that this server does not have");
+        }
+    }
+    let (send, commands) = mpsc::unbounded_channel();
+    let handle = Arc::new(Handle::new(id, send, terms.trusted_for()));
+    handle.prove(sent);
+    let now = Instant::now();
+    let actor = Actor {
+        roster: Arc::clone(roster),
+        terms,
+        handle: Arc::clone(&handle),
+        commands,
+        connection: Some(connection),
+        number,
+        held: HashMap::new(),
+        blocks: HashMap::new(),
+        rested: now,
+        probed: now,
+    };
+    Ok((handle, actor.serve()))
+}
+
+impl Actor {
+    async fn serve(mut self) {
+        while self.connection.is_some() {
+            let due = self.due();
+            let command = tokio::select! {
+                biased;
+                command = self.commands.recv() => command,
+                () = sleep_until(due) => {
+                    if self.tend().await {
+                        continue;
+                    }
+                    break;
+                }
+            };
+            let Some(command) = command else { break };
+            self.rested = Instant::now();
+            self.run(command).await;
+        }
+        self.end();
+    }
+
+    async fn run(&mut self, command: Command) {
+        match command {
+            Command::Downgrade { id, reply } => {
+                let done = self.downgrade(id).await;
+                drop(reply.send(done));
+            }
+            Command::Draw { id, reply } => {
+                let drawn = self.draw_more(id).await;
+                drop(reply.send(drawn));
+            }
+            Command::Release { id, rest, reply } => self.release(id, rest, reply).await,
+            Command::Take(take) => self.take(*take).await,
+        }
+    }
+
+    /// When there is something to do that nobody asks for.
+    fn due(&self) -> Instant {
+        if self.held.is_empty() {
+            return self.rested + self.terms.rests_for();
+        }
+        let probe = self.probed + self.terms.probe_every();
+        let records = self.held.values().filter_map(|held| held.record_at);
+        records.min().map_or(probe, |record| record.min(probe))
+    }
+
+    /// Does what is due; false if the session is not needed any more.
+    async fn tend(&mut self) -> bool {
+        if self.held.is_empty() {
+            return !self.roster.retire(&self.handle);
+        }
+        if self.probed + self.terms.probe_every() <= Instant::now() {
+            self.probe().await;
+        } else {
+            self.record_holders().await;
+        }
+        true
+    }
+
+    /// Asks the server for a sign of life, which is one for the server as well.
+    async fn probe(&mut self) {
+        self.probed = Instant::now();
+        let terms = Arc::clone(&self.terms);
+        let args = Args::new();
+        match self.ask(&terms.texts.probe, args.values()).await {
+            Ok(answer) if answer.int(0) == Some(self.number) => {}
+            Ok(_) => {
+                tracing::error!("a transaction pooler is in the path, and has taken the session");
+                self.connection = None;
+            }
+            Err(failure) => {
+                let error = lock_core::Error::from(failure);
+                tracing::warn!(%error, "a session with locks does not answer");
+                self.connection = None;
+            }
+        }
+    }
+
+    /// Runs a message that tells, if it is answered, that the session is there. Without an answer
+    /// there is no session any more.
+    pub(super) async fn ask(
+        &mut self,
+        sql: &Sql,
+        values: &[crate::wire::Value],
+    ) -> Result<Answer, Failure> {
+        let silent = Failure {
+            cause: Cause::Silent(self.terms.patience),
+            outcome_unknown: true,
+        };
+        let Some(mut connection) = self.connection.take() else {
+            return Err(silent);
+        };
+        let sent = self.terms.engine.now();
+        let Ok(answer) = timeout_at(self.limit(), connection.message(sql, values)).await else {
+            return Err(silent);
+        };
+        self.answered(connection, sent, answer)
+    }
+
+    /// Keeps a connection that is in order.
+    pub(super) fn answered(
+        &mut self,
+        connection: Connection,
+        sent: Moment,
+        answer: Result<Answer, crate::wire::Trouble>,
+    ) -> Result<Answer, Failure> {
+        let trouble = match answer {
+            Ok(answer) => {
+                self.handle.prove(sent);
+                self.connection = Some(connection);
+                return Ok(answer);
+            }
+            Err(trouble) => trouble,
+        };
+        if !trouble.class.ends_connection() {
+            self.handle.prove(sent);
+            self.connection = Some(connection);
+        }
+        Err(Failure::of_statement(trouble))
+    }
+
+    /// Until when an answer is waited for: for as long as others trust the session, if it holds
+    /// something.
+    fn limit(&self) -> Instant {
+        let patience = Instant::now() + self.terms.patience;
+        if self.held.is_empty() {
+            return patience;
+        }
+        let left = self.handle.trusted_until().since(self.terms.engine.now());
+        patience.max(Instant::now() + left)
+    }
+
+    async fn release(
+        &mut self,
+        id: LeaseId,
+        rest: Option<Tokens>,
+        reply: Option<oneshot::Sender<Released>>,
+    ) {
+        let released = match self.held.remove(&id) {
+            Some(held) => self.free(id, &held, rest).await,
+            None => Released::AlreadyLost,
+        };
+        if let Some(reply) = reply {
+            let _: Result<(), Released> = reply.send(released);
+        }
+    }
+
+    async fn free(&mut self, id: LeaseId, held: &Held, rest: Option<Tokens>) -> Released {
+        let terms = Arc::clone(&self.terms);
+        let texts = match held.record_at {
+            None => &terms.texts.release_recorded,
+            Some(_) => &terms.texts.release,
+        };
+        let args = self
+            .args(&held.key, id)
+            .with(Args::TEXT, lost::hex(id).as_str());
+        let freed = self
+            .ask(&texts[usize::from(held.is_shared)], args.values())
+            .await;
+        match freed {
+            Ok(answer) => {
+                let first = answer.rows.iter().find_map(|row| row.first()?.int());
+                if first != Some(1) {
+                    return Released::AlreadyLost;
+                }
+                if let Some(rest) = rest.filter(|_| !held.is_shared) {
+                    self.keep(&held.key, rest);
+                }
+                Released::Clean
+            }
+            Err(failure) if self.connection.is_some() => {
+                // What comes first in the message is done, and the record is overwritten by the next.
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "the record of a lock was not cleared");
+                Released::Clean
+            }
+            Err(_) => Released::AlreadyLost,
+        }
+    }
+
+    fn keep(&mut self, key: &LockKey, rest: Tokens) {
+        if self.blocks.len() >= MOST_BLOCKS {
+            self.blocks.clear();
+        }
+        self.blocks.insert(key.clone(), rest);
+    }
+
+    async fn downgrade(&mut self, id: LeaseId) -> Result<(), Failure> {
+        let terms = Arc::clone(&self.terms);
+        let Some(sql) = &terms.texts.downgrade else {
+            return Err(ended());
+        };
+        let mut held = self.held.remove(&id).ok_or_else(ended)?;
+        let args = self.args(&held.key, id);
+        let done = self.ask(sql, args.values()).await;
+        held.is_shared |= done.is_ok();
+        let (key, label) = (held.key.clone(), held.label.clone());
+        let (began, token) = (held.began, held.first_token);
+        held.record_at = None;
+        self.held.insert(id, held);
+        done?;
+        self.record_shared(&key, id, &label, began, token).await
+    }
+
+    /// More tokens for a holder; `None` if it is none any more.
+    async fn draw_more(&mut self, id: LeaseId) -> Result<Option<Tokens>, Failure> {
+        let Some(held) = self.held.get_mut(&id).filter(|held| !held.is_shared) else {
+            return Ok(None);
+        };
+        // The statement records the holder as well.
+        held.record_at = None;
+        let (key, label, began) = (held.key.clone(), held.label.clone(), held.began);
+        let args = self.holder_args(&key, id, &label, began);
+        self.terms.draw(args, TOKENS_AT_ONCE).await.map(Some)
+    }
+
+    /// Ends the wait that this session is in, from outside of it.
+    pub(super) async fn cancel(&self) {
+        let args = Args::new().with(Args::SESSION, self.number);
+        let cancel = self
+            .terms
+            .clerk
+            .message(&self.terms.texts.cancel, args.into_vec());
+        match timeout(CANCELLING, cancel).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(failure)) => {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "a wait could not be cancelled");
+            }
+            Err(_) => tracing::debug!("a wait could not be cancelled in time"),
+        }
+    }
+
+    /// Nobody gets a place here any more; the server frees what is held when the connection closes.
+    fn end(&mut self) {
+        self.roster.remove(&self.handle);
+        self.connection = None;
+        let controls = self.handle.end();
+        if !controls.is_empty() {
+            let held = controls.into_iter().filter_map(|(id, control)| {
+                let key = self.held.get(&id).map(|held| held.key.clone());
+                key.map(|key| (id, key, control))
+            });
+            let tell = lost::tell(Arc::clone(&self.terms), held.collect());
+            self.terms.engine.spawn_service(tell);
+        }
+        self.commands.close();
+    }
+
+    pub(super) fn args(&self, key: &LockKey, id: LeaseId) -> Args {
+        self.terms
+            .args(key)
+            .with(Args::SESSION_ID, &self.handle.id.as_bytes()[..])
+            .with(Args::SESSION, self.number)
+            .with(Args::LEASE, &id.as_bytes()[..])
+            .with(Args::TIMEOUT, millis(self.terms.timeout))
+    }
+}
+
+/// A runtime that ends takes the task with it, and the connection.
+impl Drop for Actor {
+    fn drop(&mut self) {
+        if !self.handle.is_over() {
+            self.end();
+        }
+    }
+}
+
+/// Blocks of tokens that a session keeps for locks that it does not hold.
+const MOST_BLOCKS: usize = 4096;
+
+/// How long the server may take to end a wait.
+const CANCELLING: Duration = Duration::from_secs(1);

@@ -1,0 +1,253 @@
+//! What an operator sees of the sessions of all processes, and does to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::engine::LeaseId;
+use lock_core::{
+    Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Mode, Released, Result,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::Sessions;
+use super::args::Args;
+use super::lost::ID_LEN;
+use super::record::Entry;
+use super::terms::{SessionMode, Terms};
+use crate::error::{Cause, Failure};
+use crate::wire::Value;
+
+/// A lock that somebody holds, and in which sessions.
+struct Seen {
+    info: LockInfo,
+    sessions: Vec<Session>,
+}
+
+struct Session {
+    /// The holder.
+    id: Vec<u8>,
+    number: i64,
+    began: i64,
+    /// The id that we gave it.
+    by: Vec<u8>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Sessions {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        let listed = list(&self.terms, prefix).await;
+        listed.map_err(|failure| self.named(failure.into()))
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let seen = inspect(&self.terms, key).await;
+        let seen = seen.map_err(|failure| self.named(failure.into()).with_key(key))?;
+        Ok(seen.map(|seen| seen.info))
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let broken = break_lock(&self.terms, key, reason).await;
+        let broken = broken.map_err(|failure| self.named(failure.into()).with_key(key))?;
+        if broken.is_some() {
+            tracing::warn!(%key, reason, "lock broken by an administrator");
+        }
+        Ok(broken)
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        let (terms, prefix) = (Arc::clone(&self.terms), prefix.to_owned());
+        let backend = self.capabilities.backend;
+        watch_by_looking(move || {
+            let (terms, prefix) = (Arc::clone(&terms), prefix.clone());
+            async move {
+                let held = list(&terms, &prefix).await;
+                held.map_err(|failure| Error::from(failure).with_backend(backend))
+            }
+        })
+        .await
+    }
+
+    async fn renew_lease(&self, key: &LockKey, _: LeaseId, _: Duration) -> Result<LeaseState> {
+        Err(self.lives_with_its_session(key))
+    }
+
+    async fn release_lease(&self, key: &LockKey, _: LeaseId) -> Result<Released> {
+        Err(self.lives_with_its_session(key))
+    }
+}
+
+impl Sessions {
+    fn lives_with_its_session(&self, key: &LockKey) -> Error {
+        let message = "a lock of this mode lives with the connection of its holder";
+        self.named(Error::new(ErrorKind::Unsupported, message))
+            .with_key(key)
+    }
+}
+
+async fn list(terms: &Terms, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+    let (from, to) = crate::dialect::range(prefix);
+    let args = Args::new()
+        .with(Args::ROW_KEY, from)
+        .with(Args::UP_TO, to)
+        .into_vec();
+    let answer = terms.clerk.statement(&terms.texts.list, args).await?;
+    let mut listed = Vec::new();
+    for row in &answer.rows {
+        let seen = read(terms, row).await?;
+        listed.extend(seen.map(|seen| seen.info));
+    }
+    Ok(listed)
+}
+
+async fn inspect(terms: &Terms, key: &LockKey) -> Result<Option<Seen>, Failure> {
+    let args = terms.args(key).into_vec();
+    let answer = terms.clerk.statement(&terms.texts.inspect, args).await?;
+    match answer.rows.first() {
+        Some(row) => read(terms, row).await,
+        None => Ok(None),
+    }
+}
+
+/// Ends the sessions of all holders, after a note in the record that says whose lock it was.
+async fn break_lock(
+    terms: &Terms,
+    key: &LockKey,
+    reason: &str,
+) -> Result<Option<LockInfo>, Failure> {
+    let Some(seen) = inspect(terms, key).await? else {
+        return Ok(None);
+    };
+    let ids: Vec<u8> = seen
+        .sessions
+        .iter()
+        .flat_map(|session| session.id.clone())
+        .collect();
+    let args = terms
+        .args(key)
+        .with(Args::LEASE, ids)
+        .with(Args::TEXT, reason);
+    terms
+        .clerk
+        .statement(&terms.texts.mark_broken, args.into_vec())
+        .await?;
+    for session in &seen.sessions {
+        let args = Args::new().with(Args::SESSION, session.number);
+        let ended = terms
+            .clerk
+            .message(&terms.texts.terminate, args.into_vec())
+            .await;
+        // It may have ended by itself meanwhile.
+        if ended.is_err() && is_alive(terms, key, session).await? {
+            ended?;
+        }
+    }
+    let until = Instant::now() + terms.patience;
+    for session in &seen.sessions {
+        while is_alive(terms, key, session).await? {
+            if Instant::now() >= until {
+                return Err(Failure {
+                    cause: Cause::Silent(terms.patience),
+                    outcome_unknown: true,
+                });
+            }
+            sleep(LOOKING).await;
+        }
+    }
+    Ok(Some(seen.info))
+}
+
+async fn is_alive(terms: &Terms, key: &LockKey, session: &Session) -> Result<bool, Failure> {
+    let args = terms
+        .args(key)
+        .with(Args::SESSION, session.number)
+        .with(Args::SESSION_ID, session.by.clone())
+        .with(Args::BEGAN, session.began);
+    let answer = terms
+        .clerk
+        .statement(&terms.texts.alive, args.into_vec())
+        .await?;
+    Ok(answer.int(0).is_some_and(|count| count > 0))
+}
+
+/// Reads a record; `None` if nobody holds the lock.
+async fn read(terms: &Terms, row: &[Value]) -> Result<Option<Seen>, Failure> {
+    let malformed = || {
+        Failure::from(Cause::Malformed {
+            table: terms
+                .scope
+                .rsplit('\0')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+        })
+    };
+    let bytes = |at: usize| row.get(at).and_then(Value::bytes);
+    let int = |at: usize| row.get(at).and_then(Value::int);
+    let key = bytes(0).ok_or_else(malformed)?;
+    let key = LockKey::from_stored(key).map_err(|_| malformed())?;
+    if let Some(id) = bytes(1) {
+        let is_alive = int(9).is_some_and(|count| count > 0);
+        if !is_alive || id.len() != ID_LEN {
+            return Ok(None);
+        }
+        let label = String::from_utf8_lossy(bytes(3).ok_or_else(malformed)?).into_owned();
+        let token = int(2).and_then(|token| u64::try_from(token).ok());
+        let since = int(4).and_then(|since| u64::try_from(since).ok());
+        let holder = holder(&label, token, since);
+        let session = Session {
+            id: id.to_vec(),
+            number: int(5).ok_or_else(malformed)?,
+            began: int(6).ok_or_else(malformed)?,
+            by: bytes(7).unwrap_or_default().to_vec(),
+        };
+        return Ok(Some(Seen {
+            info: LockInfo::new(key, Mode::Exclusive, vec![holder]),
+            sessions: vec![session],
+        }));
+    }
+    let Some(shared) = bytes(8) else {
+        return Ok(None);
+    };
+    let entries: BTreeMap<String, Entry> =
+        serde_json::from_slice(shared).map_err(|_| malformed())?;
+    let (mut holders, mut sessions) = (Vec::new(), Vec::new());
+    for (id, entry) in entries {
+        let session = Session {
+            id: unhex(&id).ok_or_else(malformed)?,
+            number: entry.session,
+            began: entry.began,
+            by: unhex(&entry.by).ok_or_else(malformed)?,
+        };
+        if is_alive(terms, &key, &session).await? {
+            holders.push(holder(&entry.label, Some(entry.token), Some(entry.since)));
+            sessions.push(session);
+        }
+    }
+    let info = LockInfo::new(key, Mode::Shared, holders);
+    Ok((!sessions.is_empty()).then_some(Seen { info, sessions }))
+}
+
+fn holder(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {
+    let mut info = HolderInfo::new(Label::decode(label));
+    info.token = token.map(FencingToken::new);
+    info.since = since.and_then(|since| UNIX_EPOCH.checked_add(Duration::from_micros(since)));
+    info
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let bytes = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    bytes.map(byte).collect()
+}
+
+/// Longest reason that is stored, in bytes.
+const MAX_REASON: usize = 1024;
+
+/// Pause between two looks at a session that was told to end.
+const LOOKING: Duration = Duration::from_millis(5);

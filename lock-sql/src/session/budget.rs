@@ -1,0 +1,102 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use tokio::time::Instant;
+
+/// The wait of one request, as a deadline, and whether there was somebody to wait for.
+#[derive(Debug)]
+pub(super) struct Budget {
+    wait: Wait,
+    deadline: Option<Instant>,
+    /// What a request gets in any case.
+    least: Duration,
+    was_held: AtomicBool,
+    connections: usize,
+}
+
+impl Budget {
+    pub(super) fn of(request: &AcquireRequest, patience: Duration, connections: usize) -> Self {
+        let wait = request.wait();
+        let deadline = match wait {
+            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            _ => None,
+        };
+        Self {
+            wait,
+            deadline,
+            least: patience,
+            was_held: AtomicBool::new(false),
+            connections,
+        }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        match self.wait {
+            Wait::Never => false,
+            Wait::AtMost(limit) => !limit.is_zero(),
+            _ => true,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// Until when a session waits that begins to.
+    pub(super) fn until(&self) -> Instant {
+        let slice = Instant::now() + SLICE;
+        self.deadline.map_or(slice, |deadline| deadline.min(slice))
+    }
+
+    /// When it is too late for any answer.
+    pub(super) fn limit(&self) -> Option<Instant> {
+        let now = Instant::now();
+        match self.deadline.filter(|_| self.waits()) {
+            // A short wait is an attempt as well, and a server has a moment to end its own.
+            Some(deadline) => Some((deadline + GRACE).max(now + LEAST_TIME)),
+            None if self.waits() => None,
+            None => Some(now + self.least),
+        }
+    }
+
+    /// Somebody else was seen to hold the lock.
+    pub(super) fn note_held(&self) {
+        self.was_held.store(true, Ordering::Relaxed);
+    }
+
+    /// The error of a caller whose time is over.
+    pub(super) fn gives_up(&self, sessions: usize) -> Error {
+        if self.was_held.load(Ordering::Relaxed) {
+            return self.contended();
+        }
+        if sessions >= self.connections {
+            let message = format!(
+                "all {} connections are in use, each for a lock or a waiter; connections=N allows \
+                 more",
+                self.connections
+            );
+            return Error::new(ErrorKind::Unavailable, message);
+        }
+        let message = "the database did not answer before the wait was over";
+        Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+    }
+
+    pub(super) fn contended(&self) -> Error {
+        let message = match self.wait {
+            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
+            _ => "the lock is held".to_owned(),
+        };
+        Error::new(ErrorKind::Contended, message)
+    }
+}
+
+/// Longest wait in one message: a server that is gone without a word is noticed after it.
+const SLICE: Duration = Duration::from_secs(60);
+
+/// What an attempt gets at least before a wait ends.
+const LEAST_TIME: Duration = Duration::from_millis(100);
+
+/// What a server gets to say that the time is over.
+const GRACE: Duration = Duration::from_millis(100);

@@ -1,0 +1,200 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+use lock_core::{LeaseControl, LockKey, LostReason, Released};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::roster::Place;
+use crate::error::Failure;
+use crate::table::Tokens;
+
+/// One connection that holds locks, as those see it who use it.
+pub(crate) struct Handle {
+    pub(crate) id: LeaseId,
+    pub(super) commands: mpsc::UnboundedSender<Command>,
+    /// When the last request left that the session has answered, in nanoseconds.
+    proven: AtomicU64,
+    trusted_for: Duration,
+    live: Mutex<Live>,
+}
+
+#[derive(Default)]
+struct Live {
+    controls: HashMap<LeaseId, LeaseControl>,
+    is_over: bool,
+}
+
+/// What a session is asked for. They are done one after the other, and all of them: whoever gives
+/// up has its own undone.
+pub(super) enum Command {
+    Downgrade {
+        id: LeaseId,
+        reply: oneshot::Sender<Result<(), Failure>>,
+    },
+    Draw {
+        id: LeaseId,
+        reply: oneshot::Sender<Result<Option<Tokens>, Failure>>,
+    },
+    Release {
+        id: LeaseId,
+        /// Tokens that the holder has not used.
+        rest: Option<Tokens>,
+        reply: Option<oneshot::Sender<Released>>,
+    },
+    Take(Box<Take>),
+}
+
+pub(crate) struct Take {
+    pub(super) place: Place,
+    pub(super) key: LockKey,
+    pub(super) id: LeaseId,
+    pub(super) is_shared: bool,
+    pub(super) label: String,
+    /// Until when to wait for others; `None` for an attempt that does not.
+    pub(super) until: Option<Instant>,
+    pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
+}
+
+/// What comes of a take.
+pub(crate) enum Taken {
+    Granted(Granted),
+    /// Somebody else has it; the place is still there.
+    Held(Place),
+}
+
+pub(crate) struct Granted {
+    pub(crate) tokens: Tokens,
+    /// When the server had the lock for us, or before.
+    pub(crate) since: Moment,
+    pub(crate) seat: Seat,
+}
+
+impl Handle {
+    pub(super) fn new(
+        id: LeaseId,
+        commands: mpsc::UnboundedSender<Command>,
+        trusted_for: Duration,
+    ) -> Self {
+        Self {
+            id,
+            commands,
+            proven: AtomicU64::new(0),
+            trusted_for,
+            live: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.live().is_over
+    }
+
+    /// The session has answered a request that left at `sent`.
+    pub(super) fn prove(&self, sent: Moment) {
+        let sent = sent.as_nanos();
+        if self.proven.fetch_max(sent, Ordering::Relaxed) >= sent {
+            return;
+        }
+        let controls: Vec<_> = self.live().controls.values().cloned().collect();
+        let deadline = self.trusted_until();
+        for control in controls {
+            control.limit(deadline);
+        }
+    }
+
+    /// How long the server keeps the session, as far as is known.
+    pub(super) fn trusted_until(&self) -> Moment {
+        Moment::from_nanos(self.proven.load(Ordering::Relaxed)) + self.trusted_for
+    }
+
+    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl) {
+        let deadline = self.trusted_until();
+        {
+            let mut live = self.live();
+            if !live.is_over {
+                live.controls.insert(id, control.clone());
+                drop(live);
+                control.limit(deadline);
+                return;
+            }
+        }
+        control.lose(LostReason::SessionEnded);
+    }
+
+    pub(crate) fn detach(&self, id: LeaseId) {
+        let detached = self.live().controls.remove(&id);
+        drop(detached);
+    }
+
+    /// The session is over; who still holds something in it.
+    pub(super) fn end(&self) -> HashMap<LeaseId, LeaseControl> {
+        let mut live = self.live();
+        live.is_over = true;
+        std::mem::take(&mut live.controls)
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock in a session; dropping it gives it back.
+pub(crate) struct Seat {
+    place: Place,
+    id: LeaseId,
+    is_kept: bool,
+}
+
+impl Seat {
+    pub(super) fn new(place: Place, id: LeaseId) -> Self {
+        Self {
+            place,
+            id,
+            is_kept: true,
+        }
+    }
+
+    pub(crate) fn session(&self) -> &Handle {
+        &self.place.session
+    }
+
+    /// Gives the lock back; goes on to its end if it is dropped.
+    pub(crate) async fn release(mut self, rest: Option<Tokens>) -> Released {
+        self.is_kept = false;
+        let (reply, released) = oneshot::channel();
+        let release = Command::Release {
+            id: self.id,
+            rest,
+            reply: Some(reply),
+        };
+        drop(self.place.session.commands.send(release));
+        // The lock is gone with the session that does not answer any more.
+        released.await.unwrap_or(Released::AlreadyLost)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.is_kept {
+            // Before the place is free, so that whoever gets it comes later.
+            let release = Command::Release {
+                id: self.id,
+                rest: None,
+                reply: None,
+            };
+            drop(self.place.session.commands.send(release));
+        }
+    }
+}

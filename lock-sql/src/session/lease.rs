@@ -1,0 +1,145 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use lock_core::engine::LeaseId;
+use lock_core::{
+    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, LostReason, Released, Result,
+    Upkeep,
+};
+use tokio::sync::oneshot;
+
+use super::handle::{Command, Granted, Seat};
+use crate::error::{Cause, Failure};
+use crate::table::Tokens;
+
+/// A lock that lives with a session.
+pub(super) struct SessionLease {
+    pub(super) id: LeaseId,
+    can_downgrade: bool,
+    /// None before it is granted and after it is given back.
+    state: Mutex<Option<State>>,
+}
+
+struct State {
+    seat: Seat,
+    /// Tokens for those who follow.
+    tokens: Option<Tokens>,
+}
+
+impl SessionLease {
+    pub(super) fn new(id: LeaseId, can_downgrade: bool) -> Self {
+        Self {
+            id,
+            can_downgrade,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Keeps what was granted.
+    pub(super) fn granted(&self, granted: Granted) -> Grant {
+        let token = FencingToken::new(granted.tokens.next);
+        let state = State {
+            tokens: granted.tokens.rest(),
+            seat: granted.seat,
+        };
+        *self.state() = Some(state);
+        Grant::new(granted.since, Some(token))
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next token, if there is one.
+    fn next_token(&self) -> Option<FencingToken> {
+        let mut state = self.state();
+        let state = state.as_mut()?;
+        let tokens = state.tokens?;
+        state.tokens = tokens.rest();
+        Some(FencingToken::new(tokens.next))
+    }
+
+    /// Asks the session for something, unless the lock is given back.
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Command,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self
+            .state()
+            .as_ref()
+            .is_some_and(|state| state.seat.session().commands.send(command(reply)).is_ok());
+        if !sent {
+            return Err(Error::lost(LostReason::SessionEnded));
+        }
+        match answer.await {
+            Ok(done) => Ok(done?),
+            Err(_) => Err(Error::lost(LostReason::SessionEnded)),
+        }
+    }
+}
+
+#[async_trait]
+impl Lease for SessionLease {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Reported
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        if let Some(state) = self.state().as_ref() {
+            state.seat.session().attach(self.id, control);
+        }
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        if let Some(token) = self.next_token() {
+            return Ok(Some(token));
+        }
+        let id = self.id;
+        let drawn = self.ask(|reply| Command::Draw { id, reply }).await?;
+        if let (Some(drawn), Some(state)) = (drawn, self.state().as_mut()) {
+            state.tokens = drawn.rest();
+        }
+        Ok(drawn.map(|drawn| FencingToken::new(drawn.next)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        if !self.can_downgrade {
+            let message = "a lock of this mode and database stays exclusive";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let id = self.id;
+        self.ask(|reply| Command::Downgrade { id, reply }).await
+    }
+
+    async fn release(&self) -> Result<Released> {
+        let state = self.state().take();
+        let Some(State { seat, tokens }) = state else {
+            return Ok(Released::AlreadyLost);
+        };
+        seat.session().detach(self.id);
+        Ok(seat.release(tokens).await)
+    }
+}
+
+impl Drop for SessionLease {
+    fn drop(&mut self) {
+        if let Some(state) = self.state().as_ref() {
+            state.seat.session().detach(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for SessionLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionLease")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a command comes to whose session ended before it.
+pub(super) fn ended() -> Failure {
+    Cause::SessionOver.into()
+}

@@ -1,0 +1,218 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::LockKey;
+use tokio::sync::{Notify, oneshot};
+
+use super::actor;
+use super::handle::Handle;
+use super::terms::Terms;
+use crate::error::Failure;
+
+/// The sessions of this lock service, and who has a place in which.
+pub(crate) struct Roster {
+    pub(crate) terms: Arc<Terms>,
+    state: Mutex<State>,
+    /// A place is free, or a session is new or gone.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    seats: Vec<Entry>,
+    opening: usize,
+}
+
+struct Entry {
+    session: Arc<Handle>,
+    /// What is taken there, or about to be. A database would let a session take a lock twice.
+    keys: HashSet<LockKey>,
+    /// Somebody waits there, and nothing else can be done until it ends.
+    alone: bool,
+}
+
+impl Roster {
+    pub(crate) fn new(terms: Arc<Terms>) -> Arc<Self> {
+        Arc::new(Self {
+            terms,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    /// A place in a session for one key; waits for one, if there are as many sessions as there may
+    /// be.
+    pub(crate) async fn place(
+        self: &Arc<Self>,
+        key: &LockKey,
+        alone: bool,
+    ) -> Result<Place, Failure> {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(place) = self.pick(key, alone) {
+                return Ok(place);
+            }
+            match self.begin_to_open() {
+                Some(opened) => {
+                    // Without a word when its runtime is gone.
+                    if let Ok(Err(failure)) = opened.await {
+                        return Err(failure);
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    fn pick(self: &Arc<Self>, key: &LockKey, alone: bool) -> Option<Place> {
+        let mut state = self.lock();
+        let fits = |entry: &Entry| {
+            let is_free = entry.keys.is_empty() || !alone && !entry.keys.contains(key);
+            is_free && !entry.alone && !entry.session.is_over()
+        };
+        // The one with the most in it, so that others become idle; among those, the last one.
+        let entry = state
+            .seats
+            .iter_mut()
+            .filter(|entry| fits(entry))
+            .max_by_key(|entry| entry.keys.len())?;
+        entry.keys.insert(key.clone());
+        entry.alone = alone;
+        Some(Place {
+            roster: Arc::clone(self),
+            session: Arc::clone(&entry.session),
+            key: key.clone(),
+        })
+    }
+
+    /// Opens one more session, if there may be one.
+    fn begin_to_open(self: &Arc<Self>) -> Option<oneshot::Receiver<Result<(), Failure>>> {
+        {
+            let mut state = self.lock();
+            if state.seats.len() + state.opening >= self.terms.connections {
+                return None;
+            }
+            state.opening += 1;
+        }
+        let (reply, opened) = oneshot::channel();
+        let opening = Opening(Arc::clone(self));
+        self.terms.engine.spawn_service(async move {
+            let roster = Arc::clone(&opening.0);
+            let result = match actor::open(&roster).await {
+                Ok((session, actor)) => {
+                    roster.lock().seats.push(Entry {
+                        session,
+                        keys: HashSet::new(),
+                        alone: false,
+                    });
+                    roster.terms.engine.spawn_service(actor);
+                    Ok(())
+                }
+                Err(failure) => Err(failure),
+            };
+            drop(opening);
+            drop(reply.send(result));
+        });
+        Some(opened)
+    }
+
+    /// A session ends; nobody gets a place in it any more.
+    pub(crate) fn remove(&self, session: &Handle) {
+        let removed: Vec<_> = {
+            let mut state = self.lock();
+            let (removed, left) = std::mem::take(&mut state.seats)
+                .into_iter()
+                .partition(|entry| entry.session.id == session.id);
+            state.seats = left;
+            removed
+        };
+        // Outside of the mutex: it may be the last one that knows the session.
+        drop(removed);
+        self.changed.notify_waiters();
+    }
+
+    /// Lets a session go that nobody has a place in; false if somebody has.
+    pub(crate) fn retire(&self, session: &Handle) -> bool {
+        let retired = {
+            let mut state = self.lock();
+            let at = state
+                .seats
+                .iter()
+                .position(|entry| entry.session.id == session.id && entry.keys.is_empty());
+            at.map(|at| state.seats.swap_remove(at))
+        };
+        retired.is_some()
+    }
+
+    /// How many sessions there are.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.lock();
+        state.seats.len() + state.opening
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster")
+            .field("sessions", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A session that is being opened; ends with the attempt, also when a runtime takes that away.
+struct Opening(Arc<Roster>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.lock().opening -= 1;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A place in a session, for one key.
+pub(crate) struct Place {
+    roster: Arc<Roster>,
+    pub(crate) session: Arc<Handle>,
+    key: LockKey,
+}
+
+impl Place {
+    /// Nobody waits here any more: others may take other locks beside this one.
+    pub(crate) fn settle(&self) {
+        self.change(|entry| entry.alone = false);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        let mut state = self.roster.lock();
+        let entry = state
+            .seats
+            .iter_mut()
+            .find(|entry| entry.session.id == self.session.id);
+        entry.map(change);
+        drop(state);
+        self.roster.changed.notify_waiters();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.change(|entry| {
+            entry.keys.remove(&self.key);
+            entry.alone = false;
+        });
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,285 @@
+//! How a session takes a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::Moment;
+use tokio::time::{Instant, sleep_until};
+
+use super::actor::{Actor, Held};
+use super::args::{Args, millis};
+use super::handle::{Granted, Seat, Take, Taken};
+use super::record::RECORD_AFTER;
+use super::terms::{SessionMode, TOKENS_AT_ONCE, tokens};
+use super::texts::{LOCKED, column};
+use crate::error::{Cause, Failure};
+use crate::table::Tokens;
+use crate::wire::{Answer, Class};
+
+/// What a take is answered with, if the lock was taken.
+#[derive(Clone, Copy, Debug)]
+struct Got {
+    /// When the server had it for us, or before.
+    since: Moment,
+    /// Whether the key has its record.
+    found: bool,
+    mine: bool,
+    token: i64,
+    last_token: i64,
+    session: i64,
+    began: i64,
+}
+
+enum Step {
+    Got(Got),
+    Held,
+    /// The rows of the key are missing.
+    Missing,
+}
+
+impl Actor {
+    pub(super) async fn take(&mut self, mut take: Take) {
+        if take.reply.is_closed() {
+            return;
+        }
+        let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
+        let block = self.blocks.remove(&key).filter(|_| !is_shared);
+        let taken = match self.step(&mut take, block).await {
+            Ok(Step::Got(got)) => self.holds(&take, block, got).await,
+            Ok(Step::Held) => {
+                if let Some(block) = block {
+                    self.blocks.insert(key, block);
+                }
+                // Who does not wait any more gets its place dropped.
+                drop(take.reply.send(Ok(Taken::Held(take.place))));
+                return;
+            }
+            Ok(Step::Missing) => {
+                let cause = Cause::Config("the rows of a lock vanish again and again".to_owned());
+                Err(cause.into())
+            }
+            Err(failure) => Err(failure),
+        };
+        match taken {
+            Ok((tokens, since)) => {
+                take.place.settle();
+                let seat = Seat::new(take.place, id);
+                let granted = Granted {
+                    tokens,
+                    since,
+                    seat,
+                };
+                // The seat of somebody who is gone gives the lock back.
+                drop(take.reply.send(Ok(Taken::Granted(granted))));
+            }
+            Err(failure) => {
+                self.undo(&key, is_shared).await;
+                drop(take.reply.send(Err(failure)));
+            }
+        }
+    }
+
+    /// Asks until the rows of the key are there.
+    async fn step(&mut self, take: &mut Take, block: Option<Tokens>) -> Result<Step, Failure> {
+        for _ in 0..3 {
+            let args = self
+                .holder_args(&take.key, take.id, &take.label, 0)
+                .with(Args::DRAWS, i64::from(block.is_none()))
+                .with(
+                    Args::MORE_TOKENS,
+                    if take.is_shared {
+                        0
+                    } else {
+                        TOKENS_AT_ONCE - 1
+                    },
+                );
+            let sent = self.terms.engine.now();
+            let answer = match take.until {
+                None => {
+                    let terms = Arc::clone(&self.terms);
+                    let sql = &terms.texts.try_take[usize::from(take.is_shared)];
+                    self.ask(sql, args.values()).await.map(Some)
+                }
+                Some(until) => self.wait(take, until, args).await,
+            };
+            let answer = match answer {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Ok(Step::Held),
+                Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                    // It may have been granted although the time was over.
+                    self.undo(&take.key, take.is_shared).await;
+                    return Ok(Step::Held);
+                }
+                Err(failure) => return Err(failure),
+            };
+            match self.read(sent, &answer)? {
+                Step::Missing => {
+                    self.undo(&take.key, take.is_shared).await;
+                    let args = self.args(&take.key, take.id);
+                    self.terms.seed(&args).await?;
+                }
+                step => return Ok(step),
+            }
+        }
+        Ok(Step::Missing)
+    }
+
+    /// Runs a message that waits on the server; whoever gives up has the wait ended there too, and
+    /// the session with it, since nobody knows what the end of the wait comes upon. `None` if the
+    /// time was over.
+    async fn wait(
+        &mut self,
+        take: &mut Take,
+        until: Instant,
+        args: Args,
+    ) -> Result<Option<Answer>, Failure> {
+        let terms = Arc::clone(&self.terms);
+        let sql = &terms.texts.wait_take[usize::from(take.is_shared)];
+        let left = until.saturating_duration_since(Instant::now());
+        let args = args.with(Args::WAIT, millis(left));
+        let Some(mut connection) = self.connection.take() else {
+            return Ok(None);
+        };
+        let sent = terms.engine.now();
+        let late = until + SLACK;
+        let answer = {
+            let mut message = std::pin::pin!(connection.message(sql, args.values()));
+            let cancelled = tokio::select! {
+                biased;
+                answer = &mut message => Some(answer),
+                () = take.reply.closed() => None,
+                () = sleep_until(late) => None,
+            };
+            match cancelled {
+                Some(answer) => Ok(answer),
+                None => {
+                    self.cancel().await;
+                    Err(tokio::time::timeout(ENDING, message).await)
+                }
+            }
+        };
+        match answer {
+            Ok(answer) => self.answered(connection, sent, answer).map(Some),
+            // Closing the connection frees what may have been granted in the end.
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
+        let Some(row) = answer.rows.last() else {
+            return Ok(Step::Held);
+        };
+        let number = |column: usize| row.get(column).and_then(crate::wire::Value::int);
+        let malformed = || Failure::from(Cause::Config("an answer without its columns".to_owned()));
+        let get = |column| number(column).ok_or_else(malformed);
+        match get(column::GOT)? {
+            1 => {}
+            0 => return Ok(Step::Held),
+            _ => {
+                let message = "a transaction pooler is in the path, where locks of sessions \
+                               exclude nobody; use mode=lease";
+                return Err(Cause::Config(message.to_owned()).into());
+            }
+        }
+        let is_row = self.terms.mode == SessionMode::Row;
+        let locked = answer.rows.iter().any(|row| match row.as_slice() {
+            [only] => only.int() == Some(LOCKED),
+            _ => false,
+        });
+        if is_row && !locked {
+            return Ok(Step::Missing);
+        }
+        if get(column::SAME_NAME)? == 0 {
+            let message = "another key has the same 64-bit hash as this one; rename one of them";
+            return Err(Cause::Config(message.to_owned()).into());
+        }
+        // The time on the server counts, which may have been spent waiting; what lies between the
+        // answer and us does not. A clock that is set there cannot make it later than now.
+        let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
+        let since = (sent + Duration::from_micros(waited)).min(self.terms.engine.now());
+        Ok(Step::Got(Got {
+            since,
+            found: get(column::FOUND)? == 1,
+            mine: get(column::MINE)? == 1,
+            token: get(column::TOKEN)?,
+            last_token: get(column::LAST_TOKEN)?,
+            session: get(column::SESSION)?,
+            began: get(column::BEGAN)?,
+        }))
+    }
+
+    /// Finds the tokens of a lock that is taken, and notes that it is held.
+    async fn holds(
+        &mut self,
+        take: &Take,
+        block: Option<Tokens>,
+        got: Got,
+    ) -> Result<(Tokens, Moment), Failure> {
+        self.handle.prove(got.since);
+        // Behind a pooler each transaction may have another session of the server's.
+        if self.terms.mode == SessionMode::Row {
+            self.number = got.session;
+        }
+        let (key, id) = (&take.key, take.id);
+        let same = |block: &Tokens| got.mine && i64::try_from(block.last) == Ok(got.last_token);
+        let kept = block.filter(same);
+        let drawn_here = match self.terms.mode {
+            SessionMode::Advisory if got.mine => tokens(got.token, got.last_token),
+            _ => None,
+        };
+        let drawn = match kept {
+            Some(kept) => kept,
+            None => match drawn_here {
+                Some(drawn) => drawn,
+                None => {
+                    let args = self.holder_args(key, id, &take.label, got.began);
+                    if !got.found {
+                        self.terms.seed(&args).await?;
+                    }
+                    let count = if take.is_shared { 1 } else { TOKENS_AT_ONCE };
+                    self.terms.draw(args, count).await?
+                }
+            },
+        };
+        if take.is_shared {
+            self.record_shared(key, id, &take.label, got.began, drawn.next)
+                .await?;
+        }
+        let record_at = kept.map(|_| Instant::now() + RECORD_AFTER);
+        self.held.insert(
+            id,
+            Held {
+                key: key.clone(),
+                is_shared: take.is_shared,
+                label: take.label.clone(),
+                began: got.began,
+                first_token: drawn.next,
+                record_at,
+            },
+        );
+        Ok((drawn, got.since))
+    }
+
+    /// Frees what a take that failed may have left; without an answer the session ends.
+    async fn undo(&mut self, key: &LockKey, is_shared: bool) {
+        if self.connection.is_none() {
+            return;
+        }
+        let terms = Arc::clone(&self.terms);
+        let args = terms.args(key);
+        let undone = self
+            .ask(&terms.texts.undo[usize::from(is_shared)], args.values())
+            .await;
+        if undone.is_err() {
+            self.connection = None;
+        }
+    }
+}
+
+/// What the server gets beyond its time to end a wait by itself, after which the connection is as
+/// good as before.
+const SLACK: Duration = Duration::from_millis(30);
+
+/// How long a wait that was cancelled may take to end.
+const ENDING: Duration = Duration::from_secs(1);

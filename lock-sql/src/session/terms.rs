@@ -1,0 +1,194 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::Engine;
+use sha2::{Digest as _, Sha256};
+
+use super::args::Args;
+use super::texts::{Draw, Texts};
+use crate::error::{Cause, Failure};
+use crate::pool::Pool;
+use crate::table::Tokens;
+use crate::wire::{Target, Value};
+
+/// What all sessions of one lock service share.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) engine: Engine,
+    pub(crate) target: Arc<Target>,
+    pub(crate) texts: Texts,
+    /// For statements that are no part of the transaction of a lock.
+    pub(crate) clerk: Arc<Pool>,
+    pub(crate) mode: SessionMode,
+    /// After how long without a sign of life the server ends a session.
+    pub(crate) timeout: Duration,
+    /// What one statement may take.
+    pub(crate) patience: Duration,
+    /// Most sessions.
+    pub(crate) connections: usize,
+    /// What tells the locks of this table from those of others.
+    pub(crate) scope: String,
+    pub(crate) is_postgres: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SessionMode {
+    Advisory,
+    Row,
+}
+
+impl Terms {
+    /// How long a session is trusted after it has given a sign of life.
+    ///
+    /// Shorter than what the server waits for the next one, by the margin of a lease: clocks run at
+    /// different speeds.
+    pub(crate) fn trusted_for(&self) -> Duration {
+        self.timeout - (self.timeout / 10).max(Duration::from_millis(50))
+    }
+
+    /// Pause between two questions to a session that holds something.
+    pub(crate) fn probe_every(&self) -> Duration {
+        (self.timeout / 4).min(Duration::from_secs(1))
+    }
+
+    /// A session that holds nothing for so long is closed, before the server does that.
+    pub(crate) fn rests_for(&self) -> Duration {
+        (self.timeout / 2).min(Duration::from_secs(60))
+    }
+
+    /// The arguments that tell which lock it is.
+    pub(crate) fn args(&self, key: &LockKey) -> Args {
+        let args = Args::new().with(Args::NAME, key.as_bytes());
+        match self.mode {
+            SessionMode::Row => args.with(Args::ROW_KEY, key.as_bytes()),
+            SessionMode::Advisory => {
+                let lock = Advisory::of(&self.scope, key);
+                let args = args.with(Args::ROW_KEY, lock.hash(self.is_postgres));
+                if self.is_postgres {
+                    // The record says what is locked, to be found in the server's list.
+                    args.with(Args::LOCK, lock.number())
+                        .with(Args::BEGAN, lock.number())
+                } else {
+                    args.with(Args::LOCK, lock.name())
+                }
+            }
+        }
+    }
+
+    /// Draws tokens for a lock that is held, and records its holder if that is the only one.
+    pub(crate) async fn draw(&self, args: Args, count: u64) -> Result<Tokens, Failure> {
+        let args = args.with(Args::MORE_TOKENS, count - 1);
+        let drawn = match &self.texts.draw {
+            Draw::Row(sql) => {
+                let answer = self.clerk.statement(sql, args.into_vec()).await?;
+                answer
+                    .int(0)
+                    .zip(answer.rows.first().and_then(|row| row.get(1)?.int()))
+            }
+            Draw::LastId(sql) => {
+                let answer = self.clerk.statement(sql, args.into_vec()).await?;
+                let last = i64::try_from(answer.last_id).ok();
+                let first = last.map(|last| last - i64::try_from(count - 1).unwrap_or(0));
+                first.zip(last).filter(|_| answer.affected == 1)
+            }
+        };
+        drawn
+            .and_then(|(first, last)| tokens(first, last))
+            .ok_or_else(|| {
+                let message = "the record of a lock is gone while it is held".to_owned();
+                Cause::Config(message).into()
+            })
+    }
+
+    /// Makes the rows of a key, if they are not there.
+    pub(crate) async fn seed(&self, args: &Args) -> Result<(), Failure> {
+        let seeded = self
+            .clerk
+            .statement(&self.texts.seed, args.clone().into_vec());
+        seeded.await.map(drop)
+    }
+}
+
+/// How many tokens an exclusive holder draws, for itself, for those who follow it in its process,
+/// and for itself again if nobody else comes in between.
+pub(crate) const TOKENS_AT_ONCE: u64 = 64;
+
+/// Tokens of a record, if they can be some.
+pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
+    let (next, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+    (next > 0 && next <= last).then_some(Tokens { next, last })
+}
+
+/// What stands for a key where a database locks numbers or short names.
+///
+/// From a cryptographic hash, so that nobody finds two keys with the same one by chance or on
+/// purpose.
+struct Advisory([u8; 32]);
+
+impl Advisory {
+    fn of(scope: &str, key: &LockKey) -> Self {
+        let hash = Sha256::new()
+            .chain_update(scope.as_bytes())
+            .chain_update([0])
+            .chain_update(key.as_bytes())
+            .finalize();
+        Self(hash.into())
+    }
+
+    fn number(&self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// 20 bytes of the hash in lower case: names are cut at 64 characters, and `A` is `a`.
+    fn name(&self) -> String {
+        let hex: String = self.0[..20]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("polylock:{hex}")
+    }
+
+    /// The bytes of the hash that are locked.
+    fn hash(&self, is_postgres: bool) -> Value {
+        Value::from(if is_postgres {
+            &self.0[..8]
+        } else {
+            &self.0[..20]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_tells_keys_and_tables_apart() {
+        let lock = |scope: &str, key: &str| Advisory::of(scope, &LockKey::new(key).unwrap());
+        let locks = [
+            lock("a", "k"),
+            lock("a", "K"),
+            lock("b", "k"),
+            lock("ak", "k"),
+        ];
+        for (at, one) in locks.iter().enumerate() {
+            for other in &locks[..at] {
+                assert_ne!(one.number(), other.number());
+                assert_ne!(one.name(), other.name());
+            }
+        }
+        assert!(locks[0].name().len() <= 64);
+        // What other processes lock, of whatever version.
+        assert_eq!(lock("s", "k").number(), lock("s", "k").number());
+    }
+
+    #[test]
+    fn tokens_are_some() {
+        assert_eq!(tokens(1, 64), Some(Tokens { next: 1, last: 64 }));
+        assert_eq!(tokens(0, 64), None);
+        assert_eq!(tokens(65, 64), None);
+        assert_eq!(tokens(-5, 64), None);
+    }
+}

@@ -1,0 +1,113 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::terms::SessionMode;
+use crate::config::{Server, SqlConfig};
+use crate::dialect;
+use crate::wire::{Flavour, Sql, Target};
+
+/// The statements of one mode on one database.
+///
+/// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
+#[derive(Debug)]
+pub(crate) struct Texts {
+    /// Makes a new connection fit; the last row has the server's number of the session.
+    pub(crate) setup: Arc<Sql>,
+    /// Settings that not every server has; an error is none.
+    pub(crate) setup_more: Option<Arc<Sql>>,
+    /// One attempt for an exclusive or a shared lock.
+    pub(crate) try_take: [Arc<Sql>; 2],
+    /// The same with a wait.
+    pub(crate) wait_take: [Arc<Sql>; 2],
+    /// Frees what a take that failed may have left.
+    pub(crate) undo: [Arc<Sql>; 2],
+    /// Gives a lock back; a first column of 0 says that it was not held.
+    pub(crate) release: [Arc<Sql>; 2],
+    /// The same for a lock that has a record of its holder.
+    pub(crate) release_recorded: [Arc<Sql>; 2],
+    /// Makes an exclusive lock a shared one, where the database can.
+    pub(crate) downgrade: Option<Arc<Sql>>,
+    /// Asks whether the session is there: the last row has the server's number of it.
+    pub(crate) probe: Arc<Sql>,
+    /// Ends the wait of another session.
+    pub(crate) cancel: Arc<Sql>,
+    /// Makes the rows of a key.
+    pub(crate) seed: Arc<Sql>,
+    /// Draws tokens, and records an exclusive holder.
+    pub(crate) draw: Draw,
+    /// Records an exclusive holder once more.
+    pub(crate) record: Arc<Sql>,
+    /// Records one who shares the lock.
+    pub(crate) record_shared: Arc<Sql>,
+    /// Reads the records of locks that may be held.
+    pub(crate) list: Arc<Sql>,
+    /// Reads the record of one lock.
+    pub(crate) inspect: Arc<Sql>,
+    /// How many sessions there are that hold what a record says.
+    pub(crate) alive: Arc<Sql>,
+    /// Notes that somebody's lock is broken.
+    pub(crate) mark_broken: Arc<Sql>,
+    /// Ends a session.
+    pub(crate) terminate: Arc<Sql>,
+}
+
+/// How the tokens come back.
+#[derive(Clone, Debug)]
+pub(crate) enum Draw {
+    /// In a row: the first and the last one.
+    Row(Arc<Sql>),
+    /// In the answer itself: the last one.
+    LastId(Arc<Sql>),
+}
+
+/// What a statement that locks a row answers for the row.
+pub(crate) const LOCKED: i64 = 7_205_759;
+
+/// The columns of the last row that a take answers with.
+pub(crate) mod column {
+    /// 1 if the lock was taken, 0 if not, 2 if the statement met another session of the server's.
+    pub(crate) const GOT: usize = 0;
+    /// Whether the key has its record.
+    pub(crate) const FOUND: usize = 1;
+    /// Whether this session drew last.
+    pub(crate) const MINE: usize = 2;
+    pub(crate) const TOKEN: usize = 3;
+    pub(crate) const LAST_TOKEN: usize = 4;
+    /// Microseconds from the arrival of the message to the answer.
+    pub(crate) const ELAPSED: usize = 5;
+    pub(crate) const SESSION: usize = 6;
+    /// When the transaction began, where that tells one hold from the next.
+    pub(crate) const BEGAN: usize = 7;
+    /// Whether the record is the one of this key, and not of another with the same hash.
+    pub(crate) const SAME_NAME: usize = 8;
+}
+
+/// The statements of a mode on a server.
+pub(super) fn of(
+    config: &SqlConfig,
+    target: &Target,
+    mode: SessionMode,
+    flavour: Flavour,
+) -> Texts {
+    let table = config.table_sql();
+    let is_row = mode == SessionMode::Row;
+    match config.server {
+        #[cfg(feature = "postgres")]
+        Server::Postgres => {
+            let is_pooled = target.is_pooled.load(Ordering::Relaxed);
+            let mut texts = match mode {
+                SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
+                SessionMode::Advisory => dialect::postgres::session::advisory(&table),
+            };
+            if !is_pooled {
+                texts.setup_more = Some(dialect::postgres::session::settings(is_row));
+            }
+            texts
+        }
+        #[cfg(feature = "mysql")]
+        Server::MySql => match mode {
+            SessionMode::Row => dialect::mysql::session::row(&table, flavour),
+            SessionMode::Advisory => dialect::mysql::session::advisory(&table, flavour),
+        },
+    }
+}
