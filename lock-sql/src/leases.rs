@@ -13,7 +13,6 @@ use crate::lease::{Shared, TableLease, TableRenewer};
 use crate::live::Live;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
-use crate::wakes::Wakes;
 
 /// `mode=lease` on any database: leases in a table, and waiters that ask again.
 #[derive(Debug)]
@@ -31,10 +30,11 @@ impl Leases {
         capabilities: Capabilities,
     ) -> Self {
         let renewer = Arc::new(TableRenewer(Arc::clone(&store)));
+        let wakes = Arc::clone(store.wakes());
         let shared = Shared {
             store,
             renewer,
-            wakes: Arc::new(Wakes::default()),
+            wakes,
             live,
         };
         Self {
@@ -91,25 +91,33 @@ impl Leases {
         answered.store(true, Ordering::Relaxed);
         request.note_held();
         let waiting = self.shared.wakes.enter(request.key());
-        let mut pause = FIRST_PAUSE;
+        let mut pause = Duration::ZERO;
+        let mut is_told = false;
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
-            let until = match self.look(request).await? {
+            // Before looking as well: what is told counts from there.
+            let pace = self.shared.store.pace();
+            let seen = match is_told && pace.is_told {
+                true => None,
+                false => self.look(request).await?,
+            };
+            let until = match seen {
                 Some(until) => until,
                 None => match self.attempt(request).await? {
                     Ok(guard) => return Ok(guard),
+                    // Somebody else was faster, and tells those only who have looked since.
+                    Err(_) if std::mem::take(&mut is_told) && pace.is_told => continue,
                     Err(until) => until,
                 },
             };
             let left = until.since(self.engine.now());
+            pause = pause.clamp(pace.first, pace.last);
             let nap = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
             let nap = deadline.map_or(nap, |deadline| deadline.min(nap));
-            pause = match before(nap, released).await {
-                Some(()) => FIRST_PAUSE,
-                None => (pause * 2).min(LAST_PAUSE),
-            };
+            is_told = before(nap, released).await.is_some();
+            pause = if is_told { Duration::ZERO } else { pause * 2 };
         }
         Err(contended(request))
     }
@@ -150,11 +158,6 @@ impl Leases {
         seen.err().map(held_until).transpose()
     }
 }
-
-/// Pauses between two looks at a lock that somebody else has; half of them on average are this
-/// long, the others shorter, so that waiters do not come all at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(20);
 
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
 const LEAST_TIME: Duration = Duration::from_millis(100);

@@ -40,6 +40,8 @@ mod backend;
 mod checks;
 #[cfg(feature = "_sql")]
 mod config;
+#[cfg(feature = "_server")]
+mod database;
 #[cfg(feature = "_sql")]
 mod dialect;
 #[cfg(feature = "_sql")]

@@ -1,4 +1,6 @@
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
@@ -7,11 +9,12 @@ use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
 
 use crate::error::Failure;
 use crate::table::{Claim, Refusal, Tokens};
+use crate::wakes::Wakes;
 
 /// The table of leases in one database: what `mode=lease` needs of each.
 ///
-/// Every method is one transaction, bounded in time, and goes on to its end or is undone when its
-/// future is dropped. A release that begins after a [`take`](Store::take) was dropped finds what
+/// Every method is bounded in time, ends in one transaction that does all or nothing, and goes on to
+/// its end or is undone when its future is dropped. A release that begins after a [`take`](Store::take) was dropped finds what
 /// that left behind.
 #[async_trait]
 pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
@@ -20,6 +23,14 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Whether a lock can be had; costs others nothing.
     async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure>;
+
+    /// Where waiters of this process are woken, by its own releases and by what the store hears.
+    fn wakes(&self) -> &Arc<Wakes>;
+
+    /// How long waiters sleep that nothing wakes.
+    fn pace(&self) -> Pace {
+        Pace::POLLED
+    }
 
     /// Extends leases that have not ended.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>>;
@@ -41,6 +52,35 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Takes a lock from its holders; what it was.
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure>;
+}
+
+/// How long waiters sleep between two looks at a lock that somebody else has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Pace {
+    /// At first; twice as long each time. Half of them on average sleep this long, the others
+    /// shorter, so that waiters do not come all at once.
+    pub(crate) first: Duration,
+    pub(crate) last: Duration,
+    /// Whether others tell this process when they give a lock back, once it has looked: whoever is
+    /// woken need not look again.
+    pub(crate) is_told: bool,
+}
+
+impl Pace {
+    /// Of those who find out by themselves.
+    pub(crate) const POLLED: Self = Self {
+        first: Duration::from_millis(1),
+        last: Duration::from_millis(20),
+        is_told: false,
+    };
+
+    /// Of those who are told; messages may be lost, and the holder may have died.
+    #[cfg(feature = "postgres")]
+    pub(crate) const TOLD: Self = Self {
+        first: Duration::from_secs(1),
+        last: Duration::from_secs(1),
+        is_told: true,
+    };
 }
 
 /// The tokens of a new holder, or why there is none.

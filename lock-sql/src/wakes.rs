@@ -27,6 +27,14 @@ impl Wakes {
         }
     }
 
+    /// Locks may have been given back without a word.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn wake_all(&self) {
+        self.lock()
+            .values()
+            .for_each(|released| released.notify_waiters());
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<LockKey, Arc<Notify>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

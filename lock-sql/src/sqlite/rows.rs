@@ -1,5 +1,7 @@
 //! How rows of the table are written and read.
 
+use std::time::Duration;
+
 use lock_core::engine::{LeaseId, Moment};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _, Sqlite};
@@ -61,6 +63,8 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
             permits: u32::try_from(number("permits")?).ok()?,
             boot: BootId(bytes("boot_id")??.try_into().ok()?),
             expires: Moment::from_nanos(number("expires_boot")?),
+            ttl: Duration::ZERO,
+            beat: 0,
             label: row.try_get("label").ok()?,
             since: number("acquired_at")?,
         }),

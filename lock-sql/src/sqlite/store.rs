@@ -16,6 +16,7 @@ use crate::error::{Cause, Failure};
 use crate::live::Live;
 use crate::store::{Seen, Store, Taken};
 use crate::table::{Claim, Locks, Record, Scene, Tokens};
+use crate::wakes::Wakes;
 
 /// The table in a SQLite file.
 ///
@@ -26,6 +27,7 @@ use crate::table::{Claim, Locks, Record, Scene, Tokens};
 pub(crate) struct SqliteStore {
     desk: Arc<Desk>,
     renewals: Arc<Desk>,
+    wakes: Arc<Wakes>,
 }
 
 impl SqliteStore {
@@ -53,6 +55,7 @@ impl SqliteStore {
         Ok(Self {
             desk: desk(Durability::Every),
             renewals: desk(Durability::Lazy),
+            wakes: Arc::default(),
         })
     }
 
@@ -116,6 +119,10 @@ impl Store for SqliteStore {
     async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
         self.read(key, move |record, scene| record.look(mode, scene))
             .await
+    }
+
+    fn wakes(&self) -> &Arc<Wakes> {
+        &self.wakes
     }
 
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {

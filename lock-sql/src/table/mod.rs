@@ -19,6 +19,8 @@ use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
 pub(crate) use self::purge::{Purge, purge};
 pub(crate) use self::record::Record;
+#[cfg(feature = "_server")]
+pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};
 pub(crate) use self::row::{BootId, Broken, Claimed, Holder, Row, Scene};
 
 /// What an acquisition asks for.

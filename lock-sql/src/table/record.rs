@@ -29,9 +29,27 @@ impl Record {
         !self.stored && !self.changed.is_empty()
     }
 
+    /// Whether there is anything to store.
+    #[cfg(feature = "_server")]
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// The rows to store.
     pub(crate) fn changed(&self) -> impl Iterator<Item = &Row> {
         self.changed.iter().filter_map(|slot| self.rows.get(slot))
+    }
+
+    /// All rows as they are now, in the order of their slots.
+    #[cfg(feature = "_server")]
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values()
+    }
+
+    /// The same, for who knows better than the stored times which leases have ended.
+    #[cfg(feature = "_server")]
+    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut Row> {
+        self.rows.values_mut()
     }
 
     /// Those who hold the lock, in the order of their slots.
@@ -75,6 +93,8 @@ impl Record {
             permits,
             boot: scene.boot,
             expires: scene.moment + claim.ttl,
+            ttl: claim.ttl,
+            beat: 0,
             label: claim.label.clone(),
             since: scene.unix,
         });
@@ -102,7 +122,7 @@ impl Record {
     }
 
     /// Whether somebody who wants the lock for itself waits for those who share it.
-    fn is_kept_by_many(&self, mode: Mode, scene: &Scene) -> bool {
+    pub(crate) fn is_kept_by_many(&self, mode: Mode, scene: &Scene) -> bool {
         let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
         !shares && self.live(scene).next().is_some_and(|(slot, _)| slot > 0)
     }
@@ -119,6 +139,8 @@ impl Record {
             Ok(slot) => {
                 if let Some(holder) = &mut self.seat(slot, scene).holder {
                     holder.expires = scene.moment + ttl;
+                    holder.ttl = ttl;
+                    holder.beat += 1;
                 }
                 LeaseState::Held
             }
@@ -241,8 +263,8 @@ impl Record {
 }
 
 /// How many tokens an exclusive holder gets, for itself and for those who follow it in its process.
-const TOKENS_AT_ONCE: u64 = 64;
+pub(crate) const TOKENS_AT_ONCE: u64 = 64;
 
 /// How long a waiter that wants the lock for itself keeps others from joining those who have it,
-/// without coming again. It looks every 20 ms at least, and renews the claim when half is over.
-const CLAIM: Duration = Duration::from_millis(200);
+/// without coming again. It looks sooner than half of that, and renews the claim when half is over.
+pub(crate) const CLAIM: Duration = Duration::from_millis(200);

@@ -32,6 +32,10 @@ pub(crate) struct Holder {
     /// The boot that `expires` is counted from.
     pub(crate) boot: BootId,
     pub(crate) expires: Moment,
+    /// How long it lasts from one renewal to the next, and how many there were: from these, somebody
+    /// who trusts no clock of the database sees whether it is alive. Nobody asks a file for them.
+    pub(crate) ttl: Duration,
+    pub(crate) beat: u64,
     pub(crate) label: String,
     /// Unix time.
     pub(crate) since: u64,

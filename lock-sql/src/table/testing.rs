@@ -55,6 +55,8 @@ pub(super) fn holder(n: u8, expires: u64) -> Holder {
         permits: 0,
         boot: now(0).boot,
         expires: at(expires),
+        ttl: Duration::from_secs(TTL),
+        beat: 0,
         label: format!("host=h{n}&pid={n}"),
         since: now(0).unix,
     }

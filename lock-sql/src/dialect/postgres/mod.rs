@@ -1,4 +1,5 @@
 //! The statements for PostgreSQL.
 
+pub(crate) mod lease;
 pub(crate) mod schema;
 pub(crate) mod session;

@@ -1,0 +1,239 @@
+//! Hearing of locks that others give back.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::{Engine, Moment};
+use sha2::{Digest as _, Sha256};
+use sqlx::Connection as _;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+
+use crate::dialect::postgres::lease::CHANNEL;
+use crate::error::Failure;
+use crate::pool::Pool;
+use crate::wakes::Wakes;
+use crate::wire::{Sql, Target, Trouble, Value};
+
+/// One connection of the process that listens for all its waiters, while there are any.
+///
+/// What it hears is a hint: the database decides who has a lock, and a waiter looks from time to
+/// time whatever it hears. Whether it hears at all it finds out by a message to itself: a pooler in
+/// the path takes the listening and passes nothing on.
+pub(super) struct Listener {
+    engine: Engine,
+    target: Arc<Target>,
+    pool: Arc<Pool>,
+    wakes: Arc<Wakes>,
+    table: String,
+    hears: AtomicBool,
+    tell: Arc<Sql>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What waiters are told of each lock.
+    topics: HashMap<String, (LockKey, Moment)>,
+    /// When somebody last waited.
+    last: Option<Moment>,
+    is_running: bool,
+}
+
+/// What those who wait for a lock are told: which one, for who knows its name.
+pub(super) fn topic(table: &str, key: &LockKey) -> String {
+    let mut hash = Sha256::new();
+    hash.update(table.as_bytes());
+    // No name of a table has it.
+    hash.update([0]);
+    hash.update(key.as_bytes());
+    hex(&hash.finalize()[..8])
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
+}
+
+impl Listener {
+    pub(super) fn new(
+        engine: &Engine,
+        target: &Arc<Target>,
+        pool: &Arc<Pool>,
+        wakes: &Arc<Wakes>,
+        table: &str,
+    ) -> Arc<Self> {
+        let tell = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
+        Arc::new(Self {
+            engine: engine.clone(),
+            target: Arc::clone(target),
+            pool: Arc::clone(pool),
+            wakes: Arc::clone(wakes),
+            table: table.to_owned(),
+            hears: AtomicBool::new(false),
+            tell: Arc::new(Sql::new(tell)),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether messages arrive.
+    pub(super) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Acquire)
+    }
+
+    /// Somebody waits for a lock; whether messages arrive.
+    pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
+        if self.target.is_pooled.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now = self.engine.now();
+        let is_running = {
+            let mut state = self.lock();
+            state.last = Some(now);
+            let topic = topic(&self.table, key);
+            state.topics.insert(topic, (key.clone(), now));
+            std::mem::replace(&mut state.is_running, true)
+        };
+        if !is_running {
+            self.engine.spawn_service(Running(Arc::clone(self)).run());
+        }
+        self.hears()
+    }
+
+    /// Wakes those whom a message is for.
+    fn hear(&self, topic: &str) {
+        let key = self.lock().topics.get(topic).map(|(key, _)| key.clone());
+        if let Some(key) = key {
+            self.wakes.wake(&key);
+        }
+    }
+
+    /// Forgets whom nobody waits for any more; whether anybody waits.
+    fn is_wanted(&self) -> bool {
+        let now = self.engine.now();
+        let recent = |since: Moment| now.since(since) < IDLE;
+        let mut state = self.lock();
+        state.topics.retain(|_, (_, since)| recent(*since));
+        state.last.is_some_and(recent)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The task that listens; a runtime that ends takes it along, and the next waiter starts another.
+struct Running(Arc<Listener>);
+
+impl Running {
+    async fn run(self) {
+        let mut pause = FIRST_PAUSE;
+        while self.0.is_wanted() {
+            match self.listen().await {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(failure) => {
+                    tracing::debug!(cause = %failure.cause, "waiters hear nothing, and ask");
+                    let jittered = self.0.engine.jitter(pause / 2, pause);
+                    tokio::time::sleep(jittered).await;
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Listens until the connection breaks, or nobody wants to know any more.
+    async fn listen(&self) -> Result<(), Failure> {
+        let mut listener = tokio::time::timeout(OPENING, self.open())
+            .await
+            .map_err(|_| Failure::of_opening(late()))??;
+        let _deaf = Deaf(&self.0);
+        self.0.hears.store(true, Ordering::Release);
+        while self.0.is_wanted() {
+            match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+                Ok(Ok(Some(message))) => self.0.hear(message.payload()),
+                Ok(Ok(None)) => return Err(Failure::of_opening(late())),
+                Ok(Err(error)) => return Err(of(error)),
+                Err(_) => ping(&mut listener).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a connection that hears what is said on others.
+    async fn open(&self) -> Result<PgListener, Failure> {
+        let Some(options) = self.0.target.postgres() else {
+            return Err(Failure::of_opening(late()));
+        };
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(OPENING)
+            .connect_lazy_with(options.clone());
+        let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
+        // It is opened anew here, where those who rely on it are told.
+        listener.eager_reconnect(false);
+        listener.listen(CHANNEL).await.map_err(of)?;
+        let greeting = self.0.engine.lease_id().to_hex();
+        let values = vec![Value::from(greeting.as_str())];
+        self.0.pool.statement(&self.0.tell, values).await?;
+        while let Some(message) = listener.try_recv().await.map_err(of)? {
+            if message.payload() == greeting {
+                return Ok(listener);
+            }
+        }
+        Err(Failure::of_opening(late()))
+    }
+}
+
+/// Finds out whether a connection that has been silent is alive.
+async fn ping(listener: &mut PgListener) -> Result<(), Failure> {
+    use sqlx::Acquire as _;
+
+    let ping = async { listener.acquire().await?.ping().await };
+    match tokio::time::timeout(OPENING, ping).await {
+        Ok(pinged) => pinged.map_err(of),
+        Err(_) => Err(Failure::of_opening(late())),
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.lock().is_running = false;
+    }
+}
+
+/// Says that messages do not arrive any more, to those who rely on them.
+struct Deaf<'a>(&'a Listener);
+
+impl Drop for Deaf<'_> {
+    fn drop(&mut self) {
+        self.0.hears.store(false, Ordering::Release);
+        self.0.wakes.wake_all();
+    }
+}
+
+fn of(error: sqlx::Error) -> Failure {
+    Failure::of_opening(Trouble::of_postgres(error))
+}
+
+fn late() -> Trouble {
+    Trouble::of_postgres(sqlx::Error::PoolTimedOut)
+}
+
+/// How long the connection is kept after somebody has waited.
+const IDLE: Duration = Duration::from_secs(60);
+
+const OPENING: Duration = Duration::from_secs(2);
+
+/// After this time without a message the connection is asked whether it is alive.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Pauses before it is opened again.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(10);

@@ -1,0 +1,240 @@
+//! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
+//!
+//! What is usual, a lock that one takes alone, keeps and gives back, is one statement each. For the
+//! rest a row is read, the rules of [`table`](crate::table) are applied to it, and it is written back
+//! if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
+//! stopped blocks nobody.
+
+pub(crate) mod codec;
+#[cfg(feature = "postgres")]
+mod listen;
+mod observe;
+mod purge;
+mod renew;
+mod row;
+mod shared;
+mod sharers;
+pub(crate) mod statements;
+mod take;
+mod turns;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockInfo;
+use lock_core::engine::{Engine, LeaseId};
+use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+
+use self::codec::Stamp;
+#[cfg(feature = "postgres")]
+use self::listen::Listener;
+use self::observe::Observer;
+use self::purge::Purge;
+use self::row::Told;
+use self::sharers::Sharers;
+use self::statements::{FURTHER_TOKENS, Statements, Usage};
+use self::turns::Turns;
+use crate::config::{Expiry, SqlConfig};
+use crate::error::Failure;
+use crate::pool::Pool;
+use crate::store::{Pace, Seen, Store, Taken};
+use crate::table::{Claim, Record, Scene, Tokens};
+use crate::wakes::Wakes;
+use crate::wire::{Answer, Target, Value};
+
+/// The table on a server.
+///
+/// Renewals have a connection of their own: nobody's lease depends on how long the others queue.
+pub(crate) struct DatabaseStore {
+    engine: Engine,
+    statements: Arc<Statements>,
+    pool: Arc<Pool>,
+    renewals: Arc<Pool>,
+    /// The name of the table, for people and for topics.
+    table: String,
+    stamp: Stamp,
+    patience: Duration,
+    wakes: Arc<Wakes>,
+    observer: Observer,
+    sharers: Sharers,
+    turns: Turns,
+    purge: Arc<Purge>,
+    #[cfg(feature = "postgres")]
+    listener: Option<Arc<Listener>>,
+}
+
+impl DatabaseStore {
+    pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Self {
+        let stamp = match config.expiry {
+            Expiry::Clock => Stamp::Time,
+            Expiry::Observer => Stamp::Never,
+        };
+        let usage = Usage {
+            table: &config.table_sql(),
+            stamp,
+            tells: config.server.is_postgres() && config.notify,
+        };
+        let statements = Arc::new(match config.server {
+            #[cfg(feature = "mysql")]
+            crate::config::Server::MySql => crate::dialect::mysql::lease::statements(usage),
+            #[cfg(feature = "postgres")]
+            crate::config::Server::Postgres => crate::dialect::postgres::lease::statements(usage),
+        });
+        let pool = |size, patience| Pool::new(engine, target, size, patience);
+        let (all, wakes) = (pool(config.connections, config.timeout), Arc::default());
+        let table = config.table.as_str().to_owned();
+        Self {
+            engine: engine.clone(),
+            renewals: pool(1, config.timeout.min(RENEWAL)),
+            stamp,
+            patience: config.timeout,
+            observer: Observer::default(),
+            sharers: Sharers::default(),
+            turns: Turns::default(),
+            purge: Purge::new(engine, &statements, &all, config.retention),
+            #[cfg(feature = "postgres")]
+            listener: usage
+                .tells
+                .then(|| Listener::new(engine, target, &all, &wakes, &table)),
+            statements,
+            pool: all,
+            table,
+            wakes,
+        }
+    }
+
+    /// What waiters of a lock are told, where they are.
+    fn topic(&self, key: &LockKey) -> Option<Value> {
+        #[cfg(feature = "postgres")]
+        if self.listener.is_some() {
+            return Some(Value::from(listen::topic(&self.table, key)));
+        }
+        let _ = key;
+        None
+    }
+}
+
+/// How long a statement that renews leases may take at most: the next attempt is due by then.
+const RENEWAL: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl Store for DatabaseStore {
+    async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
+        self.take_lock(key, &claim).await
+    }
+
+    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
+        self.look_at(key, mode).await
+    }
+
+    fn wakes(&self) -> &Arc<Wakes> {
+        &self.wakes
+    }
+
+    fn pace(&self) -> Pace {
+        #[cfg(feature = "postgres")]
+        if self
+            .listener
+            .as_ref()
+            .is_some_and(|listener| listener.hears())
+        {
+            return Pace::TOLD;
+        }
+        Pace::POLLED
+    }
+
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
+        self.renew_all(due).await
+    }
+
+    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+        if !self.sharers.has(id) {
+            let mut values = on(key, id);
+            values.extend(self.topic(key));
+            let answer = self.pool.statement(&self.statements.release, values);
+            if let Some(in_time) = released(&answer.await?) {
+                return Ok(in_time);
+            }
+        }
+        let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
+        let released = self.change(key, Told::Everybody, release).await?;
+        self.sharers.forget(id);
+        Ok(released)
+    }
+
+    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
+        let downgrade = |record: &mut Record, scene: &Scene| record.downgrade(id, scene);
+        let state = self.change(key, Told::Everybody, downgrade).await?;
+        if state == LeaseState::Held {
+            self.sharers.note(id, self.engine.now());
+        }
+        Ok(state)
+    }
+
+    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure> {
+        let reserve = &self.statements.reserve;
+        Ok(drawn(&self.pool.statement(reserve, on(key, id)).await?))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+        self.held(prefix).await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+        let found = self.load(&self.statements.load, key).await?;
+        Ok(found.and_then(|mut stored| {
+            self.judge(&mut stored);
+            stored.record.info(key, &stored.scene)
+        }))
+    }
+
+    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
+        // PostgreSQL has no text with it.
+        let reason = reason.replace('\0', " ");
+        let take_away = |record: &mut Record, scene: &Scene| {
+            let broken = record.info(key, scene);
+            record.break_all(&reason, scene);
+            broken
+        };
+        self.change(key, Told::Everybody, take_away).await
+    }
+}
+
+fn on(key: &LockKey, id: LeaseId) -> Vec<Value> {
+    vec![Value::from(key.as_bytes()), Value::from(&id.as_bytes()[..])]
+}
+
+/// The tokens that a statement drew: one database answers with a row, the other one with a number.
+fn drawn(answer: &Answer) -> Option<Tokens> {
+    let last = match answer.int(0) {
+        Some(last) => u64::try_from(last).ok()?,
+        None => (answer.affected > 0).then_some(answer.last_id)?,
+    };
+    Some(Tokens {
+        next: last.checked_sub(FURTHER_TOKENS)?,
+        last,
+    })
+}
+
+/// Whether the statement freed a lock, and whether that was in time.
+fn released(answer: &Answer) -> Option<Released> {
+    let in_time = match answer.int(0) {
+        Some(in_time) => in_time == 1,
+        None => (answer.affected > 0).then_some(answer.last_id == 2)?,
+    };
+    Some(match in_time {
+        true => Released::Clean,
+        false => Released::AlreadyLost,
+    })
+}
+
+impl fmt::Debug for DatabaseStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseStore")
+            .field("table", &self.table)
+            .field("stamp", &self.stamp)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! Judging leases by what is seen of them, where the clock of the database is not trusted.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+
+use crate::table::{Holder, Record, Scene};
+
+/// What this process has seen of the leases of others.
+///
+/// A holder that lives grows its beat within each lease. Whoever sees the same beat for a whole
+/// lease and a margin, by its own clock, knows that the lease has ended: the last renewal was
+/// asked for before it was first seen. Nothing depends on how often it looks.
+#[derive(Debug, Default)]
+pub(super) struct Observer(Mutex<HashMap<LeaseId, Sighting>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    beat: u64,
+    ttl: Duration,
+    /// When this beat was first seen, counted from the reply.
+    since: Moment,
+    /// When it was last seen.
+    last: Moment,
+}
+
+impl Observer {
+    /// Puts the end that was observed into each holder, and leaves out who has ended; `now` is the
+    /// clock of this process after the record was read.
+    pub(super) fn judge(&self, record: &mut Record, scene: &Scene, now: Moment) {
+        let mut sightings = self.lock();
+        for row in record.rows_mut() {
+            let Some(holder) = &mut row.holder else {
+                continue;
+            };
+            let left = sightings
+                .entry(holder.id)
+                .and_modify(|sighting| sighting.update(holder, now))
+                .or_insert_with(|| Sighting::new(holder, now))
+                .end()
+                .since(now);
+            holder.expires = scene.moment + left;
+            if left.is_zero() {
+                row.holder = None;
+            }
+        }
+        if sightings.len() >= MANY {
+            let forgotten = |sighting: &Sighting| now.since(sighting.last) > FORGOTTEN;
+            sightings.retain(|_, sighting| !forgotten(sighting));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Sighting>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nobody has to have seen a holder for longer to take over from it than this, unless its lease is
+/// longer: it is seen anew then.
+const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+const MANY: usize = 1024;
+
+impl Sighting {
+    fn new(holder: &Holder, now: Moment) -> Self {
+        Self {
+            beat: holder.beat,
+            ttl: holder.ttl,
+            since: now,
+            last: now,
+        }
+    }
+
+    fn update(&mut self, holder: &Holder, now: Moment) {
+        // A smaller one as well: a standby that took over may have missed some.
+        if holder.beat != self.beat {
+            *self = Self::new(holder, now);
+        }
+        self.last = now;
+    }
+
+    fn end(&self) -> Moment {
+        self.since + self.ttl + (self.ttl / 10).max(LEAST_MARGIN)
+    }
+}
+
+/// Clocks of two machines do not run at the same speed.
+const LEAST_MARGIN: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::codec::{BOOT, moment, scene};
+    use crate::table::Row;
+
+    const TTL: u64 = 10_000;
+
+    fn millis(millis: u64) -> Moment {
+        moment(millis * 1000)
+    }
+
+    fn record(beat: u64) -> Record {
+        let mut row = Row::new(0);
+        row.holder = Some(Holder {
+            id: LeaseId::from_bytes([1; 16]),
+            token: 1,
+            permits: 0,
+            boot: BOOT,
+            expires: Moment::NEVER,
+            ttl: Duration::from_millis(TTL),
+            beat,
+            label: String::new(),
+            since: 0,
+        });
+        let mut record = Record::default();
+        record.load(row);
+        record
+    }
+
+    /// The milliseconds that are left, 0 for an end, seen at `now` with any clock of the database.
+    fn left(observer: &Observer, beat: u64, now: u64, database: u64) -> u64 {
+        let (mut record, scene) = (record(beat), scene(database));
+        observer.judge(&mut record, &scene, millis(now));
+        let holder = record.rows().find_map(|row| row.holder.as_ref());
+        let left = holder.map(|holder| holder.expires.since(scene.moment));
+        u64::try_from(left.unwrap_or_default().as_millis()).unwrap()
+    }
+
+    #[test]
+    fn a_holder_ends_when_its_beat_was_the_same_for_a_lease_and_a_margin() {
+        let observer = Observer::default();
+        // When, by which clock of the database, the beat, and what is left of a lease of 10 s.
+        let steps = [
+            (5_000, 9_000_000, 0, 11_000),
+            (15_000, 9_000_000, 0, 1_000),
+            // The database jumps by a day, and back.
+            (15_500, 86_400_000_000, 0, 500),
+            (15_600, 1, 1, 11_000),
+            (26_599, 2, 1, 1),
+            (26_600, 2, 1, 0),
+            (26_700, 2, 2, 11_000),
+            // A standby took over that has missed two renewals.
+            (30_000, 2, 0, 11_000),
+        ];
+        for (now, database, beat, expected) in steps {
+            assert_eq!(left(&observer, beat, now, database), expected, "at {now}");
+        }
+    }
+
+    #[test]
+    fn each_observer_judges_by_what_it_has_seen_itself() {
+        let (first, second) = (Observer::default(), Observer::default());
+        assert_eq!(left(&first, 3, 0, 1), 11_000);
+        assert_eq!(left(&first, 3, 11_000, 1), 0);
+        assert_eq!(left(&second, 3, 11_000, 1), 11_000);
+    }
+
+    #[test]
+    fn holders_that_nobody_has_asked_for_are_forgotten() {
+        let observer = Observer::default();
+        for n in 0..MANY {
+            let id = LeaseId::from_bytes(u128::try_from(n).unwrap().to_be_bytes());
+            let mut record = record(0);
+            record.rows_mut().for_each(|row| {
+                if let Some(holder) = &mut row.holder {
+                    holder.id = id;
+                }
+            });
+            observer.judge(&mut record, &scene(1), millis(0));
+        }
+        left(&observer, 0, 3_700_000, 1);
+        assert_eq!(observer.lock().len(), 1);
+    }
+}

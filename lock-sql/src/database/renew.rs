@@ -1,0 +1,187 @@
+//! Renewing leases, in as few statements as they fit in.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use lock_core::engine::LeaseId;
+use lock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
+
+use super::DatabaseStore;
+use super::codec::{Stored, whole_micros};
+use super::row::Again;
+use super::statements::Many;
+use crate::error::Failure;
+use crate::pool::Pool;
+use crate::table::Record;
+use crate::wire::{Answer, Class, Value};
+
+type State = Result<LeaseState, Failure>;
+
+impl DatabaseStore {
+    /// The leases of who has a lock alone are renewed by one statement. The others, and those that it
+    /// does not find, are read and written back.
+    pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<State> {
+        let mut order: Vec<_> = (0..due.len()).collect();
+        // Two statements that lock the same rows in one order are not in each other's way.
+        order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
+        let (mut others, alone): (Vec<_>, Vec<_>) = order
+            .into_iter()
+            .partition(|at| self.sharers.has(due[*at].id));
+        let mut states: Vec<State> = vec![Ok(LeaseState::Held); due.len()];
+        for some in alone.chunks(MOST) {
+            match self.renew_alone(due, some).await {
+                Ok(rest) => others.extend(rest),
+                Err(failure) => fail(&mut states, some, &failure),
+            }
+        }
+        for some in others.chunks(MOST) {
+            match self.renew_rows(due, some).await {
+                Ok(answers) => {
+                    for (at, state) in some.iter().zip(answers) {
+                        states[*at] = state;
+                    }
+                }
+                Err(failure) => fail(&mut states, some, &failure),
+            }
+        }
+        states
+    }
+
+    /// Renews those who have their locks alone; the rest is not known.
+    async fn renew_alone(
+        &self,
+        due: &[RenewalRequest],
+        some: &[usize],
+    ) -> Result<Vec<usize>, Failure> {
+        let row = |at: &usize| {
+            let RenewalRequest { key, id, ttl, .. } = &due[*at];
+            vec![
+                Value::from(key.as_bytes()),
+                Value::from(&id.as_bytes()[..]),
+                Value::from(whole_micros(*ttl)),
+            ]
+        };
+        let rows = some.iter().map(row).collect();
+        let answer = self.many(&self.renewals, &self.statements.renew, rows);
+        let answer = answer.await?;
+        if answer.affected == some.len() as u64 {
+            return Ok(Vec::new());
+        }
+        // One database names those that it has renewed, the other one has only counted them.
+        let renewed: HashSet<_> = answer
+            .rows
+            .iter()
+            .filter_map(|row| row[0].bytes())
+            .collect();
+        let missed = |at: &usize| !renewed.contains(&due[*at].id.as_bytes()[..]);
+        Ok(some.iter().copied().filter(missed).collect())
+    }
+
+    /// Renews leases of any kind.
+    async fn renew_rows(
+        &self,
+        due: &[RenewalRequest],
+        some: &[usize],
+    ) -> Result<Vec<State>, Failure> {
+        let mut again = Again::within(self.patience);
+        let keys: BTreeSet<_> = some.iter().map(|at| &due[*at].key).collect();
+        loop {
+            let mut found = self.load_many(&keys).await?;
+            let states = some.iter().map(|at| renew(&mut found, &due[*at])).collect();
+            let changed: Vec<_> = found
+                .values()
+                .flatten()
+                .filter(|stored| stored.record.is_changed())
+                .collect();
+            if changed.is_empty() || self.store_many(&changed).await? {
+                self.note_sharers(&found, due, some);
+                return Ok(states);
+            }
+            again.pause(&self.engine).await?;
+        }
+    }
+
+    async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<Found, Failure> {
+        let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
+        let load = &self.statements.load_many;
+        let answer = self.many(&self.renewals, load, rows.collect()).await?;
+        let mut found = Found::new();
+        for row in &answer.rows {
+            let key = row.get(1).and_then(Value::bytes);
+            if let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) {
+                found.insert(key, self.read(row));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Writes records back; false if somebody else wrote one of them since they were read.
+    async fn store_many(&self, changed: &[&Stored]) -> Result<bool, Failure> {
+        let rows = changed.iter().map(|stored| self.written(stored)).collect();
+        let store = &self.statements.store_many;
+        let answer = self.many(&self.renewals, store, rows).await?;
+        Ok(answer.affected == changed.len() as u64)
+    }
+
+    /// Remembers who shares a lock.
+    fn note_sharers(&self, found: &Found, due: &[RenewalRequest], some: &[usize]) {
+        let now = self.engine.now();
+        for RenewalRequest { key, id, .. } in some.iter().map(|at| &due[*at]) {
+            if let Some(Ok(stored)) = found.get(key)
+                && is_sharer(&stored.record, *id)
+            {
+                self.sharers.note(*id, now);
+            }
+        }
+    }
+
+    /// Runs a statement for several rows, again if another transaction is in its way.
+    async fn many(
+        &self,
+        pool: &Arc<Pool>,
+        many: &Many,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Answer, Failure> {
+        let mut again = Again::within(self.patience);
+        let (sql, values) = many.with(rows);
+        if many.is_prepared() {
+            return pool.statement(&sql, values).await;
+        }
+        loop {
+            match pool.message(&sql, values.clone()).await {
+                Err(failure) if failure.class() == Some(Class::Conflict) => {
+                    again.pause(&self.engine).await?;
+                }
+                answered => return answered,
+            }
+        }
+    }
+}
+
+/// The rows of keys; a key without one is nobody's.
+type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
+
+fn renew(found: &mut Found, request: &RenewalRequest) -> State {
+    match found.get_mut(&request.key) {
+        Some(Ok(stored)) => {
+            let scene = stored.scene;
+            Ok(stored.record.renew(request.id, request.ttl, &scene))
+        }
+        Some(Err(failure)) => Err(failure.clone()),
+        None => Ok(LeaseState::Lost(LostReason::Stolen)),
+    }
+}
+
+fn is_sharer(record: &Record, id: LeaseId) -> bool {
+    let mut rows = record.rows();
+    rows.any(|row| row.slot > 0 && row.is_held_by(id))
+}
+
+fn fail(states: &mut [State], some: &[usize], failure: &Failure) {
+    for at in some {
+        states[*at] = Err(failure.clone());
+    }
+}
+
+/// Most leases of one statement, as many as SQLite renews in one transaction.
+const MOST: usize = 256;

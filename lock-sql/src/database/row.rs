@@ -1,0 +1,146 @@
+//! Reading a row, and writing it back if nobody else wrote meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::admin::LockInfo;
+use lock_core::engine::{Engine, before};
+use tokio::time::Instant;
+
+use super::DatabaseStore;
+use super::codec::{self, Stamp, Stored};
+use crate::dialect::range;
+use crate::error::{Cause, Failure};
+use crate::table::{Record, Scene};
+use crate::wire::{Sql, Value};
+
+/// Who learns that a row was changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Told {
+    /// Those who wait: somebody may come in.
+    Everybody,
+    Nobody,
+}
+
+impl DatabaseStore {
+    /// Changes one record, as it stands when it is written.
+    pub(super) async fn change<T: Send>(
+        &self,
+        key: &LockKey,
+        told: Told,
+        mut act: impl FnMut(&mut Record, &Scene) -> T + Send,
+    ) -> Result<T, Failure> {
+        let mut again = Again::within(self.patience);
+        loop {
+            let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+                // Nobody has a lock without a row.
+                return Ok(act(&mut Record::default(), &codec::scene(0)));
+            };
+            let done = act(&mut stored.record, &stored.scene);
+            if !stored.record.is_changed() || self.store(&stored, told).await? {
+                return Ok(done);
+            }
+            again.pause(&self.engine).await?;
+        }
+    }
+
+    /// The row of a key as a statement reads it.
+    pub(super) async fn load(
+        &self,
+        sql: &Arc<Sql>,
+        key: &LockKey,
+    ) -> Result<Option<Stored>, Failure> {
+        let answer = self.pool.statement(sql, vec![Value::from(key.as_bytes())]);
+        // Whatever became of it, it took no lock.
+        let answer = answer.await.map_err(|failure| failure.cause)?;
+        let row = answer.rows.first();
+        row.map(|row| self.read(row)).transpose()
+    }
+
+    pub(super) fn read(&self, row: &[Value]) -> Result<Stored, Failure> {
+        let table = || self.table.clone();
+        codec::read(row).ok_or_else(|| Cause::Malformed { table: table() }.into())
+    }
+
+    /// Writes a record back; false if somebody else wrote since it was read.
+    pub(super) async fn store(&self, stored: &Stored, told: Told) -> Result<bool, Failure> {
+        let topic = match told {
+            Told::Everybody => self.topic(&stored.key),
+            Told::Nobody => None,
+        };
+        let sql = match topic {
+            Some(_) => &self.statements.store_and_tell,
+            None => &self.statements.store,
+        };
+        let mut values = self.written(stored);
+        values.extend(topic);
+        Ok(self.pool.statement(sql, values).await?.affected > 0)
+    }
+
+    /// The key, the version and what is to be written.
+    pub(super) fn written(&self, stored: &Stored) -> Vec<Value> {
+        let mut values = vec![
+            Value::from(stored.key.as_bytes()),
+            Value::from(stored.version),
+        ];
+        values.extend(codec::write(&stored.record, &stored.scene, self.stamp));
+        values
+    }
+
+    /// Puts what was observed into a record, where the clock of the database decides nothing.
+    pub(super) fn judge(&self, stored: &mut Stored) {
+        if self.stamp == Stamp::Never {
+            let now = self.engine.now();
+            self.observer.judge(&mut stored.record, &stored.scene, now);
+        }
+    }
+
+    /// The locks that are held and whose keys begin with `prefix`, sorted by key.
+    pub(super) async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+        let (from, to) = range(prefix);
+        let range = vec![Value::from(from), Value::from(to)];
+        let answer = self.pool.statement(&self.statements.list, range).await?;
+        let mut infos = Vec::new();
+        for row in &answer.rows {
+            // What is not a key cannot be locked by that name either.
+            let key = row.get(1).and_then(Value::bytes);
+            let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
+                continue;
+            };
+            let mut stored = self.read(row)?;
+            self.judge(&mut stored);
+            infos.extend(stored.record.info(&key, &stored.scene));
+        }
+        Ok(infos)
+    }
+}
+
+/// Attempts at a row that others write as well.
+pub(super) struct Again {
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Again {
+    pub(super) fn within(patience: Duration) -> Self {
+        Self {
+            deadline: Instant::now() + patience,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Waits before the next attempt, unless it is too late for one.
+    pub(super) async fn pause(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let pause = engine.jitter(Duration::ZERO, self.pause);
+        if Instant::now() + pause > self.deadline {
+            return Err(Cause::Busy.into());
+        }
+        before(Instant::now() + pause, std::future::pending::<()>()).await;
+        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        Ok(())
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LAST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,200 @@
+use std::sync::Arc;
+
+use super::codec::{COLUMNS, Stamp};
+use crate::wire::{Sql, Value};
+
+/// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
+/// of the database.
+///
+/// All but `insert`, `list` and those for the purge begin with the key of the lock.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    /// Takes a lock that nobody has; then id, label and ttl.
+    pub(crate) take: Arc<Sql>,
+    /// Frees a lock that one alone has; then the id and, where waiters are told, the topic.
+    pub(crate) release: Arc<Sql>,
+    /// Draws tokens for who has a lock alone; then the id.
+    pub(crate) reserve: Arc<Sql>,
+    /// Makes a row that nobody has, unless it is there.
+    pub(crate) insert: Arc<Sql>,
+    /// Reads the clock and a row.
+    pub(crate) load: Arc<Sql>,
+    /// The same, for who wants to be told of changes.
+    pub(crate) ask: Arc<Sql>,
+    /// Writes a row if it still has a version: it, and what is written.
+    pub(crate) store: Arc<Sql>,
+    /// The same, and tells those who wait; then the topic.
+    pub(crate) store_and_tell: Arc<Sql>,
+    /// Reads the rows that are held, from one key up to another.
+    pub(crate) list: Arc<Sql>,
+    /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so
+    /// long.
+    pub(crate) scan: Arc<Sql>,
+    /// Sets the least floor of tokens for rows to come.
+    pub(crate) raise: Arc<Sql>,
+
+    /// Renews: key, id, ttl.
+    pub(crate) renew: Many,
+    /// Reads: key.
+    pub(crate) load_many: Many,
+    /// Writes: key, version, and what is written.
+    pub(crate) store_many: Many,
+    /// Deletes rows that nobody uses: key, retention, floor.
+    pub(crate) delete: Many,
+}
+
+/// What statements depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage<'a> {
+    /// Quoted, with its schema.
+    pub(crate) table: &'a str,
+    pub(crate) stamp: Stamp,
+    /// Whether those who wait are told.
+    pub(crate) tells: bool,
+}
+
+/// A statement for several rows of values.
+#[derive(Debug)]
+pub(crate) enum Many {
+    /// With one argument for each column: the text of an array.
+    #[cfg(feature = "postgres")]
+    Arrays(Arc<Sql>),
+    /// With the rows in its text, between these.
+    #[cfg(feature = "mysql")]
+    Rows {
+        before: String,
+        columns: Vec<&'static str>,
+        after: String,
+    },
+}
+
+impl Many {
+    /// Whether its text is the same for any number of rows.
+    pub(crate) fn is_prepared(&self) -> bool {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Arrays(_) => true,
+            #[cfg(feature = "mysql")]
+            Self::Rows { .. } => false,
+        }
+    }
+
+    /// The statement for these rows, and its arguments.
+    pub(crate) fn with(&self, rows: Vec<Vec<Value>>) -> (Arc<Sql>, Vec<Value>) {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Arrays(sql) => (Arc::clone(sql), arrays(&rows)),
+            #[cfg(feature = "mysql")]
+            Self::Rows {
+                before,
+                columns,
+                after,
+            } => {
+                let derived = derived(columns, rows.len());
+                let sql = Sql::new(format!("{before}({derived}) d{after}"));
+                (Arc::new(sql), rows.into_iter().flatten().collect())
+            }
+        }
+    }
+}
+
+/// The columns of rows, each as the text of an array.
+#[cfg(feature = "postgres")]
+fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
+    use std::fmt::Write as _;
+
+    let width = rows.first().map_or(0, Vec::len);
+    let mut columns = vec![String::from("{"); width];
+    for row in rows {
+        for (column, value) in columns.iter_mut().zip(row) {
+            if column.len() > 1 {
+                column.push(',');
+            }
+            match value {
+                Value::Null => column.push_str("NULL"),
+                Value::Int(number) => write!(column, "{number}").unwrap_or_default(),
+                Value::Bytes(bytes) => {
+                    column.push_str(r#""\\x"#);
+                    for byte in bytes {
+                        write!(column, "{byte:02x}").unwrap_or_default();
+                    }
+                    column.push('"');
+                }
+            }
+        }
+    }
+    columns
+        .into_iter()
+        .map(|column| Value::from(column + "}"))
+        .collect()
+}
+
+/// Rows of arguments as a table.
+#[cfg(feature = "mysql")]
+fn derived(columns: &[&str], rows: usize) -> String {
+    let select = |row: usize| {
+        let first = row * columns.len() + 1;
+        let values = columns.iter().enumerate().map(|(at, column)| {
+            let name = if row == 0 {
+                format!(" AS {column}")
+            } else {
+                String::new()
+            };
+            format!("{{{}}}{name}", first + at)
+        });
+        format!("SELECT {}", values.collect::<Vec<_>>().join(", "))
+    };
+    (0..rows)
+        .map(select)
+        .collect::<Vec<_>>()
+        .join(" UNION ALL ")
+}
+
+/// Puts text into a template.
+pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
+    let filled = parts
+        .iter()
+        .fold(template.to_owned(), |text, (name, part)| {
+            text.replace(name, part)
+        });
+    filled.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What is read of a row.
+pub(crate) fn columns() -> String {
+    COLUMNS.map(|column| format!("l.{column}")).join(", ")
+}
+
+/// How many rows are looked at in one round of a purge.
+pub(crate) const PURGE_ROWS: usize = 64;
+
+/// How many tokens come after the first one of an exclusive holder.
+pub(crate) const FURTHER_TOKENS: u64 = crate::table::TOKENS_AT_ONCE - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn arrays_have_a_column_each() {
+        let rows = vec![
+            vec![Value::from("a\"b"), Value::from(-7_i64)],
+            vec![Value::Null, Value::from(8_i64)],
+        ];
+        let text = |text: &str| Value::from(text);
+        assert_eq!(
+            arrays(&rows),
+            [text(r#"{"\\x612262",NULL}"#), text("{-7,8}")]
+        );
+    }
+
+    #[cfg(feature = "mysql")]
+    #[test]
+    fn rows_are_a_table_of_arguments() {
+        assert_eq!(
+            derived(&["k", "v"], 2),
+            "SELECT {1} AS k, {2} AS v UNION ALL SELECT {3}, {4}"
+        );
+    }
+}

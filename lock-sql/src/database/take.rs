@@ -1,0 +1,103 @@
+//! Taking a lock, and looking whether that is possible.
+
+use std::sync::Arc;
+
+use lock_core::{LockKey, Mode};
+
+use super::codec::{Stored, whole_micros};
+use super::row::{Again, Told};
+use super::{DatabaseStore, drawn};
+use crate::error::Failure;
+use crate::store::{Seen, Taken};
+use crate::table::{CLAIM, Claim, Refusal, Tokens};
+use crate::wire::{Sql, Value};
+
+impl DatabaseStore {
+    pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
+        let shares = matches!(claim.mode, Mode::Shared | Mode::Permit { .. });
+        let _turn = match shares {
+            true => self.turns.wait(key).await,
+            false => None,
+        };
+        let mut again = Again::within(self.patience);
+        loop {
+            // A statement that also told who is in the way would cost those more who find nobody
+            // there.
+            if !shares && let Some(tokens) = self.take_free(key, claim).await? {
+                return Ok(Ok(tokens));
+            }
+            let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+                self.insert(key).await?;
+                continue;
+            };
+            self.judge(&mut stored);
+            let taken = stored.record.take(claim, &stored.scene);
+            if !stored.record.is_changed() || self.store(&stored, Told::Nobody).await? {
+                if taken.is_ok() && shares {
+                    self.sharers.note(claim.id, self.engine.now());
+                }
+                return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
+            }
+            again.pause(&self.engine).await?;
+        }
+    }
+
+    /// Takes a lock that nobody has and nobody had to share.
+    async fn take_free(&self, key: &LockKey, claim: &Claim) -> Result<Option<Tokens>, Failure> {
+        let values = vec![
+            Value::from(key.as_bytes()),
+            Value::from(&claim.id.as_bytes()[..]),
+            Value::from(claim.label.as_str()),
+            Value::from(whole_micros(claim.ttl)),
+        ];
+        let answer = self.pool.statement(&self.statements.take, values).await?;
+        Ok(drawn(&answer))
+    }
+
+    /// Makes the row of a key. Another one may be faster, or have been: that is the same.
+    async fn insert(&self, key: &LockKey) -> Result<(), Failure> {
+        let values = vec![Value::from(key.as_bytes())];
+        let inserted = self.pool.statement(&self.statements.insert, values).await;
+        // Whatever became of it, it took no lock.
+        inserted.map_err(|failure| failure.cause)?;
+        self.purge.grown();
+        Ok(())
+    }
+
+    pub(super) async fn look_at(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
+        let sql = self.question(key);
+        let Some(mut stored) = self.load(sql, key).await? else {
+            return Ok(Ok(()));
+        };
+        self.judge(&mut stored);
+        let seen = stored.record.look(mode, &stored.scene);
+        Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
+    }
+
+    /// What a waiter asks: to be told as well, if there is who hears it.
+    fn question(&self, key: &LockKey) -> &Arc<Sql> {
+        #[cfg(feature = "postgres")]
+        if let Some(listener) = &self.listener
+            && listener.attend(key)
+        {
+            return &self.statements.ask;
+        }
+        let _ = key;
+        &self.statements.load
+    }
+
+    /// A refusal in the time of this process.
+    fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
+        let Refusal::Held { mut until } = refusal else {
+            return refusal;
+        };
+        // Whoever keeps others from sharing a lock comes back to say so again.
+        if stored.record.is_kept_by_many(mode, &stored.scene) {
+            until = until.min(stored.scene.moment + CLAIM / 2);
+        }
+        let left = until.since(stored.scene.moment);
+        Refusal::Held {
+            until: self.engine.now() + left,
+        }
+    }
+}

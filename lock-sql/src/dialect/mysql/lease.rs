@@ -1,0 +1,158 @@
+//! The statements of `mode=lease` for MySQL and MariaDB.
+//!
+//! Their clock stands still while a statement runs: one that has waited for another of the same row
+//! works with a time that has passed, which is early for a lease that it begins or ends, and never
+//! late. An `UPDATE` answers with the number that `LAST_INSERT_ID` was given.
+
+use std::sync::Arc;
+
+use crate::database::codec::{FIELDS, Field, Stamp};
+use crate::database::statements::{
+    FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
+};
+use crate::wire::Sql;
+
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+pub(crate) fn statements(usage: Usage<'_>) -> Statements {
+    let sql = |template: &str| Arc::new(Sql::new(text(usage, template)));
+    let many = |before: &str, columns: Vec<&'static str>, after: &str| Many::Rows {
+        before: format!("{} ", text(usage, before)),
+        columns,
+        after: format!(" {}", text(usage, after)),
+    };
+    let load = "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
+    let store = format!(
+        "UPDATE %table% l SET {}, l.version = l.version + 1, l.changed_at = %now%
+         WHERE l.kind = 1 AND l.lock_key = {{1}} AND l.version = {{2}}",
+        set(|at| format!("{{{}}}", at + 3))
+    );
+    let names = FIELDS.iter().map(|(name, _)| *name);
+    Statements {
+        take: sql(TAKE),
+        release: sql(RELEASE),
+        reserve: sql(RESERVE),
+        insert: sql(INSERT),
+        load: sql(load),
+        ask: sql(load),
+        store_and_tell: sql(&store),
+        store: sql(&store),
+        list: sql(LIST),
+        scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
+        raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
+                    WHERE kind = 0 AND lock_key = ''"),
+        renew: many("UPDATE", vec!["k", "i", "ttl"], RENEW),
+        load_many: many(
+            "SELECT %now%, %columns% FROM",
+            vec!["k"],
+            "STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
+        ),
+        store_many: many(
+            "UPDATE",
+            ["k", "v"].into_iter().chain(names).collect(),
+            &format!(
+                "STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
+                 SET {}, l.version = l.version + 1, l.changed_at = %now%
+                 WHERE l.version = d.v",
+                set(|at| format!("d.{}", FIELDS[at].0))
+            ),
+        ),
+        delete: many("DELETE l FROM", vec!["k", "retention", "least"], DELETE),
+    }
+}
+
+fn text(usage: Usage<'_>, template: &str) -> String {
+    let (end, free, alive) = match usage.stamp {
+        Stamp::Time => (
+            "%now% + %ttl%",
+            "l.free_at <= %now% AND (l.id IS NULL OR l.expires_at <= %now%)",
+            "l.expires_at > %now%",
+        ),
+        Stamp::Never => (
+            "9223372036854775807",
+            "l.free_at = 0 AND l.id IS NULL",
+            "true",
+        ),
+    };
+    let ttl = if template == RENEW { "d.ttl" } else { "{4}" };
+    fill(
+        template,
+        &[
+            ("%end%", end),
+            ("%free%", free),
+            ("%alive%", alive),
+            ("%ttl%", ttl),
+            (
+                "%draw%",
+                "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
+            ),
+            ("%further%", &FURTHER_TOKENS.to_string()),
+            ("%now%", NOW),
+            ("%columns%", &columns()),
+            ("%table%", usage.table),
+        ],
+    )
+}
+
+/// Assignments of one table are made from left to right: the tokens are drawn first. Numbers below
+/// zero and nulls are nobody's lock: what reads the row says so.
+const TAKE: &str = "
+UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
+    l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4}, l.beat = 0,
+    l.expires_at = %end%, l.free_at = %end%, l.claimed_until = 0, l.version = l.version + 1,
+    l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND %free% AND l.shared IS NULL
+    AND l.last_token >= 0 AND l.version >= 0";
+
+/// Answers 2 if the lease had not ended, and 1 if it had.
+const RELEASE: &str = "
+UPDATE %table% l SET l.id = NULL,
+    l.free_at = 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
+    l.version = l.version + 1, l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL";
+
+const RESERVE: &str = "
+UPDATE %table% l SET %draw%, l.version = l.version + 1
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND %alive% AND l.last_token >= 0";
+
+/// A version that no row had before which was purged.
+const INSERT: &str = "
+INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
+SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
+WHERE t.kind = 0 AND t.lock_key = ''
+ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
+
+const LIST: &str = "
+SELECT %now%, %columns% FROM %table% l
+WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
+    AND (l.id IS NOT NULL OR l.shared IS NOT NULL)
+ORDER BY l.lock_key";
+
+const SCAN: &str = "
+SELECT l.lock_key, l.last_token,
+    CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
+FROM %table% l
+WHERE l.kind = 1 AND l.lock_key > {1}
+ORDER BY l.lock_key LIMIT";
+
+const RENEW: &str = "
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
+SET l.beat = l.beat + 1, l.ttl = d.ttl, l.expires_at = %end%, l.free_at = %end%,
+    l.version = l.version + 1, l.changed_at = %now%
+WHERE l.id = d.i AND %alive% AND l.shared IS NULL";
+
+const DELETE: &str = "
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
+WHERE %free% AND l.changed_at <= %now% - d.retention AND l.last_token <= d.least";
+
+/// Sets what is written of a row; text comes as bytes.
+fn set(value: impl Fn(usize) -> String) -> String {
+    let set = FIELDS.iter().enumerate().map(|(at, (name, field))| {
+        let value = value(at);
+        match field {
+            Field::Text => format!("l.{name} = CONVERT({value} USING utf8mb4)"),
+            Field::Bytes | Field::Number => format!("l.{name} = {value}"),
+        }
+    });
+    set.collect::<Vec<_>>().join(", ")
+}
