@@ -15,6 +15,8 @@ mod record;
 mod roster;
 mod take;
 mod terms;
+#[cfg(test)]
+mod tests;
 pub(crate) mod texts;
 
 use std::sync::Arc;

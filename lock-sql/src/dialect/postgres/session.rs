@@ -11,6 +11,8 @@ use crate::wire::Sql;
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
 const ELAPSED: &str =
     "(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
+/// The same however often a message asks for it.
+const MESSAGE: &str = "(extract(epoch from statement_timestamp()) * 1000000)::bigint";
 const BEGAN: &str = "(extract(epoch from now()) * 1000000)::bigint";
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 is its record.
@@ -244,7 +246,7 @@ pub(crate) fn settings(is_row: bool) -> Arc<Sql> {
 }
 
 fn draw(table: &str, kind: u8, condition: &str) -> String {
-    let first = format!("greatest(last_token + 1, {NOW})");
+    let first = format!("greatest(last_token + 1, {MESSAGE})");
     format!(
         "UPDATE {table} SET token = {first}, last_token = {first} + {{9}}, drawn_by = {{2}},
              id = CASE WHEN {{9}} = 0 THEN NULL ELSE {{7}} END,
