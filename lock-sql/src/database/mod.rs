@@ -16,6 +16,8 @@ mod shared;
 mod sharers;
 pub(crate) mod statements;
 mod take;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod tests;
 mod turns;
 
 use std::fmt;

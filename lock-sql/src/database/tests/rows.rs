@@ -1,0 +1,219 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use lock_core::{ErrorKind, LeaseState, LockUrl, Mode, Released, RenewalRequest};
+
+use super::{Client, TTL, databases, id, key};
+use crate::config::SqlConfig;
+use crate::error::Cause;
+use crate::store::Store as _;
+
+const ALONE: Mode = Mode::Exclusive;
+
+#[tokio::test]
+async fn what_polylock_has_not_written_is_malformed_and_never_free() {
+    let damages = [
+        "id = NULL, shared = '[{'",
+        "id = NULL, free_at = 0, shared = '[{\"slot\":0,\"at\":0}]'",
+        "last_token = -1, free_at = 0, id = NULL",
+        "version = -1, free_at = 0, id = NULL",
+        "ttl = 0",
+        "id = '123'",
+        "expires_at = -1, free_at = 9000000000000000",
+        "claimed_until = -5",
+    ];
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        for (n, damage) in damages.iter().enumerate() {
+            let name = format!("k{n}");
+            client.take(&name, 2, ALONE).await.unwrap();
+            let damage = format!(
+                "UPDATE polylock_locks SET {} WHERE kind = 1 AND lock_key = '{name}'",
+                damage.replace('{', "{{").replace('}', "}}")
+            );
+            client.sql(&damage).await;
+            let taken = client.try_take(&name, 4, ALONE, TTL).await;
+            let cause = taken.expect_err(&damage).cause;
+            assert!(
+                matches!(cause, Cause::Malformed { .. }),
+                "{damage}: {cause}"
+            );
+            let shared = client.try_take(&name, 4, Mode::Shared, TTL).await;
+            assert!(shared.is_err(), "{damage}");
+            assert!(
+                client.store.look(&key(&name), ALONE).await.is_err(),
+                "{damage}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_and_said_to_be_free_is_held() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.take("k", 2, ALONE).await.unwrap();
+        client.sql("UPDATE polylock_locks SET free_at = 0").await;
+        assert_eq!(client.take("k", 4, ALONE).await, None);
+    }
+}
+
+#[tokio::test]
+async fn keys_that_look_alike_are_different_locks() {
+    let alike = [
+        "Job",
+        "job",
+        "job ",
+        " job",
+        "job\u{e9}",
+        "jobe",
+        "jobe\u{301}",
+        "'",
+        "%",
+        "_",
+    ];
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let long = "\u{e9}".repeat(128);
+        for name in alike.into_iter().chain([long.as_str()]) {
+            assert!(client.take(name, 2, ALONE).await.is_some(), "{name:?}");
+        }
+        let listed = client.store.list("job").await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|info| info.key.as_str()).collect();
+        assert_eq!(listed, ["job", "job ", "jobe", "jobe\u{301}", "job\u{e9}"]);
+        assert_eq!(client.store.list("").await.unwrap().len(), alike.len() + 1);
+    }
+}
+
+fn bent(url: &str, parameters: &str) -> (SqlConfig, Arc<VirtualClock>) {
+    let url = LockUrl::parse(&format!("{url}?mode=lease{parameters}")).expect("a URL");
+    let clock = Arc::new(VirtualClock::new());
+    let spawn = Arc::new(OnRuntime::current());
+    let time = Arc::<VirtualClock>::clone(&clock);
+    let engine = Engine::with("test", time, Arc::new(OsEntropy::default()), spawn);
+    let config = SqlConfig::from_url(&url).expect("a configuration");
+    (config.with_engine(engine), clock)
+}
+
+#[tokio::test]
+async fn a_purge_takes_no_token_back() {
+    for url in databases() {
+        let (config, clock) = bent(&url, "&retention=0s");
+        let target = Arc::new(config.target().unwrap());
+        let client = Client::on(&target, config).await;
+        let first = client.take("first", 2, ALONE).await.unwrap();
+        client.take("held", 2, ALONE).await.unwrap();
+        client.store.release(&key("first"), id(2)).await.unwrap();
+        // The clock of the server goes back after this, as those see it who come later.
+        let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
+                     WHERE kind = 1 AND lock_key = 'first'";
+        client.sql(ahead).await;
+        let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND lock_key = 'first'";
+        let mut n = 0;
+        while client.number(rows).await == 1 {
+            let name = format!("other {n}");
+            client.take(&name, 4, ALONE).await.unwrap();
+            client.store.release(&key(&name), id(4)).await.unwrap();
+            n += 1;
+            assert!(n < 100, "never purged");
+            let floor = "SELECT last_token FROM polylock_locks WHERE kind = 0";
+            let floor = client.number(floor).await.unsigned_abs();
+            if n == 40 {
+                assert!(
+                    floor >= first.last + 1_000_000_000_000,
+                    "the floor comes first"
+                );
+                clock.suspend(Duration::from_secs(100));
+            }
+            assert!(
+                n >= 40 || client.number(rows).await == 1,
+                "deleted before it is safe"
+            );
+        }
+        let second = client.take("first", 6, ALONE).await.unwrap();
+        assert!(second.next > first.last + 1_000_000_000_000);
+        assert_eq!(client.take("held", 8, ALONE).await, None);
+    }
+}
+
+#[tokio::test]
+async fn observers_take_over_after_a_whole_lease_that_they_saw_no_beat_of() {
+    for url in databases() {
+        let (config, clock) = bent(&url, "&expiry=observer");
+        let target = Arc::new(config.target().unwrap());
+        let observer = Client::on(&target, config).await;
+        let holder = Client::open(&url, "&expiry=observer").await;
+        let first = holder.take("k", 2, ALONE).await.unwrap();
+        // Whatever the clock of the database shows, nobody without that option takes it either.
+        let trusting = Client::open(&url, "").await;
+        assert_eq!(trusting.take("k", 6, ALONE).await, None);
+        assert_eq!(observer.take("k", 4, ALONE).await, None);
+        clock.suspend(TTL);
+        assert_eq!(observer.take("k", 4, ALONE).await, None);
+        let due = [RenewalRequest::new(key("k"), id(2), TTL)];
+        let renewed = holder.store.renew(&due).await.remove(0).unwrap();
+        assert_eq!(renewed, LeaseState::Held);
+        clock.suspend(TTL);
+        assert_eq!(observer.take("k", 4, ALONE).await, None);
+        assert_eq!(
+            observer.store.look(&key("k"), ALONE).await.unwrap().ok(),
+            None
+        );
+        clock.suspend(TTL);
+        assert_eq!(
+            observer.take("k", 4, ALONE).await,
+            None,
+            "it saw the renewal just then"
+        );
+        clock.suspend(TTL / 5);
+        let second = observer.take("k", 4, ALONE).await.unwrap();
+        assert!(second.next > first.last);
+        let renewed = holder.store.renew(&due).await.remove(0).unwrap();
+        assert!(matches!(renewed, LeaseState::Lost(_)));
+        let released = observer.store.release(&key("k"), id(4)).await.unwrap();
+        assert_eq!(released, Released::Clean);
+        assert!(trusting.take("k", 6, ALONE).await.is_some());
+        // Many at once, of whom one has died.
+        observer.take("many", 4, Mode::Shared).await.unwrap();
+        holder.take("many", 2, Mode::Shared).await.unwrap();
+        assert_eq!(observer.take("many", 8, ALONE).await, None);
+        observer.store.release(&key("many"), id(4)).await.unwrap();
+        clock.suspend(TTL * 2);
+        assert!(observer.take("many", 8, ALONE).await.is_some());
+        assert_eq!(holder.take("many", 10, Mode::Shared).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_delete_keeps_its_rows() {
+    let server = lock_testkit::servers::PostgresServer::shared();
+    let url = server.database();
+    let (config, clock) = bent(&url, "&retention=0s");
+    let target = Arc::new(config.target().unwrap());
+    let client = Client::on(&target, config).await;
+    client
+        .sql("REVOKE DELETE ON polylock_locks FROM test")
+        .await;
+    for n in 0..40 {
+        let name = format!("k{n}");
+        client.take(&name, 2, ALONE).await.unwrap();
+        client.store.release(&key(&name), id(2)).await.unwrap();
+        if n == 20 {
+            clock.suspend(Duration::from_secs(100));
+        }
+    }
+    let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
+    assert_eq!(client.number(rows).await, 40);
+}
+
+#[tokio::test]
+async fn a_missing_table_is_said_to_be_missing() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.sql("DROP TABLE polylock_locks").await;
+        let failure = client.try_take("k", 2, ALONE, TTL).await.unwrap_err();
+        let error = lock_core::Error::from(failure);
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    }
+}

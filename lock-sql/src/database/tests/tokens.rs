@@ -1,0 +1,113 @@
+use std::time::Duration;
+
+use lock_core::engine::LeaseId;
+use lock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
+
+use super::{Client, TTL, databases, id, key};
+use crate::store::Store as _;
+
+const ALONE: Mode = Mode::Exclusive;
+
+#[tokio::test]
+async fn an_exclusive_lock_is_taken_kept_and_given_back_by_one_statement_each() {
+    for url in databases() {
+        let (here, there) = (Client::open(&url, "").await, Client::open(&url, "").await);
+        let first = here.take("k", 1, ALONE).await.unwrap();
+        assert_eq!(first.last - first.next, 63);
+        assert_eq!(there.take("k", 2, ALONE).await, None);
+        let due = [RenewalRequest::new(key("k"), id(1), TTL)];
+        let renewed = here.store.renew(&due).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Held);
+        let more = here.store.reserve(&key("k"), id(1)).await.unwrap().unwrap();
+        assert!(more.next > first.last && more.last - more.next == 63);
+        assert_eq!(there.store.reserve(&key("k"), id(2)).await.unwrap(), None);
+        let released = there.store.release(&key("k"), id(2)).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
+        let released = here.store.release(&key("k"), id(1)).await.unwrap();
+        assert_eq!(released, Released::Clean);
+        let released = here.store.release(&key("k"), id(1)).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
+        let second = there.take("k", 2, ALONE).await.unwrap();
+        assert!(second.next > more.last);
+        let renewed = here.store.renew(&due).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Lost(LostReason::Stolen));
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_is_lost_and_its_lock_free() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let brief = Duration::from_millis(30);
+        let first = client
+            .try_take("k", 1, ALONE, brief)
+            .await
+            .unwrap()
+            .unwrap();
+        tokio::time::sleep(brief).await;
+        let due = [RenewalRequest::new(key("k"), id(1), TTL)];
+        let renewed = client.store.renew(&due).await.remove(0);
+        assert_eq!(renewed.unwrap(), LeaseState::Lost(LostReason::Expired));
+        assert_eq!(client.store.inspect(&key("k")).await.unwrap(), None);
+        let second = client.take("k", 2, ALONE).await.unwrap();
+        assert!(second.next > first.last);
+        let released = client.store.release(&key("k"), id(1)).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
+        assert!(client.store.inspect(&key("k")).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_leases_are_renewed_by_four_statements() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let id = |n: u32| LeaseId::from_bytes(u128::from(n).to_be_bytes());
+        let mut due = Vec::new();
+        for n in 0..1000 {
+            let name = format!("lease {n}");
+            let claim = crate::table::Claim {
+                id: id(n),
+                mode: ALONE,
+                ttl: TTL,
+                label: String::new(),
+                waits: false,
+            };
+            client
+                .store
+                .take(&key(&name), claim)
+                .await
+                .unwrap()
+                .unwrap();
+            due.push(RenewalRequest::new(key(&name), id(n), TTL));
+        }
+        let begun = std::time::Instant::now();
+        for state in client.store.renew(&due).await {
+            assert_eq!(state.unwrap(), LeaseState::Held);
+        }
+        eprintln!("renewed in {:?}", begun.elapsed());
+        let beats = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND beat = 1";
+        assert_eq!(client.number(beats).await, 1000);
+        // Two that are not: one is gone, one was given back.
+        client.store.release(&key("lease 7"), id(7)).await.unwrap();
+        due[500].id = id(5000);
+        let states = client.store.renew(&due).await;
+        let lost = states.into_iter().enumerate();
+        let lost: Vec<_> = lost
+            .filter(|(_, state)| !matches!(state, Ok(LeaseState::Held)))
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(lost, [7, 500]);
+    }
+}
+
+#[tokio::test]
+async fn a_row_comes_with_tokens_above_those_of_rows_that_were_deleted() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let far = 9_000_000_000_000_000_i64;
+        let floor = format!("UPDATE polylock_locks SET last_token = {far} WHERE kind = 0");
+        client.sql(&floor).await;
+        let tokens = client.take("k", 1, ALONE).await.unwrap();
+        assert!(tokens.next > far.unsigned_abs());
+    }
+}
