@@ -82,6 +82,11 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
 
+    /// Not that somebody else has the lock: that is an answer.
+    #[cfg(feature = "_server")]
+    #[error("the server gave up to wait for the lock, it was told to or has no memory")]
+    Interrupted,
+
     /// It was closed, or broke, before it was asked.
     #[cfg(feature = "_server")]
     #[error("the session with the server ended")]

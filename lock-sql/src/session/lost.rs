@@ -50,7 +50,7 @@ async fn is_broken(terms: &Terms, id: LeaseId, key: &LockKey) -> Option<bool> {
 pub(super) const ID_LEN: usize = 16;
 
 /// A session that is over may have ended with the server.
-const ASKING: Duration = Duration::from_millis(500);
+const ASKING: Duration = Duration::from_millis(250);
 
 pub(super) fn hex(id: LeaseId) -> String {
     id.as_bytes()

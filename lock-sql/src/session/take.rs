@@ -33,7 +33,10 @@ struct Got {
 
 enum Step {
     Got(Got),
-    Held,
+    /// Somebody else has the lock; whether the session has something left to undo.
+    Held {
+        is_dirty: bool,
+    },
     /// The rows of the key are missing.
     Missing,
 }
@@ -47,12 +50,16 @@ impl Actor {
         let block = self.blocks.remove(&key).filter(|_| !is_shared);
         let taken = match self.step(&mut take, block).await {
             Ok(Step::Got(got)) => self.holds(&take, block, got).await,
-            Ok(Step::Held) => {
+            Ok(Step::Held { is_dirty }) => {
                 if let Some(block) = block {
-                    self.blocks.insert(key, block);
+                    self.blocks.insert(key.clone(), block);
                 }
                 // Who does not wait any more gets its place dropped.
                 drop(take.reply.send(Ok(Taken::Held(take.place))));
+                if is_dirty {
+                    // What comes next stands in the queue behind this.
+                    self.undo(&key, is_shared).await;
+                }
                 return;
             }
             Ok(Step::Missing) => {
@@ -105,11 +112,11 @@ impl Actor {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return Ok(Step::Held),
+                Ok(None) => return Ok(Step::Held { is_dirty: false }),
                 Err(failure) if failure.class() == Some(Class::LockTimeout) => {
-                    // It may have been granted although the time was over.
-                    self.undo(&take.key, take.is_shared).await;
-                    return Ok(Step::Held);
+                    // The transaction is aborted; a lock may have been granted although the time
+                    // was over.
+                    return Ok(Step::Held { is_dirty: true });
                 }
                 Err(failure) => return Err(failure),
             };
@@ -168,14 +175,15 @@ impl Actor {
 
     fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
         let Some(row) = answer.rows.last() else {
-            return Ok(Step::Held);
+            return Ok(Step::Held { is_dirty: true });
         };
         let number = |column: usize| row.get(column).and_then(crate::wire::Value::int);
         let malformed = || Failure::from(Cause::Config("an answer without its columns".to_owned()));
         let get = |column| number(column).ok_or_else(malformed);
         match get(column::GOT)? {
             1 => {}
-            0 => return Ok(Step::Held),
+            0 => return Ok(Step::Held { is_dirty: false }),
+            3 => return Err(Cause::Interrupted.into()),
             _ => {
                 let message = "a transaction pooler is in the path, where locks of sessions \
                                exclude nobody; use mode=lease";

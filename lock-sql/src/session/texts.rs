@@ -65,7 +65,8 @@ pub(crate) const LOCKED: i64 = 7_205_759;
 
 /// The columns of the last row that a take answers with.
 pub(crate) mod column {
-    /// 1 if the lock was taken, 0 if not, 2 if the statement met another session of the server's.
+    /// 1 if the lock was taken, 0 if not, 2 if the statement met another session of the server's,
+    /// 3 if the server gave up.
     pub(crate) const GOT: usize = 0;
     /// Whether the key has its record.
     pub(crate) const FOUND: usize = 1;

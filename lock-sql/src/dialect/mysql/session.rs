@@ -80,7 +80,7 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
             "{BEGIN_CLOCK};
              SET @polylock_got = IF(CONNECTION_ID() = {{6}}, GET_LOCK({}, {wait}), 2);
              {};
-             SELECT CAST(COALESCE(@polylock_got, 0) AS SIGNED), r.kind IS NOT NULL,
+             SELECT CAST(COALESCE(@polylock_got, 3) AS SIGNED), r.kind IS NOT NULL,
                  COALESCE(r.drawn_by = {{2}}, 0), COALESCE(r.token, 0),
                  COALESCE(r.last_token, 0), {ELAPSED}, CAST(CONNECTION_ID() AS SIGNED), 0,
                  COALESCE(r.name = {{10}}, 1)
