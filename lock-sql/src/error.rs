@@ -115,7 +115,7 @@ impl Cause {
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => trouble.class.kind(),
             #[cfg(feature = "_server")]
-            Self::SessionOver | Self::Unfit(_) => ErrorKind::Unavailable,
+            Self::Interrupted | Self::SessionOver | Self::Unfit(_) => ErrorKind::Unavailable,
             Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
                 ErrorKind::Protocol
             }
