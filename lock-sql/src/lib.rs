@@ -34,7 +34,7 @@ assert!(guard.fencing_token() > first);
 
 #[cfg(feature = "_sql")]
 mod admin;
-#[cfg(feature = "sqlite")]
+#[cfg(feature = "_sql")]
 mod backend;
 #[cfg(feature = "_server")]
 mod checks;
@@ -73,12 +73,18 @@ mod wakes;
 #[cfg(feature = "_server")]
 mod wire;
 
+#[cfg(feature = "mysql")]
+pub use crate::backend::MySqlBackend;
+#[cfg(feature = "postgres")]
+pub use crate::backend::PostgresBackend;
 #[cfg(feature = "sqlite")]
 pub use crate::backend::SqliteBackend;
 #[cfg(feature = "sqlite")]
 pub use crate::config::SqliteConfig;
 #[cfg(feature = "_server")]
 pub use crate::config::{Expiry, SqlConfig, SqlMode};
+#[cfg(feature = "_server")]
+pub use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
 pub use crate::lock::Sqlite;
 #[cfg(feature = "_sql")]

@@ -23,6 +23,8 @@
 //! |---|---|---|
 //! | `memory:`, `memory:NAME` | always there | tasks of one process |
 //! | `sqlite:PATH` | `sqlite` | processes on one host |
+//! | `postgres:`, `postgresql:` | `postgres` (and `tls`) | processes that reach the server |
+//! | `mysql:`, `mariadb:` | `mysql` (and `tls`) | processes that reach the server |
 //! | `redis:`, `rediss:`, `redis+unix:`, `redis-sentinel:`, `redis-cluster:`, `redlock:` | `redis` (and `tls`) | processes that reach the servers |
 //! | `zk:`, `zookeeper:` | `zk` (and `tls`) | processes that reach the ensemble |
 //!
@@ -56,7 +58,7 @@ pub use lock_core::{
 };
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use lock_sql as sql;
 #[cfg(feature = "zk")]
 pub use lock_zk as zk;
@@ -98,6 +100,10 @@ pub fn compiled_in() -> Registry {
 
 static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = Registry::new().with(memory::MemoryBackend::default());
+    #[cfg(feature = "mysql")]
+    let backends = backends.and_then(|registry| registry.with(sql::MySqlBackend::default()));
+    #[cfg(feature = "postgres")]
+    let backends = backends.and_then(|registry| registry.with(sql::PostgresBackend::default()));
     #[cfg(feature = "redis")]
     let backends = backends.and_then(|registry| registry.with(redis::RedisBackend::default()));
     #[cfg(feature = "sqlite")]

@@ -16,6 +16,7 @@ async fn named_memory_is_one_store_in_the_process() {
     assert!(elsewhere.try_lock("key").await.unwrap().is_some());
 }
 
+#[cfg(not(feature = "postgres"))]
 #[tokio::test]
 async fn a_backend_that_is_not_compiled_in_names_its_feature() {
     let error = polylock::connect("postgres://h1/locks").await.unwrap_err();
@@ -27,6 +28,17 @@ async fn a_backend_that_is_not_compiled_in_names_its_feature() {
         "{error}"
     );
     assert!(error.message().contains("registered: memory"), "{error}");
+}
+
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+#[tokio::test]
+async fn servers_read_their_urls_before_they_connect() {
+    for scheme in ["mariadb", "mysql", "postgres", "postgresql"] {
+        let url = format!("{scheme}://u:p@127.0.0.1:1/locks?namespace=shop&mod=lease");
+        let error = polylock::connect(&url).await.unwrap_err();
+        let expected = r#"unknown parameter "mod", did you mean "mode"?"#;
+        assert!(error.message().starts_with(expected), "{error}");
+    }
 }
 
 #[cfg(feature = "zk")]

@@ -157,6 +157,22 @@ impl Registry {
             .map_err(|error| error.with_backend(scheme))
     }
 
+    /// The URL as its backend gets it: without the parameters of the layers.
+    ///
+    /// For tools that talk to the service of a URL in another way than by locks.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, if nothing is
+    /// registered for its scheme, or if a parameter of the layers is wrong.
+    pub fn backend_url(&self, url: &str) -> Result<LockUrl> {
+        let url = LockUrl::parse(url)?;
+        let (scheme, backend) = self.find(url.scheme())?;
+        let stack = Stack::of(&url, backend.default_namespace());
+        let (_, url) = stack.map_err(|error| error.with_backend(scheme))?;
+        Ok(url)
+    }
+
     fn find(&self, scheme: &str) -> Result<(&'static str, &dyn Backend)> {
         match self.backends.get_key_value(scheme) {
             Some((scheme, backend)) => Ok((scheme, &**backend)),

@@ -13,7 +13,7 @@ use crate::wire::{Target, Trouble};
 
 /// Looks for a pooler, unless the configuration says that there is one.
 pub(super) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
-    if target.is_pooled.load(Ordering::Relaxed) {
+    if target.is_pooled() {
         return Ok(());
     }
     let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
@@ -57,8 +57,8 @@ async fn probe(target: &Target, patience: Duration) -> Result<Path, Trouble> {
     };
     let mut first = options.connect().await.map_err(Trouble::of_postgres)?;
     let mut second = options.connect().await.map_err(Trouble::of_postgres)?;
+    let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
-        let before = process(&mut first).await?;
         if let Err(trouble) = run(&mut second, "BEGIN").await {
             // Not the server: it knows the statement.
             return match &*trouble.source {
@@ -67,13 +67,15 @@ async fn probe(target: &Target, patience: Duration) -> Result<Path, Trouble> {
             };
         }
         let other = process(&mut second).await?;
-        let after = timeout(patience, process(&mut first)).await;
+        let meanwhile = timeout(patience, process(&mut first)).await;
         // It answers, so the first one waits for it, or has another process.
         run(&mut second, "ROLLBACK").await?;
-        let Ok(after) = after else {
+        let Ok(meanwhile) = meanwhile else {
             return Ok(Path::Transactions);
         };
-        if before == other || before != after? {
+        // Twice, by which processes that take turns are told.
+        let afterwards = [process(&mut first).await?, process(&mut first).await?];
+        if other == mine || meanwhile? != mine || afterwards != [mine; 2] {
             return Ok(Path::Transactions);
         }
     }

@@ -35,7 +35,6 @@ struct Facts {
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     mode: SqlMode,
-    session_timeout: Duration,
     timeout: Duration,
 }
 
@@ -43,7 +42,6 @@ impl Wanted {
     fn of(config: &SqlConfig) -> Self {
         Self {
             mode: config.mode,
-            session_timeout: config.session_timeout,
             timeout: config.timeout,
         }
     }
@@ -202,22 +200,11 @@ fn limits(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
     let way_out = "lift it for this user, or write a shorter timeout";
     limit("statement_timeout", wanted.timeout, statement, way_out);
     limit("lock_timeout", wanted.timeout, statement, way_out);
-    let ends = "the server ends the session of a lock while it is held";
-    let way_out = "lift it for this user, or write a shorter session-timeout";
-    match wanted.mode {
-        SqlMode::Advisory => limit(
-            "idle_session_timeout",
-            wanted.session_timeout,
-            ends,
-            way_out,
-        ),
-        SqlMode::Lease => {}
-        SqlMode::Row => {
-            let name = "idle_in_transaction_session_timeout";
-            limit(name, wanted.session_timeout, ends, way_out);
-            let way_out = "lift it for this user, or use mode=lease";
-            limit("transaction_timeout", Duration::MAX, ends, way_out);
-        }
+    // Sessions of locks lift the other ones for themselves.
+    if wanted.mode == SqlMode::Row {
+        let ends = "the server ends the session of a lock while it is held";
+        let way_out = "lift it for this user, or use mode=lease";
+        limit("transaction_timeout", Duration::MAX, ends, way_out);
     }
     found
 }
@@ -228,8 +215,7 @@ async fn ask(connection: &mut Connection) -> Result<Facts, Failure> {
         "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN ('server_version', \
          'server_version_num', 'transaction_read_only', 'synchronous_commit', 'fsync', \
          'full_page_writes', 'synchronous_standby_names', 'default_transaction_isolation', \
-         'statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', \
-         'idle_session_timeout', 'transaction_timeout')",
+         'statement_timeout', 'lock_timeout', 'transaction_timeout')",
     );
     let settings = connection.message(&settings, &[]).await.map_err(failed)?;
     let pair = |row: &Vec<_>| (text(row.first()), text(row.get(1)));
@@ -253,7 +239,7 @@ async fn ask(connection: &mut Connection) -> Result<Facts, Failure> {
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 8] = [
+    const GOOD: [(&str, &str); 7] = [
         ("server_version", "15.4"),
         ("server_version_num", "150004"),
         ("transaction_read_only", "off"),
@@ -261,7 +247,6 @@ mod tests {
         ("fsync", "on"),
         ("default_transaction_isolation", "read committed"),
         ("statement_timeout", "0"),
-        ("idle_in_transaction_session_timeout", "30000"),
     ];
 
     fn good() -> Facts {
@@ -275,7 +260,6 @@ mod tests {
     fn wanted(mode: SqlMode) -> Wanted {
         Wanted {
             mode,
-            session_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(5),
         }
     }
@@ -332,20 +316,6 @@ mod tests {
                 "is 4.999s",
             ),
             (SqlMode::Row, "lock_timeout", "1", Warned, "is 1ms"),
-            (
-                SqlMode::Advisory,
-                "idle_session_timeout",
-                "29999",
-                Warned,
-                "while it is held",
-            ),
-            (
-                SqlMode::Row,
-                "idle_in_transaction_session_timeout",
-                "1000",
-                Warned,
-                "is 1s",
-            ),
             (
                 SqlMode::Row,
                 "transaction_timeout",

@@ -74,6 +74,17 @@ impl Schema {
         }
     }
 
+    /// The name of the table.
+    #[must_use]
+    pub fn table(&self) -> &str {
+        match &self.0 {
+            #[cfg(feature = "_server")]
+            Place::Server(config) => config.table.as_str(),
+            #[cfg(feature = "sqlite")]
+            Place::Sqlite(config) => config.table.as_str(),
+        }
+    }
+
     /// The statements that make the table; they do nothing to one that is there.
     #[must_use]
     pub fn sql(&self) -> String {

@@ -115,6 +115,8 @@ fn class(number: u16) -> Class {
         1317 | 3024 | 1969 => Class::Cancelled,
         // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK
         1213 | 1020 | 3058 => Class::Conflict,
+        // ER_SECURE_TRANSPORT_REQUIRED
+        3159 => Class::Insecure,
         // ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
         1927 | 4031 => Class::Killed,
         // ER_SERVER_SHUTDOWN

@@ -84,11 +84,21 @@ fn read_value(row: &PgRow, at: usize) -> Result<Value, sqlx::Error> {
 
 /// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.
 pub(super) fn trouble(error: sqlx::Error) -> Trouble {
-    let code = match &error {
-        sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>().map(|e| e.code()),
+    let known = match &error {
+        sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>(),
         _ => None,
     };
-    match code.map(class) {
+    // What an entry of `pg_hba.conf` asks for has no code of its own; SSL was its name up to 13.
+    let is_insecure = known.is_some_and(|e| {
+        e.code() == "28000"
+            && ["no encryption", "SSL off"]
+                .iter()
+                .any(|s| e.message().contains(s))
+    });
+    if is_insecure {
+        return Trouble::new(Class::Insecure, error);
+    }
+    match known.map(|e| class(e.code())) {
         Some(class) => Trouble::new(class, error),
         None => Trouble::of_client(error),
     }

@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use crate::config::{Pooler, Server, SqlConfig};
+use crate::config::{Pooler, Server, SqlConfig, Tls};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
@@ -41,6 +41,9 @@ impl Target {
     pub(crate) fn of(config: &SqlConfig) -> Result<Self, Failure> {
         let checked = config.check();
         checked.map_err(|error| Cause::Config(error.message().to_owned()))?;
+        if let Some(tls) = &config.tls {
+            check_files(tls)?;
+        }
         let options = match config.server {
             #[cfg(feature = "mysql")]
             Server::MySql => Options::MySql(mysql(config)),
@@ -54,6 +57,11 @@ impl Target {
             fencing: OnceLock::new(),
             place: format!("{}:{}/{}", config.host, config.port, config.database),
         })
+    }
+
+    /// Whether a pooler is in the path, as far as is known.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.is_pooled.load(Ordering::Relaxed)
     }
 
     /// What kind of server it is; MySQL until it has told.
@@ -96,6 +104,18 @@ impl fmt::Debug for Target {
             .field("flavour", &self.flavour)
             .finish_non_exhaustive()
     }
+}
+
+/// They are read for each connection, so that others may take their place; this is to tell early, and
+/// which one it is.
+fn check_files(tls: &Tls) -> Result<(), Cause> {
+    let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
+    for path in tls.ca.iter().chain(identity) {
+        std::fs::read(path).map_err(|error| {
+            Cause::Config(format!("the TLS file {path:?} cannot be read: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 /// What is not set here would come from variables such as `PGPASSWORD`; `PGOPTIONS`, and a

@@ -96,6 +96,8 @@ pub(crate) enum Command {
     Acquire(AcquireArgs),
     Renew(RenewArgs),
     Release(ReleaseArgs),
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    Schema(SchemaArgs),
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,
@@ -170,6 +172,26 @@ pub(crate) struct ReleaseArgs {
     /// Id that `acquire` printed
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
+}
+
+/// Show or make the table that a database keeps its locks in
+///
+/// For programs that may not create tables. They need SELECT, INSERT and UPDATE on the table, and
+/// DELETE if rows that nobody uses are to be removed.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[derive(Args, Debug)]
+pub(crate) struct SchemaArgs {
+    #[command(subcommand)]
+    pub(crate) command: SchemaCommand,
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum SchemaCommand {
+    /// Make the table, unless it is there
+    Apply,
+    /// Print the statements that make the table, without connecting
+    Print,
 }
 
 /// Print a completion script for a shell

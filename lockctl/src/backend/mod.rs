@@ -70,6 +70,13 @@ impl BackendUrl {
         Ok(registry.connect(&self.text).await?)
     }
 
+    /// The table that has the locks.
+    #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn schema(&self) -> Result<polylock::sql::Schema, Failure> {
+        let url = polylock::compiled_in().backend_url(&self.text)?;
+        Ok(polylock::sql::Schema::of(&url)?)
+    }
+
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
         match (self.is_default, self.namespace.as_str()) {

@@ -6,6 +6,8 @@ mod inspect;
 mod lease;
 mod list;
 mod run;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod schema;
 mod try_lock;
 mod watch;
 
@@ -60,6 +62,8 @@ impl App {
             Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,
             Command::Renew(args) => lease::renew(self, &args).await,
             Command::Release(args) => lease::release(self, &args).await,
+            #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+            Command::Schema(args) => schema::schema(self, &args).await,
             Command::Completions(_) | Command::Man => Ok(Exit::Success),
         }
     }

@@ -1,0 +1,179 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::Engine;
+use lock_core::layers::in_order;
+use lock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, LockGuard, LockUrl, Result, Waiting,
+};
+
+use super::start::{run_on, start};
+use crate::config::{SqlConfig, SqlMode};
+use crate::database::DatabaseStore;
+use crate::leases::Leases;
+use crate::live::Live;
+use crate::schema;
+use crate::session::Sessions;
+use crate::wire::Target;
+
+/// Locks in a PostgreSQL, MySQL or MariaDB server.
+///
+/// Make one value per process, and share it: it has connections of its own.
+///
+/// # Guarantees
+///
+/// Two guards of the same mode exclude each other across all processes that name the same table of
+/// the same server. How far, depends on the [`SqlMode`]:
+///
+/// - [`Row`](SqlMode::Row): the lock is a row that a transaction keeps locked, on a connection of its
+///   own. The server frees it as soon as the process dies, and after
+///   [`with_session_timeout`](SqlConfig::with_session_timeout) when its machine or the network
+///   vanishes; the holder is told before that. No clock takes part. A transaction stays open for as
+///   long as the lock is held, and keeps `VACUUM` and `CREATE INDEX CONCURRENTLY` waiting.
+/// - [`Lease`](SqlMode::Lease): the lock is a row with the time at which it ends, by the clock of the
+///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it
+///   is held; [`Expiry::Observer`](crate::Expiry::Observer) does without that clock. The only mode
+///   for poolers in transaction mode, for Galera, and with permits.
+/// - [`Advisory`](SqlMode::Advisory): the lock is one of the server's, named by a hash of the key, and
+///   ends with the session as in `Row`. The row of the key is a record of it, for tokens and people.
+///
+/// Fencing tokens are stored before a guard is handed out, stay in the table when the lock is free,
+/// and are not smaller than the time of the server. What the server forgets, it forgets with the
+/// locks: a standby that is promoted without the last writes, or a server that acknowledges before it
+/// has written, can have a second holder next to the first; its token is larger unless its clock is
+/// behind. The start-up checks warn of such servers.
+///
+/// Who deletes or truncates the table, or edits it by hand, breaks what is stated here.
+///
+/// # Examples
+///
+/// ```no_run
+/// use lock_core::prelude::*;
+/// use lock_sql::{SqlConfig, SqlLock};
+///
+/// # #[cfg(feature = "postgres")]
+/// # async fn example() -> lock_core::Result<()> {
+/// let config = SqlConfig::postgres("db.internal")
+///     .with_database("shop")
+///     .with_login("orders", "s3cret");
+/// let locks = SqlLock::connect(config).await?;
+/// let guard = locks.lock("orders/42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct SqlLock {
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Leases(Leases),
+    Sessions(Sessions),
+}
+
+impl SqlLock {
+    /// Connects to the server at a URL, as [`SqlConfig::from_url`] reads it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](Self::connect), and [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig)
+    /// if the URL is wrong.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](Self::connect).
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::connect(SqlConfig::from_url(&LockUrl::parse(url)?)?).await
+    }
+
+    /// Looks at a server, and makes the table if there is none.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if the server cannot be reached, or takes
+    ///   no writes.
+    /// - [`Denied`](lock_core::ErrorKind::Denied) if it refuses the user, or one side the certificate
+    ///   of the other, or if the table is missing and the user may not make it.
+    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if there is no such database, if the
+    ///   mode does not go with the server or with a pooler in the path, if the table is missing and
+    ///   not to be made, or if the server is not fit for locks and the configuration is strict.
+    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout, or is somebody
+    ///   else's.
+    ///
+    /// # Cancel safety
+    ///
+    /// The table may have been made; no lock is touched. Connections are closed within the
+    /// [time-out](SqlConfig::with_timeout).
+    pub async fn connect(config: SqlConfig) -> Result<Self> {
+        let name = config.server.name();
+        let engine = schema::engine(config.engine.as_ref(), name);
+        let named = |error: Error| error.with_backend(name);
+        let target = config.target().map_err(|failure| named(failure.into()))?;
+        let (target, config) = (Arc::new(target), Arc::new(config));
+        let started = {
+            let (target, config) = (Arc::clone(&target), Arc::clone(&config));
+            run_on(&engine, async move { start(&target, &config).await }).await
+        };
+        started.map_err(|failure| named(failure.into()))?;
+        let kind = match config.mode {
+            SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
+            SqlMode::Advisory | SqlMode::Row => {
+                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavour()))
+            }
+        };
+        Ok(Self { kind })
+    }
+}
+
+fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leases {
+    let mut capabilities = Capabilities::least(config.server.name());
+    capabilities.admin = true;
+    capabilities.downgrade = true;
+    capabilities.fencing = target.fencing();
+    capabilities.permits = true;
+    capabilities.shared = true;
+    if config.server.is_postgres() && config.notify && !target.is_pooled() {
+        capabilities.waiting = Waiting::Push;
+    }
+    let store = Arc::new(DatabaseStore::new(&engine, target, config));
+    Leases::new(engine, store, Arc::new(Live::default()), capabilities)
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for SqlLock {
+    fn capabilities(&self) -> Capabilities {
+        match &self.kind {
+            Kind::Leases(leases) => leases.capabilities(),
+            Kind::Sessions(sessions) => sessions.capabilities(),
+        }
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        match &self.kind {
+            Kind::Leases(leases) => leases.acquire(request).await,
+            Kind::Sessions(sessions) => sessions.acquire(request).await,
+        }
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        match &self.kind {
+            Kind::Leases(leases) => Some(leases),
+            Kind::Sessions(sessions) => Some(sessions),
+        }
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        match &self.kind {
+            Kind::Leases(leases) => leases.shutdown(within).await,
+            Kind::Sessions(sessions) => sessions.shutdown(within).await,
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! `schema`: the table that a database keeps its locks in.
+
+use polylock::sql::Applied;
+use serde_json::json;
+
+use super::App;
+use crate::args::{SchemaArgs, SchemaCommand};
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::output::{print, print_json};
+
+/// Prints the statements that make the table, or makes it and says what was done.
+pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, Failure> {
+    let schema = app.backend()?.schema()?;
+    let table = schema.table();
+    match args.command {
+        SchemaCommand::Print if app.wants_json() => {
+            print_json(&json!({ "table": table, "sql": schema.sql() }))?;
+        }
+        SchemaCommand::Print => print(&schema.sql())?,
+        SchemaCommand::Apply => {
+            let is_new = schema.apply().await? == Applied::Created;
+            match (app.wants_json(), is_new) {
+                (true, _) => print_json(&json!({ "table": table, "created": is_new }))?,
+                (false, true) => print(&format!("table {table} is created\n"))?,
+                (false, false) => print(&format!("table {table} is there\n"))?,
+            }
+        }
+    }
+    Ok(Exit::Success)
+}
