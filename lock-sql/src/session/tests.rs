@@ -79,6 +79,70 @@ async fn works(url: &str) {
     guard.release().await.unwrap();
 }
 
+/// A session goes on in its own block of tokens only for as long as nobody else has drawn any.
+async fn tokens_grow(url: &str) {
+    let clients = [open(url).await, open(url).await];
+    let mut last = 0;
+    // Alone, in turns, and several times in a row.
+    for at in [0, 0, 0, 1, 0, 1, 1, 1, 0, 0, 1, 0, 1] {
+        for _ in 0..30 {
+            let guard = clients[at].acquire(&request("k", Wait::Never)).await;
+            let guard = guard.unwrap();
+            let token = u64::from(guard.fencing_token().unwrap());
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            guard.release().await.unwrap();
+        }
+    }
+    // A session that is killed takes its block along.
+    let guard = clients[1]
+        .acquire(&request("k", Wait::Never))
+        .await
+        .unwrap();
+    let token = u64::from(guard.fencing_token().unwrap());
+    assert!(token > last, "{token} after {last}");
+    let key = LockKey::new("k").unwrap();
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(clients[0].break_lock(&key, "why").await.unwrap().is_some());
+    for client in [&clients[1], &clients[0], &clients[1]] {
+        let wait = Wait::AtMost(Duration::from_secs(5));
+        let guard = client.acquire(&request("k", wait)).await.unwrap();
+        let next = u64::from(guard.fencing_token().unwrap());
+        assert!(next > last, "{next} after {last}");
+        last = next;
+        guard.release().await.unwrap();
+    }
+    assert!(last > token);
+}
+
+#[tokio::test]
+async fn tokens_grow_in_rows_of_postgres() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    tokens_grow(&format!("{url}?mode=row")).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_in_sessions_of_postgres() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    tokens_grow(&format!("{url}?mode=advisory")).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_in_rows_of_mariadb() {
+    let server = MariaDbServer::shared();
+    let url = server.database();
+    tokens_grow(&format!("{url}?mode=row")).await;
+}
+
+#[tokio::test]
+async fn tokens_grow_in_sessions_of_mariadb() {
+    let server = MariaDbServer::shared();
+    let url = server.database();
+    tokens_grow(&format!("{url}?mode=advisory")).await;
+}
+
 #[tokio::test]
 async fn row_postgres() {
     let server = PostgresServer::shared();
