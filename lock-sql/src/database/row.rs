@@ -13,7 +13,7 @@ use super::codec::{self, Stamp, Stored};
 use crate::dialect::range;
 use crate::error::{Cause, Failure};
 use crate::table::{Record, Scene};
-use crate::wire::{Sql, Value};
+use crate::wire::{Class, Sql, Value};
 
 /// Who learns that a row was changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,9 +51,19 @@ impl DatabaseStore {
         sql: &Arc<Sql>,
         key: &LockKey,
     ) -> Result<Option<Stored>, Failure> {
-        let answer = self.pool.statement(sql, vec![Value::from(key.as_bytes())]);
+        let ask = || {
+            let values = vec![Value::from(key.as_bytes())];
+            self.pool.statement(sql, values)
+        };
+        let mut answer = ask().await;
+        // A connection that was ended while nobody used it costs a reader no more than that.
+        if let Err(failure) = &answer
+            && failure.class().is_some_and(Class::ends_connection)
+        {
+            answer = ask().await;
+        }
         // Whatever became of it, it took no lock.
-        let answer = answer.await.map_err(|failure| failure.cause)?;
+        let answer = answer.map_err(|failure| failure.cause)?;
         let row = answer.rows.first();
         row.map(|row| self.read(row)).transpose()
     }

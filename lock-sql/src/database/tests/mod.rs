@@ -3,6 +3,7 @@
 mod rows;
 mod sharing;
 mod tokens;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;

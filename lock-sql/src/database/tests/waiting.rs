@@ -1,0 +1,227 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::engine::Engine;
+use lock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
+use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
+
+use super::{Client, key};
+use crate::leases::Leases;
+use crate::live::Live;
+use crate::store::{Pace, Store as _};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn request(name: &str) -> AcquireRequest {
+    AcquireRequest::new(key(name)).with_wait(Wait::AtMost(PATIENCE))
+}
+
+async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
+    let store = Client::open(url, parameters).await.store;
+    let mut capabilities = Capabilities::least("test");
+    capabilities.shared = true;
+    let live = Arc::new(Live::default());
+    let engine = Engine::of_this_process("test");
+    Arc::new(Leases::new(engine, Arc::new(store), live, capabilities))
+}
+
+/// A waiter, and when it has the lock.
+fn wait(
+    leases: &Arc<Leases>,
+    request: AcquireRequest,
+) -> tokio::task::JoinHandle<(LockGuard, Instant)> {
+    let leases = Arc::clone(leases);
+    tokio::spawn(async move {
+        let guard = leases.acquire(&request).await.expect("in time");
+        (guard, Instant::now())
+    })
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Times from a release to the grant of another client that waits, sorted.
+async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec<Duration> {
+    let mut times = Vec::new();
+    let mut guard = here.acquire(&request("k")).await.expect("free");
+    for n in 0..count {
+        let next = wait(if n % 2 == 0 { there } else { here }, request("k"));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let begun = Instant::now();
+        guard.release().await.expect("released");
+        let (granted, when) = next.await.expect("no panic");
+        times.push(when - begun);
+        guard = granted;
+    }
+    guard.release().await.expect("released");
+    times.sort();
+    times
+}
+
+async fn hears(leases: &Arc<Leases>) {
+    let is_told = async || leases.shared.store.pace() == Pace::TOLD;
+    until("it hears", is_told).await;
+}
+
+#[tokio::test]
+async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
+    let url = PostgresServer::shared().database();
+    let (here, there) = (leases(&url, "").await, leases(&url, "").await);
+    let client = Client::open(&url, "").await;
+    let guard = here.acquire(&request("k")).await.unwrap();
+    let waiting = wait(&there, request("k"));
+    hears(&there).await;
+    // What a backend has done it reports when it has been idle for a second.
+    let done = "SELECT sum(xact_commit)::bigint FROM pg_stat_database";
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let before = client.number(done).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let after = client.number(done).await;
+    assert!(after - before < 50, "{} transactions", after - before);
+    assert!(!waiting.is_finished());
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let (guard, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(300),
+        "{:?}",
+        when - begun
+    );
+    guard.release().await.unwrap();
+    // One of the two hears from its first wait on.
+    hand_offs(&here, &there, 2).await;
+    hears(&here).await;
+    let times = hand_offs(&here, &there, 20).await;
+    eprintln!("hand-offs: {times:?}");
+    assert!(times[10] < Duration::from_millis(20), "{times:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_asks_where_nobody_tells_it() {
+    let parameters = "&notify=off";
+    let urls = [
+        (PostgresServer::shared().database(), parameters),
+        (MariaDbServer::shared().database(), ""),
+    ];
+    for (url, parameters) in urls {
+        let (here, there) = (
+            leases(&url, parameters).await,
+            leases(&url, parameters).await,
+        );
+        let times = hand_offs(&here, &there, 20).await;
+        eprintln!("hand-offs: {times:?}");
+        assert!(times[10] < Duration::from_millis(50), "{times:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_listener_was_killed_is_told_again() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    let (here, there) = (leases(&url, "").await, leases(&url, "").await);
+    let guard = here.acquire(&request("k")).await.unwrap();
+    let waiting = wait(&there, request("k"));
+    hears(&there).await;
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                WHERE datname = current_database() AND query LIKE 'LISTEN%'";
+    assert_eq!(server.sql(&url, kill).len(), 1);
+    // Nobody tells it for a while, and it asks.
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let (guard, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(500),
+        "{:?}",
+        when - begun
+    );
+    let waiting = wait(&here, request("k"));
+    hears(&here).await;
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let (_guard, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(300),
+        "{:?}",
+        when - begun
+    );
+}
+
+#[tokio::test]
+async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
+    let url = PostgresServer::shared().database();
+    let (here, there) = (leases(&url, "").await, leases(&url, "").await);
+    let reader = || request("k").with_mode(Mode::Shared);
+    let mut guard = here.acquire(&request("k")).await.unwrap();
+    let waiting = wait(&there, reader());
+    hears(&there).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let begun = Instant::now();
+    guard.downgrade().await.unwrap();
+    let (shared, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(300),
+        "{:?}",
+        when - begun
+    );
+    // A writer waits for two readers, and comes after the second one.
+    let waiting = wait(&there, request("k"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.release().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!waiting.is_finished());
+    let begun = Instant::now();
+    shared.release().await.unwrap();
+    let (writer, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(300),
+        "{:?}",
+        when - begun
+    );
+    let waiting = wait(&there, reader());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    here.shared
+        .store
+        .break_all(&key("k"), "why not")
+        .await
+        .unwrap();
+    let (_reader, when) = waiting.await.unwrap();
+    assert!(
+        when - begun < Duration::from_millis(300),
+        "{:?}",
+        when - begun
+    );
+    drop(writer);
+}
+
+#[tokio::test]
+async fn leases_work_through_a_transaction_pooler() {
+    let server = PostgresServer::start(PostgresOptions::new());
+    let settings = [("default_pool_size", "2")];
+    let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &settings);
+    let url = pooler.url();
+    for parameters in ["", "&pooler=transaction"] {
+        let (here, there) = (
+            leases(&url, parameters).await,
+            leases(&url, parameters).await,
+        );
+        let mut readers = Vec::new();
+        for n in 0..10 {
+            let leases = if n % 2 == 0 { &here } else { &there };
+            let shared = request("many").with_mode(Mode::Shared);
+            readers.push(leases.acquire(&shared).await.unwrap());
+        }
+        let times = hand_offs(&here, &there, 20).await;
+        eprintln!("hand-offs: {times:?}");
+        assert!(times[10] < Duration::from_millis(100), "{times:?}");
+        assert_eq!(there.shared.store.pace(), Pace::POLLED);
+        for reader in readers {
+            reader.release().await.unwrap();
+        }
+    }
+}
