@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use lock_core::engine::{Engine, before};
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, Error, Fencing, Lease, LockGuard, Mode, Result, Waiting,
+    AcquireRequest, Bound, Capabilities, Error, Lease, LockGuard, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -197,7 +197,7 @@ fn capabilities(backend: &'static str, terms: &Terms) -> Capabilities {
     capabilities.admin = true;
     capabilities.bound = Bound::Connection;
     capabilities.downgrade = terms.texts.downgrade.is_some();
-    capabilities.fencing = Fencing::Strong;
+    capabilities.fencing = terms.target.fencing();
     capabilities.shared = terms.is_postgres || terms.mode == SessionMode::Row;
     capabilities.waiting = Waiting::Push;
     capabilities
