@@ -31,7 +31,6 @@ pub struct TransactionLocks {
 ///
 /// It is a note, and no guard: dropping it releases nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
-#[must_use = "the token in it protects what is written elsewhere"]
 pub struct TransactionLock {
     key: LockKey,
     token: FencingToken,
@@ -118,9 +117,10 @@ impl TransactionLocks {
     /// # Cancel safety
     ///
     /// Roll the transaction back: the lock may have been taken or not, and on PostgreSQL the
-    /// transaction may have failed. Dropping it does that. A server that waits for the lock goes on
-    /// for the rest of the wait, and the connection is of no use before. On MySQL and MariaDB the
-    /// session may keep the wait as its `innodb_lock_wait_timeout`.
+    /// transaction may have failed. A server that waits for the lock goes on for the rest of the
+    /// wait. What is done with the connection next comes after that, and may get the error of the
+    /// wait, whereupon a pool closes the connection. On MySQL and MariaDB a session that is used
+    /// further may keep the wait as its `innodb_lock_wait_timeout`.
     pub async fn acquire_in<C, K>(&self, connection: &mut C, key: K) -> Result<TransactionLock>
     where
         C: Connection,

@@ -1,4 +1,105 @@
 //! Locks inside of the caller's own transaction, and writes that a stale holder cannot make.
+//!
+//! [`TransactionLocks`] takes a lock in a transaction of sqlx that the caller has open, on
+//! PostgreSQL, MySQL, MariaDB or SQLite. Commit and rollback release it. What the transaction
+//! writes is protected to the end: if the lock is lost, because the connection is, so are the
+//! writes. Nothing expires, nothing is renewed, and there is no connection but the caller's.
+//!
+//! [`Fence`] is for writes of who holds another lock, which may be lost in the middle: it lets them
+//! in by the order of their tokens.
+//!
+#![cfg_attr(
+    feature = "sqlite",
+    doc = r#"
+# Examples
+
+```
+use lock_core::fencing::StaleToken;
+use lock_sql::transaction::{Fence, TransactionLocks, WriteError};
+use sqlx::{Connection as _, SqliteConnection, query, raw_sql};
+
+# #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+# let mut connection = SqliteConnection::connect("sqlite::memory:").await?;
+# raw_sql("CREATE TABLE stock (item TEXT, left INTEGER); INSERT INTO stock VALUES ('lamp', 1)")
+#     .execute(&mut connection).await?;
+let (locks, fence) = (TransactionLocks::new(), Fence::new());
+
+let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+let lock = locks.acquire_in(&mut *tx, "stock/lamp").await?;
+let sell = query("UPDATE stock SET left = left - 1 WHERE item = 'lamp' AND left > 0");
+let sold = sell.execute(&mut *tx).await?.rows_affected();
+let now = lock.fencing_token();
+tx.commit().await?;
+assert_eq!(sold, 1);
+
+// Elsewhere, who holds another lock writes with its token, and the one before it comes late.
+# let (before, now) = (lock_core::FencingToken::new(now.value() - 1), now);
+let set = || query("UPDATE stock SET left = ? WHERE item = 'lamp'");
+let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+let rows = fence.write_if_newer(&mut *tx, "stock/lamp", now, set().bind(7)).await?;
+assert_eq!(rows, 1);
+let late = fence.write_if_newer(&mut *tx, "stock/lamp", before, set().bind(9)).await;
+assert!(matches!(late, Err(WriteError::Stale(StaleToken { token, .. })) if token == before));
+tx.commit().await?;
+# let left: i64 = sqlx::query_scalar("SELECT left FROM stock").fetch_one(&mut connection).await?;
+# assert_eq!(left, 7);
+# Ok(()) }
+```
+"#
+)]
+//!
+//! # Guarantees
+//!
+//! Two transactions that have taken one key in one table do not overlap, from the return of
+//! [`acquire_in`](TransactionLocks::acquire_in) to the end of the transaction. On PostgreSQL, MySQL
+//! and MariaDB they do not overlap with holders in `mode=row` of the same table and key either, on
+//! SQLite with no holder at all. Locks in `mode=lease` and `mode=advisory` are others.
+//!
+//! That is the promise of row locks in one server. A standby that is promoted knows no row locks,
+//! and the nodes of a Galera cluster do not see those of each other: they refuse all but one of the
+//! transactions when they commit.
+//!
+//! # Transactions
+//!
+//! A connection without an open transaction is refused, because the lock would be free when the
+//! statement is over. Drop a transaction of sqlx only if its connection goes back to a pool at
+//! once: dropping sends no rollback, and on a connection that stays where it is the lock is held
+//! until that is used for something else. Call `rollback` otherwise.
+//!
+//! Take the lock before anything is read. In the isolation levels above `READ COMMITTED` a
+//! transaction sees the data as they were at its first statement: PostgreSQL refuses a lock that
+//! others have had since then, with [`Unavailable`](lock_core::ErrorKind::Unavailable), also if it
+//! was the lock that was waited for; MySQL, whose default that is, grants it, and what was read
+//! before reads the same after. Read by `SELECT .. FOR UPDATE` there.
+//!
+//! Take several locks in the order of their keys, or two transactions may wait for each other. The
+//! server ends one of them after a moment, with `Unavailable`. It does so on MySQL and MariaDB too
+//! when several wait for a key that was never taken before, and the transaction of who has it is
+//! rolled back.
+//!
+//! The lock costs one round trip when it is free, and a row that is written. A waiter costs its
+//! connection and an open transaction.
+//!
+//! # Tokens
+//!
+//! [`fencing_token`](TransactionLock::fencing_token) is for what the transaction has done elsewhere,
+//! such as a message sent. It is larger than that of every earlier holder whose transaction was
+//! committed: the largest one is written in the transaction, and is at least the time of the server
+//! in microseconds. A rollback forgets the token together with what was written; the next one is
+//! larger all the same, as long as the clock of the server does not go back. A wait in between does
+//! not matter, because the token is drawn at its end.
+//!
+//! # SQLite
+//!
+//! A transaction that may write keeps everybody else from writing, to all tables of the file, so
+//! there is never anybody to wait for: a lease that is held is `Contended` at once, whatever the
+//! wait. Begin by `BEGIN IMMEDIATE`, which waits for the other transaction by the busy time-out of
+//! the connection. A transaction that has read first may find that others have written since, with
+//! `Unavailable`.
+//!
+//! No lease in the file can be renewed while the transaction is open: keep it much shorter than
+//! their ttl. The file is the one that `Sqlite` has open, on a local disk; whether
+//! it was replaced is not looked after here. The tables are made if there are none.
 
 mod connection;
 mod dialog;

@@ -4,15 +4,13 @@ use lock_core::{Error, ErrorKind};
 
 use super::place::Place;
 use crate::error::{Cause, Failure};
+use crate::schema::LAYOUT;
 use crate::wire::{Answer, Class, Trouble};
 
-/// Where the numbers of these rows come from: see the columns of the table.
+/// The kinds of the rows: what is locked, what is known of it, and what a resource has seen.
 pub(super) const LOCKED: u8 = 2;
 pub(super) const RECORD: u8 = 3;
 pub(super) const FENCE: u8 = 5;
-
-/// What the row of the table says about the meaning of the others.
-const LAYOUT: i64 = 1;
 
 /// The numbers in the one row that begins with a number.
 pub(super) fn numbers(answer: &Answer) -> Option<(u64, Option<i64>)> {
@@ -35,7 +33,7 @@ pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Err
     Err(Failure::from(wrong).into())
 }
 
-/// The row of a resource is the caller's own doing if it is not there.
+/// What was written a statement ago is not there, or is no number.
 pub(super) fn malformed(place: &Place) -> Error {
     let table = place.name().to_owned();
     Failure::from(Cause::Malformed { table }).into()

@@ -1,0 +1,198 @@
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use lock_core::{LockUrl, Wait};
+use lock_sql::Schema;
+use lock_sql::transaction::{Connection, TransactionLocks};
+use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
+use sqlx::{Connection as _, MySqlConnection, PgConnection, Transaction};
+
+/// A database with the table of the locks and `counter`, a table of the application.
+pub(crate) trait Server: Debug + Send + Sized + Sync + 'static {
+    type Database: sqlx::Database<Connection: Connection<Database = Self::Database> + Debug>;
+
+    /// Name of the backend in errors.
+    const NAME: &str;
+    /// The limit of the session for waits, and something that is not the default.
+    const LIMIT: &str;
+    const SET_LIMIT: &str;
+
+    async fn start() -> Self;
+
+    async fn connect(&self) -> Raw<Self>;
+
+    /// Connects as somebody with these rights on the table of the locks and no others.
+    async fn connect_with(&self, rights: &str) -> Raw<Self>;
+
+    /// What a statement reads, as text.
+    fn read(connection: &mut Raw<Self>, sql: &'static str) -> impl Future<Output = String> + Send;
+
+    /// Sets the isolation of the transactions to come.
+    fn isolation(level: &str) -> &'static str;
+
+    /// Runs statements as the administrator.
+    fn sql(&self, text: &str) -> Vec<Vec<String>>;
+
+    /// Ends all connections of the user.
+    fn kill_all(&self);
+}
+
+pub(crate) type Raw<S> = <<S as Server>::Database as sqlx::Database>::Connection;
+
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    server: SharedPostgres,
+    url: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct MariaDb {
+    server: SharedMariaDb,
+    url: String,
+}
+
+impl Server for Postgres {
+    type Database = sqlx::Postgres;
+
+    const NAME: &str = "postgres";
+    const LIMIT: &str =
+        "SELECT current_setting('lock_timeout') || current_setting('statement_timeout')";
+    const SET_LIMIT: &str = "SET lock_timeout = '7s'; SET statement_timeout = '1min'";
+
+    async fn start() -> Self {
+        let server = PostgresServer::shared();
+        let url = server.database();
+        let this = Self { server, url };
+        let mut raw = this.connect().await;
+        run(&mut raw, table(&this.url)).await;
+        run(&mut raw, COUNTER).await;
+        this
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap()
+    }
+
+    async fn connect_with(&self, rights: &str) -> PgConnection {
+        let user = format!(
+            "user_{}",
+            self.server.sql(&self.url, "SELECT txid_current()")[0][0]
+        );
+        self.sql(&format!(
+            "CREATE ROLE {user} LOGIN PASSWORD 'test'; \
+             GRANT {rights} ON polylock_locks TO {user}"
+        ));
+        let url = self.url.replace("test:test", &format!("{user}:test"));
+        PgConnection::connect(&url).await.unwrap()
+    }
+
+    async fn read(raw: &mut PgConnection, sql: &'static str) -> String {
+        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+
+    fn isolation(level: &str) -> &'static str {
+        format!("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}").leak()
+    }
+
+    fn sql(&self, text: &str) -> Vec<Vec<String>> {
+        self.server.sql(&self.url, text)
+    }
+
+    fn kill_all(&self) {
+        self.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE usename = 'test' AND datname = current_database()",
+        );
+    }
+}
+
+impl Server for MariaDb {
+    type Database = sqlx::MySql;
+
+    const NAME: &str = "mysql";
+    const LIMIT: &str = "SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)";
+    const SET_LIMIT: &str = "SET SESSION innodb_lock_wait_timeout = 7";
+
+    async fn start() -> Self {
+        let server = MariaDbServer::shared();
+        let url = server.database();
+        let this = Self { server, url };
+        // Names must be told apart although the database does not.
+        this.sql("ALTER DATABASE CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci");
+        let mut raw = this.connect().await;
+        run(&mut raw, table(&this.url)).await;
+        run(&mut raw, COUNTER).await;
+        this
+    }
+
+    async fn connect(&self) -> MySqlConnection {
+        let mut raw = MySqlConnection::connect(&self.url).await.unwrap();
+        run(&mut raw, "SET SESSION sql_mode = ''").await;
+        raw
+    }
+
+    async fn connect_with(&self, rights: &str) -> MySqlConnection {
+        let user = format!("user_{}", self.sql("SELECT UUID_SHORT()")[0][0]);
+        self.sql(&format!(
+            "CREATE USER {user} IDENTIFIED BY 'test'; \
+             GRANT {rights} ON polylock_locks TO {user}"
+        ));
+        let url = self.url.replace("test:test", &format!("{user}:test"));
+        MySqlConnection::connect(&url).await.unwrap()
+    }
+
+    async fn read(raw: &mut MySqlConnection, sql: &'static str) -> String {
+        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+
+    fn isolation(level: &str) -> &'static str {
+        format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}").leak()
+    }
+
+    fn sql(&self, text: &str) -> Vec<Vec<String>> {
+        self.server.sql(&self.url, text)
+    }
+
+    fn kill_all(&self) {
+        let of_this = "SELECT id FROM information_schema.processlist \
+                       WHERE user = 'test' AND db = DATABASE()";
+        for row in self.sql(of_this) {
+            self.sql(&format!("KILL {}", row[0]));
+        }
+    }
+}
+
+/// Runs a statement that must succeed.
+pub(crate) async fn run<C: Connection>(connection: &mut C, sql: &'static str) -> u64 {
+    connection.run(sqlx::raw_sql(sql)).await.unwrap()
+}
+
+pub(crate) async fn begin<S: Server>(raw: &mut Raw<S>) -> Transaction<'_, S::Database> {
+    raw.begin().await.unwrap()
+}
+
+pub(crate) fn locks() -> TransactionLocks {
+    TransactionLocks::new().with_wait(Wait::AtMost(Duration::from_secs(20)))
+}
+
+pub(crate) fn locks_within(limit: Duration) -> TransactionLocks {
+    TransactionLocks::new().with_wait(Wait::AtMost(limit))
+}
+
+/// The statements that make the table.
+fn table(url: &str) -> &'static str {
+    let schema = Schema::of(&LockUrl::parse(url).unwrap()).unwrap();
+    schema.sql().to_owned().leak()
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not in time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+const COUNTER: &str = "CREATE TABLE counter (n bigint NOT NULL, token bigint NOT NULL); \
+                       INSERT INTO counter VALUES (0, 0)";

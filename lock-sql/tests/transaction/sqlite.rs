@@ -1,0 +1,224 @@
+//! The file that processes of one machine share.
+
+use std::time::Duration;
+
+use lock_core::FencingToken;
+use lock_core::fencing::StaleToken;
+use lock_core::prelude::*;
+use lock_sql::Sqlite;
+use lock_sql::transaction::{Fence, TransactionLocks, WriteError};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
+use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, query, raw_sql};
+use tempfile::TempDir;
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    async fn connect(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.0.path().join("db"));
+        let options = options
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal);
+        let options = options.busy_timeout(Duration::from_millis(100));
+        options.connect().await.unwrap()
+    }
+
+    async fn locks(&self) -> Sqlite {
+        Sqlite::open(self.0.path().join("db")).await.unwrap()
+    }
+}
+
+async fn begin(raw: &mut SqliteConnection) -> Transaction<'_, Db> {
+    raw.begin_with("BEGIN IMMEDIATE").await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
+    let place = Place::new();
+    let (leases, mut raw) = (place.locks().await, place.connect().await);
+    let locks = TransactionLocks::new();
+    let guard = leases.lock("k").await.unwrap();
+    let mut tx = begin(&mut raw).await;
+    assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
+    let error = locks.acquire_in(&mut *tx, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert!(locks.try_acquire_in(&mut *tx, "K").await.unwrap().is_some());
+    tx.rollback().await.unwrap();
+    let first = guard.fencing_token().unwrap();
+    guard.release().await.unwrap();
+
+    let mut tx = begin(&mut raw).await;
+    let lock = locks.acquire_in(&mut *tx, "k").await.unwrap();
+    assert!(lock.fencing_token() > first);
+    let lease = leases
+        .request("k")
+        .wait(Wait::AtMost(Duration::from_millis(300)));
+    let error = lease.acquire().await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    tx.commit().await.unwrap();
+    let guard = leases.lock("k").await.unwrap();
+    assert!(guard.fencing_token().unwrap() > lock.fencing_token());
+}
+
+#[tokio::test]
+async fn readers_and_permits_keep_transactions_out() {
+    let place = Place::new();
+    let (leases, mut raw) = (place.locks().await, place.connect().await);
+    let reader = leases.request("k").shared().acquire().await.unwrap();
+    let mut tx = begin(&mut raw).await;
+    let locks = TransactionLocks::new();
+    assert_eq!(locks.try_acquire_in(&mut *tx, "k").await.unwrap(), None);
+    drop(tx);
+    reader.release().await.unwrap();
+    let mut tx = begin(&mut raw).await;
+    locks.acquire_in(&mut *tx, "k").await.unwrap();
+}
+
+#[tokio::test]
+async fn the_tables_are_made_in_the_transaction() {
+    let place = Place::new();
+    let mut raw = place.connect().await;
+    let (locks, fence) = (TransactionLocks::new(), Fence::new());
+    let mut tx = begin(&mut raw).await;
+    let first = locks.acquire_in(&mut *tx, "k").await.unwrap();
+    fence
+        .check(&mut *tx, "r", first.fencing_token())
+        .await
+        .unwrap();
+    tx.rollback().await.unwrap();
+    let mut tx = begin(&mut raw).await;
+    let second = locks.acquire_in(&mut *tx, "k").await.unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    fence
+        .check(&mut *tx, "r", second.fencing_token())
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    // What was made is what leases use.
+    drop(place.locks().await.lock("k").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_connection_without_a_transaction_is_refused() {
+    let place = Place::new();
+    let mut raw = place.connect().await;
+    let locks = TransactionLocks::new();
+    for _ in 0..2 {
+        let error = locks.acquire_in(&mut raw, "k").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
+    }
+    // One that sqlx knows nothing of will do, and is left as it was.
+    raw_sql("BEGIN").execute(&mut raw).await.unwrap();
+    locks.acquire_in(&mut raw, "k").await.unwrap();
+    raw_sql("COMMIT").execute(&mut raw).await.unwrap();
+    locks.acquire_in(&mut raw, "k").await.unwrap_err();
+    let fence = Fence::new()
+        .check(&mut raw, "r", FencingToken::new(1))
+        .await;
+    assert!(matches!(fence, Err(WriteError::Check(_))), "{fence:?}");
+}
+
+#[tokio::test]
+async fn a_transaction_that_only_reads_may_come_too_late_to_write() {
+    let place = Place::new();
+    drop(place.locks().await);
+    let (mut one, mut two) = (place.connect().await, place.connect().await);
+    let locks = TransactionLocks::new();
+    let mut late = two.begin().await.unwrap();
+    raw_sql("SELECT * FROM polylock_locks")
+        .fetch_all(&mut *late)
+        .await
+        .unwrap();
+    let mut tx = begin(&mut one).await;
+    locks.acquire_in(&mut *tx, "a").await.unwrap();
+    assert_eq!(locks.try_acquire_in(&mut *late, "b").await.unwrap(), None);
+    tx.commit().await.unwrap();
+    let error = locks.try_acquire_in(&mut *late, "b").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("repeat"), "{error}");
+    drop(late);
+    let mut tx = two.begin().await.unwrap();
+    locks.acquire_in(&mut *tx, "b").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stale_token_writes_nothing() {
+    let place = Place::new();
+    let (mut raw, fence) = (place.connect().await, Fence::new());
+    raw_sql("CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0)")
+        .execute(&mut raw)
+        .await
+        .unwrap();
+    let [old, new] = [7, 9].map(FencingToken::new);
+    let set = || query("UPDATE counter SET n = n + ?").bind(1);
+    for token in [old, old, new, new] {
+        let mut tx = begin(&mut raw).await;
+        let rows = fence.write_if_newer(&mut *tx, "r", token, set()).await;
+        assert_eq!(rows.unwrap(), 1);
+        tx.commit().await.unwrap();
+    }
+    let mut tx = begin(&mut raw).await;
+    let error = fence
+        .write_if_newer(&mut *tx, "r", old, set())
+        .await
+        .unwrap_err();
+    let expected = StaleToken::new("r", old).with_newest(new);
+    assert!(
+        matches!(&error, WriteError::Stale(stale) if *stale == expected),
+        "{error:?}"
+    );
+    tx.commit().await.unwrap();
+    let n: i64 = sqlx::query_scalar("SELECT n FROM counter")
+        .fetch_one(&mut raw)
+        .await
+        .unwrap();
+    assert_eq!(n, 4);
+}
+
+#[tokio::test]
+async fn eight_connections_lose_no_increment_and_share_no_token() {
+    let place = Place::new();
+    let mut raw = place.connect().await;
+    raw_sql("CREATE TABLE counter (n INTEGER, token INTEGER); INSERT INTO counter VALUES (0, 0)")
+        .execute(&mut raw)
+        .await
+        .unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let mut raw = place.connect().await;
+        raw_sql("PRAGMA busy_timeout = 30000; PRAGMA synchronous = OFF")
+            .execute(&mut raw)
+            .await
+            .unwrap();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..50 {
+                let mut tx = begin(&mut raw).await;
+                let lock = TransactionLocks::new()
+                    .acquire_in(&mut *tx, "k")
+                    .await
+                    .unwrap();
+                let (n, last): (i64, i64) = sqlx::query_as("SELECT n, token FROM counter")
+                    .fetch_one(&mut *tx)
+                    .await
+                    .unwrap();
+                let token = i64::try_from(lock.fencing_token().value()).unwrap();
+                assert!(token > last);
+                let set = query("UPDATE counter SET n = ?, token = ?");
+                set.bind(n + 1).bind(token).execute(&mut *tx).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let n: i64 = sqlx::query_scalar("SELECT n FROM counter")
+        .fetch_one(&mut raw)
+        .await
+        .unwrap();
+    assert_eq!(n, 400);
+}
