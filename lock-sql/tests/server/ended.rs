@@ -1,0 +1,155 @@
+//! Sessions that the server ends, on an order or by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{LostReason, Released};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{
+    Mode, Site, assert_free, assert_taken, everywhere, loss, ms, on, take, until,
+};
+
+/// `pg_terminate_backend` and `KILL CONNECTION`.
+async fn a_session_that_is_ended_costs_its_lock(site: Site) {
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    let token = guard.fencing_token().expect("there are tokens").value();
+    site.kill(site.holder("job").await).await;
+    let (reason, after) = loss(&guard, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::SessionEnded);
+    assert!(after < LOST_WITHIN && !guard.is_held());
+    let released = guard.release().await.expect("a lost lock is no error");
+    assert_eq!(released, Released::AlreadyLost);
+    assert!(assert_free(&site, "job").await > token);
+    // The client goes on with another session.
+    let again = take(&locks, "job").await;
+    again.release().await.expect("it is released");
+}
+
+on!(
+    a_session_that_is_ended_costs_its_lock: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
+/// A lease belongs to no connection.
+async fn connections_that_are_ended_cost_no_lease(site: Site) {
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    for _ in 0..3 {
+        site.kill_all().await;
+        tokio::time::sleep(ms(200)).await;
+        assert_taken(&site, "job").await;
+    }
+    guard.renew().await.expect("it is renewed");
+    assert!(guard.is_held());
+    site.kill_all().await;
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+    assert_free(&site, "job").await;
+}
+
+on!(
+    connections_that_are_ended_cost_no_lease: postgres_lease, postgres_observer,
+    mariadb_lease, mariadb_observer
+);
+
+/// Waiters whose session is ended wait on in another one.
+async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let waiting = tokio::spawn(async move { take(&waiter, "job").await });
+    until("it waits", async || site.waiters().await > 0).await;
+    let holder = site.holder("job").await;
+    for session in site.sessions().await {
+        if session != holder {
+            site.kill(session).await;
+        }
+    }
+    tokio::time::sleep(ms(100)).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("it is released");
+    let next = waiting.await.expect("it is granted");
+    next.release().await.expect("it is released");
+}
+
+on!(
+    a_waiter_whose_session_is_ended_waits_on: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
+/// One process of PostgreSQL that is killed takes all sessions with it, and the server recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let sites = [Mode::Row, Mode::Advisory, Mode::Lease].map(|mode| Site::postgres(&server, mode));
+    let mut held = Vec::new();
+    for site in &sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        held.push((site, locks, guard));
+    }
+    let victim = sites[0].holder("job").await;
+    let victim = i32::try_from(victim).ok().and_then(Pid::from_raw);
+    kill_process(victim.expect("a process"), Signal::KILL).expect("it runs");
+    for (site, locks, guard) in held {
+        if site.is_session() {
+            let (reason, _) = loss(&guard, LOST_WITHIN).await;
+            assert_eq!(reason, LostReason::SessionEnded);
+        } else {
+            assert!(guard.is_held());
+        }
+        until("the server recovers", async || {
+            server.try_sql("SELECT 1").is_ok()
+        })
+        .await;
+        // A release that meets a connection of before is repeated in the background.
+        match guard.release().await {
+            Ok(Released::AlreadyLost) => assert!(site.is_session()),
+            Ok(_) => assert!(!site.is_session()),
+            Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+        }
+        let again = take(&locks, "job").await;
+        again.release().await.expect("it is released");
+    }
+}
+
+/// An administrator's limits for sessions without work do not end those that hold locks.
+async fn short_limits_for_idle_sessions_cost_no_lock(sites: [Site; 3]) {
+    for site in sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        tokio::time::sleep(ms(2_500)).await;
+        assert!(guard.is_held(), "{site:?}: {:?}", guard.lost().reason());
+        assert_taken(&site, "job").await;
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, Released::Clean, "{site:?}");
+        assert_free(&site, "job").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_limits_for_idle_sessions_of_postgres_cost_no_lock() {
+    let options = PostgresOptions::new()
+        .with_config("idle_in_transaction_session_timeout", "700ms")
+        .with_config("idle_session_timeout", "700ms");
+    let server = Arc::new(PostgresServer::start(options));
+    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
+    let sites = modes.map(|mode| Site::postgres(&server, mode));
+    short_limits_for_idle_sessions_cost_no_lock(sites).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_limits_for_idle_sessions_of_mariadb_cost_no_lock() {
+    let options = MariaDbOptions::new()
+        .with_config("wait_timeout", "1")
+        .with_config("idle_transaction_timeout", "1");
+    let server = Arc::new(MariaDbServer::start(options));
+    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
+    let sites = modes.map(|mode| Site::mariadb(&server, mode));
+    short_limits_for_idle_sessions_cost_no_lock(sites).await;
+}
+
+/// The pause between two questions to a session, a round trip, and a busy machine.
+const LOST_WITHIN: Duration = Duration::from_secs(3);

@@ -1,0 +1,15 @@
+//! PostgreSQL and MariaDB keep every promise, in every mode.
+
+mod capabilities;
+mod clocks;
+mod conformance;
+mod dropped;
+mod durability;
+mod ended;
+mod limits;
+mod names;
+mod processes;
+mod races;
+mod refused;
+mod silence;
+mod support;

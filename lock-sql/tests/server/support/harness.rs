@@ -1,0 +1,139 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::memory::{Fault, Reachable, Request};
+use lock_core::{AcquireRequest, DistributedLock, LockKey};
+use lock_testkit::harness::{Faults, Harness, Look};
+use lock_testkit::proxy::{Across, Direction, FaultPlan, Proxy};
+use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
+use lock_testkit::taker::Taker;
+
+use super::requests::of;
+use super::{Kind, Mode, SESSION, Site, ms};
+
+/// A site with a proxy before its server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    site: Site,
+    /// Where the library goes, past the proxy.
+    port: u16,
+    faults: FaultPlan,
+    /// Stands between the proxy and the server.
+    _pooler: Option<PgBouncer>,
+}
+
+impl Store {
+    pub(crate) fn new(site: Site) -> Self {
+        let port = site.server.port();
+        Self::behind(site, port, None)
+    }
+
+    /// Leases behind PgBouncer in transaction mode.
+    pub(crate) fn pooled() -> Self {
+        let site = Site::postgres_lease().with("pooler=transaction");
+        let server = PostgresServer::shared();
+        let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
+        Self::behind(site, pooler.port(), Some(pooler))
+    }
+
+    fn behind(site: Site, port: u16, pooler: Option<PgBouncer>) -> Self {
+        let proxy = match site.kind() {
+            Kind::MariaDb => Proxy::mysql(port),
+            Kind::Postgres => Proxy::postgres(port),
+        };
+        let mode = site.mode;
+        Self {
+            faults: FaultPlan::new(vec![proxy], Across::Any, move |command| of(command, mode)),
+            site,
+            port,
+            _pooler: pooler,
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for Store {
+    async fn client(&self) -> Arc<dyn DistributedLock> {
+        let port = self.faults.proxies()[0].port();
+        Arc::new(self.site.open_at(port).await)
+    }
+
+    fn shortest_ttl(&self) -> Duration {
+        if self.site.is_session() {
+            SESSION + ms(500)
+        } else {
+            AcquireRequest::MIN_TTL
+        }
+    }
+
+    fn faults(&self) -> Option<&dyn Faults> {
+        Some(self)
+    }
+
+    fn taker(&self) -> Option<Taker> {
+        Some(Taker::example("lock-taker", self.site.url_at(self.port)))
+    }
+
+    async fn look(&self, key: &LockKey) -> Option<Look> {
+        if self.site.is_session() {
+            return None;
+        }
+        let now = match self.site.kind() {
+            Kind::MariaDb => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+            Kind::Postgres => "extract(epoch FROM clock_timestamp()) * 1000000",
+        };
+        let held = format!(
+            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND free_at > {now}",
+            self.site.table,
+            self.site.bytes(key.as_bytes())
+        );
+        let held = self.site.number(held).await;
+        Some(Look::new(usize::try_from(held).ok()?, 0))
+    }
+}
+
+#[async_trait]
+impl Faults for Store {
+    fn plan(&self, request: Request, fault: Fault) {
+        self.faults.plan(request, fault);
+    }
+
+    /// A lock that lives with its connection ends when that is cut, so there the network loses what
+    /// is sent.
+    fn set_reachable(&self, reachable: Reachable) {
+        if !self.site.is_session() {
+            return self.faults.set_reachable(reachable);
+        }
+        let proxy = &self.faults.proxies()[0];
+        if reachable == Reachable::Connected {
+            proxy.accept();
+            proxy.resume(Direction::Both);
+        } else {
+            proxy.refuse();
+            proxy.hold(Direction::Both);
+        }
+    }
+
+    async fn end(&self, key: &LockKey) {
+        match self.site.mode {
+            Mode::Advisory | Mode::Row => {
+                let session = self.site.holder(key.as_str()).await;
+                self.site.kill(session).await;
+            }
+            Mode::Lease | Mode::Observer => {
+                let end = format!(
+                    "UPDATE {} SET id = NULL, shared = NULL, expires_at = 0, free_at = 0,
+                         version = version + 1 WHERE kind = 1 AND lock_key = {}",
+                    self.site.table,
+                    self.site.bytes(key.as_bytes())
+                );
+                self.site.sql(end).await;
+            }
+        }
+    }
+
+    fn duplicates(&self) -> bool {
+        false
+    }
+}

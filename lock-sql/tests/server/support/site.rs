@@ -1,0 +1,200 @@
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lock_sql::SqlLock;
+use lock_testkit::servers::{MariaDbServer, PostgresServer};
+
+use super::Database;
+
+/// The time-out of the sessions of the tests, the shortest that there is.
+pub(crate) const SESSION: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    MariaDb,
+    Postgres,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Mode {
+    Advisory,
+    Lease,
+    /// Leases that end by the clock of who waits.
+    Observer,
+    Row,
+}
+
+/// A table of its own in a database, and how clients use it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) server: Database,
+    pub(crate) mode: Mode,
+    pub(crate) database: String,
+    pub(crate) table: String,
+    connections: usize,
+    /// Parameters for the URL beside the usual ones.
+    more: String,
+}
+
+impl Site {
+    pub(crate) fn postgres_row() -> Self {
+        Self::shared(Kind::Postgres, Mode::Row)
+    }
+
+    pub(crate) fn postgres_lease() -> Self {
+        Self::shared(Kind::Postgres, Mode::Lease)
+    }
+
+    pub(crate) fn postgres_observer() -> Self {
+        Self::shared(Kind::Postgres, Mode::Observer)
+    }
+
+    pub(crate) fn postgres_advisory() -> Self {
+        Self::shared(Kind::Postgres, Mode::Advisory)
+    }
+
+    pub(crate) fn mariadb_row() -> Self {
+        Self::shared(Kind::MariaDb, Mode::Row)
+    }
+
+    pub(crate) fn mariadb_lease() -> Self {
+        Self::shared(Kind::MariaDb, Mode::Lease)
+    }
+
+    pub(crate) fn mariadb_observer() -> Self {
+        Self::shared(Kind::MariaDb, Mode::Observer)
+    }
+
+    pub(crate) fn mariadb_advisory() -> Self {
+        Self::shared(Kind::MariaDb, Mode::Advisory)
+    }
+
+    /// At the server of this kind that the whole test run shares.
+    pub(crate) fn shared(kind: Kind, mode: Mode) -> Self {
+        let server = match kind {
+            Kind::MariaDb => Database::SharedMariaDb(MariaDbServer::shared()),
+            Kind::Postgres => Database::SharedPostgres(PostgresServer::shared()),
+        };
+        Self::new(server, mode)
+    }
+
+    pub(crate) fn postgres(server: &Arc<PostgresServer>, mode: Mode) -> Self {
+        Self::new(Database::Postgres(Arc::clone(server)), mode)
+    }
+
+    pub(crate) fn mariadb(server: &Arc<MariaDbServer>, mode: Mode) -> Self {
+        Self::new(Database::MariaDb(Arc::clone(server)), mode)
+    }
+
+    fn new(server: Database, mode: Mode) -> Self {
+        Self {
+            mode,
+            database: server.make(),
+            table: table(),
+            server,
+            connections: match mode {
+                Mode::Advisory => 20,
+                Mode::Lease | Mode::Observer => 4,
+                // Each lock has one.
+                Mode::Row => 60,
+            },
+            more: String::new(),
+        }
+    }
+
+    pub(crate) fn with_connections(mut self, most: usize) -> Self {
+        self.connections = most;
+        self
+    }
+
+    /// Adds parameters to the URL.
+    pub(crate) fn with(mut self, more: &str) -> Self {
+        self.more.push('&');
+        self.more.push_str(more);
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.server.kind()
+    }
+
+    /// Whether a lock ends with a connection, and not with its lease.
+    pub(crate) fn is_session(&self) -> bool {
+        matches!(self.mode, Mode::Advisory | Mode::Row)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url_at(self.server.port())
+    }
+
+    /// The same at another port, such as that of a proxy.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        let (scheme, name) = match self.kind() {
+            Kind::MariaDb => ("mysql", String::new()),
+            Kind::Postgres => ("postgres", format!("&application-name={}", self.table)),
+        };
+        let session = format!("&session-timeout={}s", SESSION.as_secs());
+        let mode = match self.mode {
+            Mode::Advisory => format!("advisory{session}"),
+            Mode::Lease => "lease".to_owned(),
+            Mode::Observer => "lease&expiry=observer".to_owned(),
+            Mode::Row => format!("row{session}"),
+        };
+        let Self {
+            database,
+            table,
+            connections,
+            more,
+            ..
+        } = self;
+        format!(
+            "{scheme}://test:test@127.0.0.1:{port}/{database}?table={table}&mode={mode}\
+             &connections={connections}{name}{more}"
+        )
+    }
+
+    /// A client as of another process.
+    pub(crate) async fn open(&self) -> SqlLock {
+        self.open_at(self.server.port()).await
+    }
+
+    pub(crate) async fn open_at(&self, port: u16) -> SqlLock {
+        let locks = SqlLock::open(&self.url_at(port)).await;
+        locks.expect("the server takes it")
+    }
+
+    /// Runs statements past the library.
+    pub(crate) async fn sql(&self, text: impl Into<String>) -> Vec<Vec<String>> {
+        self.server.sql(&self.database, text).await
+    }
+
+    /// The one number that a query returns.
+    pub(crate) async fn number(&self, text: impl Into<String>) -> u64 {
+        let rows = self.sql(text).await;
+        let number = rows.first().and_then(|row| row.first()?.parse().ok());
+        number.unwrap_or_else(|| panic!("{rows:?} is no number"))
+    }
+
+    /// Bytes as SQL writes them.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> String {
+        let mut hex = String::new();
+        for byte in bytes {
+            write!(hex, "{byte:02x}").expect("a string takes everything");
+        }
+        match self.kind() {
+            Kind::MariaDb => format!("x'{hex}'"),
+            Kind::Postgres => format!("'\\x{hex}'::bytea"),
+        }
+    }
+}
+
+/// A table that no other test has.
+fn table() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.expect("it is after 1970").as_micros();
+    format!("t_{}_{now}_{next}", std::process::id())
+}

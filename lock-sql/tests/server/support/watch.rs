@@ -1,0 +1,163 @@
+//! What a server says of the clients of a site.
+
+use std::time::Instant;
+
+use super::{Kind, Mode, SOON, Site, ms, until};
+
+impl Site {
+    /// How many connections they have.
+    pub(crate) async fn connections(&self) -> u64 {
+        self.number(match self.kind() {
+            Kind::MariaDb => format!("SELECT count(*) {}", self.processes()),
+            Kind::Postgres => format!("SELECT count(*) {}", self.backends()),
+        })
+        .await
+    }
+
+    /// How many transactions they have open.
+    pub(crate) async fn transactions(&self) -> u64 {
+        self.number(match self.kind() {
+            Kind::MariaDb => format!(
+                "SELECT count(*) FROM information_schema.innodb_trx
+                 WHERE trx_mysql_thread_id IN (SELECT id {})",
+                self.processes()
+            ),
+            Kind::Postgres => {
+                format!(
+                    "SELECT count(*) {} AND xact_start IS NOT NULL",
+                    self.backends()
+                )
+            }
+        })
+        .await
+    }
+
+    /// How many locks of the server's they have or wait for; for MariaDB how many statements run.
+    pub(crate) async fn server_locks(&self) -> u64 {
+        self.number(match self.kind() {
+            Kind::MariaDb => format!(
+                "SELECT count(*) {} AND command <> 'Sleep'",
+                self.processes()
+            ),
+            Kind::Postgres => format!(
+                "SELECT count(*) FROM pg_locks WHERE pid IN (SELECT pid {})",
+                self.backends()
+            ),
+        })
+        .await
+    }
+
+    /// How many of their statements wait for a lock.
+    pub(crate) async fn waiters(&self) -> u64 {
+        self.number(match self.kind() {
+            Kind::MariaDb => format!(
+                "SELECT count(*) {} AND command <> 'Sleep'",
+                self.processes()
+            ),
+            Kind::Postgres => {
+                format!(
+                    "SELECT count(*) {} AND wait_event_type = 'Lock'",
+                    self.backends()
+                )
+            }
+        })
+        .await
+    }
+
+    /// Once nothing is under way any more, no transaction is open, no lock is left and nobody waits.
+    pub(crate) async fn assert_unlocked(&self) {
+        until(&format!("{} is not locked", self.table), async || {
+            self.transactions().await + self.server_locks().await == 0
+        })
+        .await;
+    }
+
+    /// Ends the statements that wait for a lock, and not their sessions.
+    pub(crate) async fn cancel_waiters(&self) {
+        match self.kind() {
+            Kind::MariaDb => {
+                let running = format!("SELECT id {} AND command <> 'Sleep'", self.processes());
+                for row in self.sql(running).await {
+                    self.sql(kill("QUERY", &row[0])).await;
+                }
+            }
+            Kind::Postgres => {
+                let cancel = format!(
+                    "SELECT pg_cancel_backend(pid) {} AND wait_event_type = 'Lock'",
+                    self.backends()
+                );
+                self.sql(cancel).await;
+            }
+        }
+    }
+
+    /// The server's number of the session that holds a lock, by its record.
+    pub(crate) async fn holder(&self, name: &str) -> u64 {
+        assert!(self.is_session(), "a lease has no session");
+        let (kind, column) = match self.mode {
+            Mode::Row => (3, "lock_key"),
+            _ => (4, "name"),
+        };
+        let name = self.bytes(name.as_bytes());
+        let of_holder = format!(
+            "SELECT session FROM {} WHERE kind = {kind} AND {column} = {name} AND id IS NOT NULL",
+            self.table
+        );
+        let deadline = Instant::now() + SOON;
+        loop {
+            let rows = self.sql(&of_holder).await;
+            let session = rows.first().and_then(|row| row[0].parse().ok());
+            if let Some(session) = session.filter(|session| *session != 0) {
+                return session;
+            }
+            assert!(Instant::now() < deadline, "nobody holds it");
+            tokio::time::sleep(ms(20)).await;
+        }
+    }
+
+    /// The server's numbers of all sessions.
+    pub(crate) async fn sessions(&self) -> Vec<u64> {
+        let rows = match self.kind() {
+            Kind::MariaDb => self.sql(format!("SELECT id {}", self.processes())).await,
+            Kind::Postgres => self.sql(format!("SELECT pid {}", self.backends())).await,
+        };
+        let number = |row: &Vec<String>| row[0].parse().expect("a number");
+        rows.iter().map(number).collect()
+    }
+
+    /// Ends a session of the server's, if it is there.
+    pub(crate) async fn kill(&self, session: u64) {
+        let end = match self.kind() {
+            Kind::MariaDb => kill("CONNECTION", &session.to_string()),
+            Kind::Postgres => format!("SELECT pg_terminate_backend({session})"),
+        };
+        self.sql(end).await;
+    }
+
+    /// Ends all of them.
+    pub(crate) async fn kill_all(&self) {
+        for session in self.sessions().await {
+            self.kill(session).await;
+        }
+    }
+
+    fn backends(&self) -> String {
+        let name = &self.table;
+        format!("FROM pg_stat_activity WHERE usename = 'test' AND application_name = '{name}'")
+    }
+
+    fn processes(&self) -> String {
+        let name = &self.database;
+        format!("FROM information_schema.processlist WHERE user = 'test' AND db = '{name}'")
+    }
+}
+
+/// To kill what has gone by itself is an error.
+fn kill(what: &str, session: &str) -> String {
+    format!(
+        "DELIMITER //\nBEGIN NOT ATOMIC
+             DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;
+             KILL {what} {session};
+         END//\n"
+    )
+}
