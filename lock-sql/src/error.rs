@@ -51,12 +51,10 @@ pub(crate) enum Cause {
         known: i64,
     },
 
+    /// What is written there says which right to the table is missing.
     #[cfg(feature = "_server")]
-    #[error(
-        "there is no table {table}, and this user may not make it: somebody who may runs lockctl \
-         schema apply, or what lockctl schema print shows"
-    )]
-    MayNotCreate { table: String, source: Source },
+    #[error("{says}")]
+    MayNot { says: String, source: Source },
 
     #[error("table {table:?} has a row that polylock has not written")]
     Malformed { table: String },
@@ -78,6 +76,11 @@ pub(crate) enum Cause {
 
     #[error("the database refused a statement, its table may be somebody else's")]
     Refused { source: Source },
+
+    /// MySQL and MariaDB have the same words for a wrong password.
+    #[cfg(feature = "mysql")]
+    #[error("the server refuses this user, or takes it by TLS only: then write tls=on")]
+    RefusedWithoutTls { source: Source },
 
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
@@ -111,7 +114,9 @@ impl Cause {
         match self {
             Self::Config(_) | Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
             #[cfg(feature = "_server")]
-            Self::MayNotCreate { .. } => ErrorKind::Denied,
+            Self::MayNot { .. } => ErrorKind::Denied,
+            #[cfg(feature = "mysql")]
+            Self::RefusedWithoutTls { .. } => ErrorKind::Denied,
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => trouble.class.kind(),
             #[cfg(feature = "_server")]
@@ -143,7 +148,9 @@ impl Cause {
             | Self::Refused { source }
             | Self::Unportable { source } => Some(source),
             #[cfg(feature = "_server")]
-            Self::MayNotCreate { source, .. } => Some(source),
+            Self::MayNot { source, .. } => Some(source),
+            #[cfg(feature = "mysql")]
+            Self::RefusedWithoutTls { source } => Some(source),
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => Some(trouble.source),
             _ => None,
@@ -220,7 +227,9 @@ impl Class {
             Self::ReadOnly => "the server takes no writes, it may be a replica",
             Self::Starting => "the server starts, stops or recovers",
             Self::TooMany => "the server has no room for another connection",
-            Self::Untrusted => "this side or the server does not trust the certificate of the other",
+            Self::Untrusted => {
+                "this side or the server does not trust the certificate of the other"
+            }
             Self::Unprepared => "a pooler in the path mixes up prepared statements",
         }
     }

@@ -7,10 +7,14 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::checks;
+#[cfg(feature = "mysql")]
+use crate::config::Server;
 use crate::config::SqlConfig;
 use crate::error::{Cause, Failure};
 use crate::schema;
-use crate::wire::{Connection, Target};
+#[cfg(feature = "mysql")]
+use crate::wire::Class;
+use crate::wire::{Connection, Target, Trouble};
 
 /// Looks at the server, and makes sure of the table.
 pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<(), Failure> {
@@ -24,8 +28,22 @@ pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<()
 
 /// Opens a connection for what comes before the others.
 pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Connection, Failure> {
-    let opened = async { Connection::open(target).await.map_err(Failure::of_opening) };
+    let opened = async {
+        let opened = Connection::open(target).await;
+        opened.map_err(|trouble| refusal(trouble, config))
+    };
     within(config, opened).await
+}
+
+fn refusal(trouble: Trouble, config: &SqlConfig) -> Failure {
+    match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql if trouble.class == Class::Denied && config.tls.is_none() => {
+            let source = trouble.source;
+            Cause::RefusedWithoutTls { source }.into()
+        }
+        _ => Failure::of_opening(trouble),
+    }
 }
 
 /// Runs work in a task of the engine's: its connection is closed in order when the caller is dropped,
@@ -40,7 +58,8 @@ pub(crate) async fn run_on<T: Send + 'static>(
     answer.await.unwrap_or_else(|_| Err(gone().into()))
 }
 
-async fn within<T>(
+/// Gives a step of the start the time that a statement gets.
+pub(crate) async fn within<T>(
     config: &SqlConfig,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

@@ -10,8 +10,8 @@ use crate::dialect::mysql;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::error::{Cause, Failure};
-use crate::lock::{open, run_on};
-use crate::wire::{Class, Connection, Sql};
+use crate::lock::{open, run_on, within};
+use crate::wire::{Class, Connection, Sql, Trouble};
 
 /// What the row of kind 0 says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 1;
@@ -33,7 +33,8 @@ pub(super) async fn apply(engine: &Engine, mut config: SqlConfig) -> Result<Appl
     let target = Arc::new(config.target()?);
     run_on(engine, async move {
         let mut connection = open(&target, &config).await?;
-        ensure(&mut connection, &config).await
+        let ensured = ensure(&mut connection, &config);
+        within(&config, ensured).await
     })
     .await
 }
@@ -45,27 +46,24 @@ pub(crate) async fn ensure(
 ) -> Result<Applied, Failure> {
     let mut tried = 0;
     loop {
-        let seen = look(connection, config).await?;
-        match seen {
+        match look(connection, config).await? {
             Seen::Layout(LAYOUT) if tried == 0 => return Ok(Applied::Found),
             Seen::Layout(LAYOUT) => return Ok(Applied::Created),
             Seen::Layout(found) => return Err(unknown(config, found).into()),
             Seen::Undescribed => describe(connection, config).await?,
             Seen::Nothing if !config.creates_table => return Err(missing(config).into()),
             Seen::Nothing => {
-                let Err(failure) = make(connection, config).await else {
-                    tried += 1;
+                tried += 1;
+                let Err(trouble) = make(connection, config).await else {
                     continue;
                 };
-                // Somebody else may be making it at the same time, who is told the same.
-                tried += 1;
-                let is_connected = !failure.class().is_some_and(Class::ends_connection);
-                if tried == ATTEMPTS || !is_connected {
-                    return Err(failure);
+                if tried == ATTEMPTS || trouble.class.ends_connection() {
+                    return Err(Failure::of_statement(trouble));
                 }
+                // Somebody else may be making it at the same time, and both are told of it.
                 if let Seen::Nothing = look(connection, config).await? {
-                    if failure.class() == Some(Class::Denied) {
-                        return Err(may_not(config, failure));
+                    if trouble.class == Class::Denied {
+                        return Err(may_not_make(config, trouble));
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -93,6 +91,8 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
     match connection.message(&Sql::new(layout), &[]).await {
         Ok(answer) => Ok(answer.int(0).map_or(Seen::Undescribed, Seen::Layout)),
         Err(trouble) if trouble.class == Class::NoTable => Ok(Seen::Nothing),
+        // MySQL says no more of a table to those who may not read it.
+        Err(trouble) if trouble.class == Class::Denied => Err(may_not_read(config, trouble)),
         Err(trouble) => Err(Failure::of_statement(trouble)),
     }
 }
@@ -109,9 +109,9 @@ async fn describe(connection: &mut Connection, config: &SqlConfig) -> Result<(),
     described.map(drop).map_err(Failure::of_statement)
 }
 
-async fn make(connection: &mut Connection, config: &SqlConfig) -> Result<(), Failure> {
+async fn make(connection: &mut Connection, config: &SqlConfig) -> Result<(), Trouble> {
     let made = connection.message(&Sql::new(create(config)), &[]).await;
-    made.map(drop).map_err(Failure::of_statement)
+    made.map(drop)
 }
 
 fn unknown(config: &SqlConfig, found: i64) -> Cause {
@@ -130,14 +130,24 @@ fn missing(config: &SqlConfig) -> Cause {
     ))
 }
 
-fn may_not(config: &SqlConfig, failure: Failure) -> Failure {
-    match failure.cause {
-        Cause::Sql(trouble) => {
-            let (table, source) = (config.table_sql(), trouble.source);
-            Cause::MayNotCreate { table, source }.into()
-        }
-        cause => cause.into(),
-    }
+fn may_not_read(config: &SqlConfig, trouble: Trouble) -> Failure {
+    let table = config.table_sql();
+    let says = format!(
+        "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and UPDATE \
+         on what lockctl schema apply makes"
+    );
+    let source = trouble.source;
+    Cause::MayNot { says, source }.into()
+}
+
+fn may_not_make(config: &SqlConfig, trouble: Trouble) -> Failure {
+    let table = config.table_sql();
+    let says = format!(
+        "there is no table {table}, and this user may not make it: somebody who may runs lockctl \
+         schema apply, or what lockctl schema print shows"
+    );
+    let source = trouble.source;
+    Cause::MayNot { says, source }.into()
 }
 
 /// How often the table is made, while others do so as well.
