@@ -239,7 +239,8 @@ impl Actor {
             None => Released::AlreadyLost,
         };
         if let Some(reply) = reply {
-            let _: Result<(), Released> = reply.send(released);
+            // Who has gone has no use for it.
+            let _gone = reply.send(released);
         }
     }
 

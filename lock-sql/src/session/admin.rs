@@ -17,7 +17,7 @@ use super::Sessions;
 use super::args::Args;
 use super::lost::ID_LEN;
 use super::record::Entry;
-use super::terms::{SessionMode, Terms};
+use super::terms::Terms;
 use crate::error::{Cause, Failure};
 use crate::wire::Value;
 

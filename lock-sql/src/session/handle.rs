@@ -111,18 +111,19 @@ impl Handle {
         Moment::from_nanos(self.proven.load(Ordering::Relaxed)) + self.trusted_for
     }
 
-    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl) {
-        let deadline = self.trusted_until();
-        {
+    pub(crate) fn attach(&self, id: LeaseId, control: &LeaseControl) {
+        let is_over = {
             let mut live = self.live();
             if !live.is_over {
                 live.controls.insert(id, control.clone());
-                drop(live);
-                control.limit(deadline);
-                return;
             }
+            live.is_over
+        };
+        if is_over {
+            control.lose(LostReason::SessionEnded);
+        } else {
+            control.limit(self.trusted_until());
         }
-        control.lose(LostReason::SessionEnded);
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {

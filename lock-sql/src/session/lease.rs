@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
@@ -88,7 +88,7 @@ impl Lease for SessionLease {
 
     fn attach(&self, control: LeaseControl) {
         if let Some(state) = self.state().as_ref() {
-            state.seat.session().attach(self.id, control);
+            state.seat.session().attach(self.id, &control);
         }
     }
 
