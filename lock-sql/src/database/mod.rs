@@ -152,13 +152,19 @@ impl Store for DatabaseStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        if !self.sharers.has(id) {
-            let mut values = on(key, id);
-            values.extend(self.topic(key));
-            let answer = self.pool.statement(&self.statements.release, values);
-            if let Some(in_time) = released(&answer.await?) {
-                return Ok(in_time);
-            }
+        let shares = self.sharers.has(id);
+        let (sql, mut values) = match shares {
+            true => (
+                &self.statements.leave,
+                vec![Value::from(key.as_bytes()), Value::from(id.to_hex())],
+            ),
+            false => (&self.statements.release, on(key, id)),
+        };
+        values.extend(self.topic(key));
+        let answer = self.pool.statement(sql, values).await?;
+        if let Some(in_time) = released(&answer) {
+            self.sharers.forget(id);
+            return Ok(in_time);
         }
         let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
         let released = self.change(key, Told::Everybody, release).await?;

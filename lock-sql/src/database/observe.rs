@@ -41,7 +41,8 @@ impl Observer {
                 .or_insert_with(|| Sighting::new(holder, now))
                 .end()
                 .since(now);
-            holder.expires = scene.moment + left;
+            // The margin is nobody's time.
+            holder.expires = scene.moment + left.min(holder.ttl);
             if left.is_zero() {
                 row.holder = None;
             }
@@ -132,16 +133,16 @@ mod tests {
         let observer = Observer::default();
         // When, by which clock of the database, the beat, and what is left of a lease of 10 s.
         let steps = [
-            (5_000, 9_000_000, 0, 11_000),
+            (5_000, 9_000_000, 0, 10_000),
             (15_000, 9_000_000, 0, 1_000),
             // The database jumps by a day, and back.
             (15_500, 86_400_000_000, 0, 500),
-            (15_600, 1, 1, 11_000),
+            (15_600, 1, 1, 10_000),
             (26_599, 2, 1, 1),
             (26_600, 2, 1, 0),
-            (26_700, 2, 2, 11_000),
+            (26_700, 2, 2, 10_000),
             // A standby took over that has missed two renewals.
-            (30_000, 2, 0, 11_000),
+            (30_000, 2, 0, 10_000),
         ];
         for (now, database, beat, expected) in steps {
             assert_eq!(left(&observer, beat, now, database), expected, "at {now}");
@@ -151,9 +152,9 @@ mod tests {
     #[test]
     fn each_observer_judges_by_what_it_has_seen_itself() {
         let (first, second) = (Observer::default(), Observer::default());
-        assert_eq!(left(&first, 3, 0, 1), 11_000);
+        assert_eq!(left(&first, 3, 0, 1), 10_000);
         assert_eq!(left(&first, 3, 11_000, 1), 0);
-        assert_eq!(left(&second, 3, 11_000, 1), 11_000);
+        assert_eq!(left(&second, 3, 11_000, 1), 10_000);
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl DatabaseStore {
         due: &[RenewalRequest],
         some: &[usize],
     ) -> Result<Vec<State>, Failure> {
-        let mut again = Again::within(self.patience);
+        let mut again = Again::urgent(self.patience);
         let keys: BTreeSet<_> = some.iter().map(|at| &due[*at].key).collect();
         loop {
             let mut found = self.load_many(&keys).await?;
@@ -142,7 +142,7 @@ impl DatabaseStore {
         many: &Many,
         rows: Vec<Vec<Value>>,
     ) -> Result<Answer, Failure> {
-        let mut again = Again::within(self.patience);
+        let mut again = Again::urgent(self.patience);
         let (sql, values) = many.with(rows);
         if many.is_prepared() {
             return pool.statement(&sql, values).await;

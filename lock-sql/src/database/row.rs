@@ -31,7 +31,7 @@ impl DatabaseStore {
         told: Told,
         mut act: impl FnMut(&mut Record, &Scene) -> T + Send,
     ) -> Result<T, Failure> {
-        let mut again = Again::within(self.patience);
+        let mut again = Again::urgent(self.patience);
         loop {
             let Some(mut stored) = self.load(&self.statements.load, key).await? else {
                 // Nobody has a lock without a row.
@@ -130,13 +130,25 @@ impl DatabaseStore {
 pub(super) struct Again {
     deadline: Instant,
     pause: Duration,
+    last: Duration,
 }
 
 impl Again {
+    /// Of those who want a lock: they leave the row to those who have it.
     pub(super) fn within(patience: Duration) -> Self {
         Self {
             deadline: Instant::now() + patience,
             pause: FIRST_PAUSE,
+            last: LAST_PAUSE,
+        }
+    }
+
+    /// Of those who have a lock, and lose it if they come too late.
+    pub(super) fn urgent(patience: Duration) -> Self {
+        Self {
+            pause: SHORT_PAUSE,
+            last: SHORT_PAUSE,
+            ..Self::within(patience)
         }
     }
 
@@ -147,10 +159,11 @@ impl Again {
             return Err(Cause::Busy.into());
         }
         before(Instant::now() + pause, std::future::pending::<()>()).await;
-        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        self.pause = (self.pause * 2).min(self.last);
         Ok(())
     }
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const SHORT_PAUSE: Duration = Duration::from_millis(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LAST_PAUSE: Duration = Duration::from_millis(50);

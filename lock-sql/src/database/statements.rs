@@ -13,6 +13,9 @@ pub(crate) struct Statements {
     pub(crate) take: Arc<Sql>,
     /// Frees a lock that one alone has; then the id and, where waiters are told, the topic.
     pub(crate) release: Arc<Sql>,
+    /// Lets one of those go who share a lock, whatever the others do meanwhile: it has to succeed in
+    /// time where many come and go; then the id in hexadecimal and, where waiters are told, the topic.
+    pub(crate) leave: Arc<Sql>,
     /// Draws tokens for who has a lock alone; then the id.
     pub(crate) reserve: Arc<Sql>,
     /// Makes a row that nobody has, unless it is there.

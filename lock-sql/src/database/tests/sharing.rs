@@ -27,6 +27,14 @@ async fn readers_share_and_keep_writers_out() {
         for state in here.store.renew(&due).await {
             assert_eq!(state.unwrap(), LeaseState::Held);
         }
+        let brief = Duration::from_millis(1);
+        here.try_take("k", 10, Mode::Shared, brief)
+            .await
+            .unwrap()
+            .unwrap();
+        tokio::time::sleep(brief).await;
+        let released = here.store.release(&key("k"), id(10)).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
         for n in [2, 4] {
             let released = here.store.release(&key("k"), id(n)).await.unwrap();
             assert_eq!(released, Released::Clean);
@@ -105,6 +113,15 @@ async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
         let broken = LeaseState::Lost(LostReason::Broken);
         let held = LeaseState::Held;
         assert_eq!(states, [broken, broken, broken, held, held]);
+        // Somebody comes to the place of one of them and goes again.
+        client.store.release(&key("many"), id(10)).await.unwrap();
+        client.take("many", 12, Mode::Shared).await.unwrap();
+        let released = client.store.release(&key("many"), id(12)).await.unwrap();
+        assert_eq!(released, Released::Clean);
+        let states: Vec<_> = client.store.renew(&due[1..3]).await;
+        let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
+        assert_eq!(states, [broken, broken]);
+        assert!(client.take("many", 14, ALONE).await.is_some());
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     Statements {
         take: sql(TAKE),
         release: sql(RELEASE),
+        leave: sql(LEAVE),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
         load: sql(load),
@@ -86,6 +87,11 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
             ),
+            (
+                "%found%",
+                "JSON_UNQUOTE(JSON_SEARCH(l.shared, 'one', CONVERT({2} USING utf8mb4), NULL,
+                    '$[*].held.id'))",
+            ),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%now%", NOW),
             ("%columns%", &columns()),
@@ -110,6 +116,19 @@ UPDATE %table% l SET l.id = NULL,
     l.free_at = 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
     l.version = l.version + 1, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL";
+
+/// Answers as [`RELEASE`] does.
+const LEAVE: &str = "
+UPDATE %table% l SET
+    l.version = l.version + 1 + 0 * LAST_INSERT_ID(IF(CAST(JSON_EXTRACT(l.shared,
+        REPLACE(%found%, '.id', '.expires')) AS SIGNED) > %now%, 2, 1)),
+    l.free_at = IF(l.id IS NULL AND JSON_LENGTH(l.shared) = 1, 0, l.free_at),
+    l.changed_at = %now%,
+    l.shared = IF(JSON_CONTAINS_PATH(l.shared, 'one', REPLACE(%found%, '.held.id', '.broken')),
+        JSON_REMOVE(l.shared, REPLACE(%found%, '.id', '')),
+        IF(JSON_LENGTH(l.shared) = 1, NULL,
+            JSON_REMOVE(l.shared, REPLACE(%found%, '.held.id', ''))))
+WHERE l.kind = 1 AND l.lock_key = {1} AND %found% IS NOT NULL";
 
 const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1

@@ -35,6 +35,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     Statements {
         take: sql(TAKE),
         release: sql(&format!("{RELEASE}{}", tell("{3}"))),
+        leave: sql(&format!("{LEAVE}{}", tell("{3}"))),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
         load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
@@ -78,6 +79,10 @@ fn text(usage: Usage<'_>, template: &str) -> String {
             ("%ttl%", ttl),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
+            (
+                "%his%",
+                "(s.seat->'held'->>'id' IS NOT DISTINCT FROM convert_from({2}, 'UTF8'))",
+            ),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
             ("%now%", NOW),
             ("%columns%", &columns()),
@@ -106,6 +111,23 @@ UPDATE %table% l SET id = NULL, free_at = 0, version = l.version + 1, changed_at
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL
 RETURNING (l.expires_at > m.now)::int::bigint";
+
+/// What the row was before says whether that was in time: nobody else writes of this lease.
+const LEAVE: &str = "
+UPDATE %table% l SET
+    shared = (
+        SELECT jsonb_agg(CASE WHEN %his% THEN s.seat - 'held' ELSE s.seat END)::text
+        FROM jsonb_array_elements(l.shared::jsonb) AS s(seat)
+        WHERE NOT %his% OR s.seat->'broken' IS NOT NULL),
+    free_at = CASE WHEN l.id IS NULL AND jsonb_array_length(l.shared::jsonb) = 1
+        THEN 0 ELSE l.free_at END,
+    version = l.version + 1, changed_at = m.now
+%clock%
+WHERE l.kind = 1 AND l.lock_key = {1} AND strpos(l.shared, convert_from({2}, 'UTF8')) > 0
+RETURNING COALESCE((
+    SELECT ((s.seat->'held'->>'expires')::bigint > m.now)::int::bigint
+    FROM %table% o, jsonb_array_elements(o.shared::jsonb) AS s(seat)
+    WHERE o.kind = 1 AND o.lock_key = {1} AND %his%), 0)";
 
 const RESERVE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
