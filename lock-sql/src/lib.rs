@@ -31,6 +31,13 @@ assert!(guard.fencing_token() > first);
 ```
 "#
 )]
+#![cfg_attr(
+    all(
+        feature = "_server",
+        not(all(feature = "mysql", feature = "postgres", feature = "sqlite"))
+    ),
+    expect(dead_code, reason = "each database uses a part of what they share")
+)]
 
 #[cfg(feature = "_sql")]
 mod admin;

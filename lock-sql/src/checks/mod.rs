@@ -11,21 +11,11 @@ mod postgres;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::finding::report;
+#[cfg(feature = "postgres")]
+pub(crate) use self::pooler::look_for_pooler;
 use crate::config::{Server, SqlConfig};
 use crate::error::Failure;
 use crate::wire::{Connection, Target, Value};
-
-/// Finds out whether statements of one connection meet several of the server's.
-///
-/// It comes before any other connection, since what is set on one would be left with the pooler.
-pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
-    match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => Ok(()),
-        #[cfg(feature = "postgres")]
-        Server::Postgres => pooler::look_for_pooler(target, config).await,
-    }
-}
 
 /// Looks at a server, and warns of what it finds; refuses one that cannot keep locks and, with strict
 /// checks, every one that is not fit for them.

@@ -11,8 +11,10 @@ use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
 use crate::error::{Cause, Failure};
 use crate::wire::{Target, Trouble};
 
-/// Looks for a pooler, unless the configuration says that there is one.
-pub(super) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
+/// Looks for a pooler in the path to PostgreSQL, unless the configuration says that there is one.
+///
+/// It comes before any other connection, since what is set on one would be left with the pooler.
+pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
     if target.is_pooled() {
         return Ok(());
     }

@@ -18,6 +18,7 @@ use crate::wire::{Connection, Target, Trouble};
 
 /// Looks at the server, and makes sure of the table.
 pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<(), Failure> {
+    #[cfg(feature = "postgres")]
     checks::look_for_pooler(target, config).await?;
     let mut connection = open(target, config).await?;
     let checked = checks::check(&mut connection, target, config);

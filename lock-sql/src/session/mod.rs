@@ -34,7 +34,7 @@ use self::handle::{Command, Granted, Take, Taken};
 use self::lease::{SessionLease, ended};
 use self::roster::{Place, Roster};
 use self::terms::{SessionMode, Terms};
-use crate::config::{Server, SqlConfig, SqlMode};
+use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
 use crate::wire::{Flavour, Target};
@@ -59,7 +59,7 @@ impl Sessions {
             SqlMode::Advisory => SessionMode::Advisory,
             _ => SessionMode::Row,
         };
-        let is_postgres = matches!(config.server, Server::Postgres);
+        let is_postgres = config.server.is_postgres();
         let texts = texts::of(config, target, mode, flavour);
         let terms = Arc::new(Terms {
             engine: engine.clone(),

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::terms::SessionMode;
 use crate::config::{Server, SqlConfig};
@@ -86,21 +85,26 @@ pub(crate) mod column {
 /// The statements of a mode on a server.
 pub(super) fn of(
     config: &SqlConfig,
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "PostgreSQL's")
+    )]
     target: &Target,
     mode: SessionMode,
+    #[cfg_attr(not(feature = "mysql"), expect(unused_variables, reason = "MySQL's"))]
     flavour: Flavour,
 ) -> Texts {
     let table = config.table_sql();
-    let is_row = mode == SessionMode::Row;
     match config.server {
         #[cfg(feature = "postgres")]
         Server::Postgres => {
-            let is_pooled = target.is_pooled.load(Ordering::Relaxed);
+            let is_pooled = target.is_pooled();
             let mut texts = match mode {
                 SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
                 SessionMode::Advisory => dialect::postgres::session::advisory(&table),
             };
             if !is_pooled {
+                let is_row = mode == SessionMode::Row;
                 texts.setup_more = Some(dialect::postgres::session::settings(is_row));
             }
             texts

@@ -17,6 +17,7 @@ use lock_core::admin::LockInfo;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
+#[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
 pub(crate) use self::record::Record;
 #[cfg(feature = "_server")]

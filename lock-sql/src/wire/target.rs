@@ -32,6 +32,7 @@ pub(super) enum Options {
 /// Which of those that speak the protocol of MySQL a server is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flavour {
+    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL's"))]
     MariaDb,
     MySql,
 }
@@ -70,6 +71,7 @@ impl Target {
     }
 
     /// What the server has told; the first time counts.
+    #[cfg(feature = "mysql")]
     pub(crate) fn set_flavour(&self, flavour: Flavour) {
         self.flavour.get_or_init(|| flavour);
     }
