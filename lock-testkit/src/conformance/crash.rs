@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLock, DistributedLockExt, LockKey, Wait};
+use lock_core::{Bound, DistributedLock, DistributedLockExt, LockKey, Wait};
 
 use super::Case;
 use super::case::SOON;
@@ -20,6 +20,15 @@ fn spawn(take: Take) -> TakerProcess {
     take.spawn().expect("the lock-taker can be started")
 }
 
+/// Kills a process; a lock that lives with a connection is free from then on, whatever time it had.
+async fn kill(case: &Case, process: &mut TakerProcess, key: &LockKey, recorder: &Recorder) {
+    if case.client().await.capabilities().bound == Bound::Connection {
+        let how = "killed".to_owned();
+        recorder.record(key, 0, What::Interfered { how });
+    }
+    process.kill().expect("it can be killed");
+}
+
 fn granted(what: &What) -> bool {
     matches!(what, What::Granted { .. })
 }
@@ -33,7 +42,7 @@ pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
     let mut process = spawn(taker(&case, &key));
     process.told(STARTED, granted).await;
     case.assert_taken(&key).await;
-    process.kill().expect("it can be killed");
+    kill(&case, &mut process, &key, &recorder).await;
     let killed = Instant::now();
     let request = case
         .request(&key)
@@ -143,7 +152,7 @@ pub async fn processes_killed_at_any_moment_leave_order(case: Case) {
         let told = |what: &What| matches!(what, What::Requested { .. });
         process.told(STARTED, told).await;
         tokio::time::sleep(Duration::from_millis(7 * n as u64)).await;
-        process.kill().expect("it can be killed");
+        kill(&case, process, &key, &recorder).await;
     }
     let client = case.client().await;
     let request = case

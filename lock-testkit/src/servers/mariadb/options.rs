@@ -65,7 +65,7 @@ const DEFAULTS: [(&str, &str); 8] = [
     ("innodb_buffer_pool_size", "32M"),
     ("innodb_flush_log_at_trx_commit", "2"),
     ("innodb_log_file_size", "8M"),
-    ("max_connections", "200"),
+    ("max_connections", "500"),
     ("skip_name_resolve", "ON"),
 ];
 

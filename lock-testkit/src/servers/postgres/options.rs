@@ -90,7 +90,7 @@ const DEFAULTS: [(&str, &str); 9] = [
     ("dynamic_shared_memory_type", "mmap"),
     ("huge_pages", "off"),
     ("jit", "off"),
-    ("max_connections", "200"),
+    ("max_connections", "500"),
     ("shared_buffers", "32MB"),
     // For a standby that was away.
     ("wal_keep_size", "64MB"),
