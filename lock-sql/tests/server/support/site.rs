@@ -98,7 +98,7 @@ impl Site {
                 Mode::Advisory => 20,
                 Mode::Lease | Mode::Observer => 4,
                 // Each lock has one.
-                Mode::Row => 60,
+                Mode::Row => 150,
             },
             more: String::new(),
         }
