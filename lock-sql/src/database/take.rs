@@ -19,7 +19,8 @@ impl DatabaseStore {
             true => self.turns.wait(key).await,
             false => None,
         };
-        let mut again = Again::within(self.patience);
+        // What is granted counts from before this began: it must not be old by then.
+        let mut again = Again::within(self.patience.min(claim.ttl / 4));
         loop {
             // A statement that also told who is in the way would cost those more who find nobody
             // there.
@@ -38,7 +39,13 @@ impl DatabaseStore {
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
-            again.pause(&self.engine).await?;
+            match again.pause(&self.engine).await {
+                Err(_) if claim.waits => {
+                    let until = self.engine.now();
+                    return Ok(Err(Refusal::Held { until }));
+                }
+                paused => paused?,
+            }
         }
     }
 

@@ -2,9 +2,11 @@ use std::time::Duration;
 
 use lock_core::engine::LeaseId;
 use lock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;
+use crate::table::Claim;
 
 const ALONE: Mode = Mode::Exclusive;
 
@@ -65,7 +67,7 @@ async fn a_thousand_leases_are_renewed_by_four_statements() {
         let mut due = Vec::new();
         for n in 0..1000 {
             let name = format!("lease {n}");
-            let claim = crate::table::Claim {
+            let claim = Claim {
                 id: id(n),
                 mode: ALONE,
                 ttl: TTL,
@@ -95,6 +97,57 @@ async fn a_thousand_leases_are_renewed_by_four_statements() {
             .map(|(at, _)| at)
             .collect();
         assert_eq!(lost, [7, 500]);
+    }
+}
+
+/// Counted by a server that nobody else asks.
+#[tokio::test]
+async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
+    let server = MariaDbServer::start(MariaDbOptions::new());
+    let client = Client::open(&server.url(), "").await;
+    let questions = || -> u64 {
+        let rows = server.sql("SHOW GLOBAL STATUS LIKE 'Questions'");
+        rows[0][1].parse().expect("a number")
+    };
+    let begin = questions();
+    let asking = questions() - begin;
+    let id = |n: u32| LeaseId::from_bytes(u128::from(n).to_be_bytes());
+    let take = async |name: String, n, mode| {
+        let claim = Claim {
+            id: id(n),
+            mode,
+            ttl: TTL,
+            label: String::new(),
+            waits: false,
+        };
+        client.store.take(&key(&name), claim).await.unwrap()
+    };
+    // The row, and the connection.
+    take("k".to_owned(), 1, ALONE).await.unwrap();
+    client.store.release(&key("k"), id(1)).await.unwrap();
+    let before = questions();
+    take("k".to_owned(), 2, ALONE).await.unwrap();
+    client.store.reserve(&key("k"), id(2)).await.unwrap();
+    client.store.release(&key("k"), id(2)).await.unwrap();
+    assert_eq!(questions() - before - asking, 3);
+    take("k".to_owned(), 3, ALONE).await.unwrap();
+    let before = questions();
+    take("k".to_owned(), 4, ALONE).await.unwrap_err();
+    assert_eq!(questions() - before - asking, 2);
+    for (mode, statements) in [(ALONE, 4), (Mode::Shared, 8)] {
+        let mut due = Vec::new();
+        for n in 0..1000 {
+            let name = format!("{mode:?} {n}");
+            due.push(RenewalRequest::new(key(&name), id(n), TTL));
+            take(name, n, mode).await.unwrap();
+        }
+        // The connection of renewals.
+        client.store.renew(&due[..1]).await;
+        let before = questions();
+        for state in client.store.renew(&due).await {
+            assert_eq!(state.unwrap(), LeaseState::Held);
+        }
+        assert_eq!(questions() - before - asking, statements, "{mode:?}");
     }
 }
 

@@ -92,10 +92,10 @@ async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
     guard.release().await.unwrap();
     let (guard, when) = waiting.await.unwrap();
     assert!(when - begun < TOLD, "{:?}", when - begun);
-    guard.release().await.unwrap();
-    // One of the two hears from its first wait on.
-    hand_offs(&here, &there, 2).await;
+    let waiting = wait(&here, request("k"));
     hears(&here).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().0.release().await.unwrap();
     let times = hand_offs(&here, &there, 20).await;
     assert!(times[10] < TOLD, "{times:?}");
 }
