@@ -8,7 +8,7 @@ use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions,
 use super::{Client, key};
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::store::{Pace, Store as _};
+use crate::store::Pace;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
