@@ -11,14 +11,14 @@ use crate::common::Place;
 
 /// The same URL for a user that may do little.
 fn as_app(url: &str) -> String {
-    let (_, place) = url.split_once('@').unwrap();
-    let (scheme, _) = url.split_once("://").unwrap();
+    let (_, place) = url.split_once('@').expect("a user");
+    let (scheme, _) = url.split_once("://").expect("a scheme");
     format!("{scheme}://{}:app@{place}", app(url))
 }
 
 /// A user of this test's alone, in a database of its own.
 fn app(url: &str) -> String {
-    let database = url.rsplit('/').next().unwrap();
+    let database = url.rsplit('/').next().expect("a database");
     format!("app_{database}").replace('-', "_")
 }
 
