@@ -79,14 +79,21 @@ fn hostile() -> Vec<String> {
 
 /// Hostile names are locked and shown as they are.
 pub async fn hostile_names_are_carried_exactly(case: Case) {
-    let client = case.client().await;
+    let (client, other) = (case.client().await, case.client().await);
     for name in hostile() {
         let key = case.named(&name);
         let guard = case.lock(&client, &key).await;
         assert_eq!(guard.key().as_bytes(), key.as_bytes());
-        case.assert_taken(&key).await;
+        let attempt = async || other.request(&key).ttl(case.ttl()).try_acquire().await;
+        let refused = attempt().await.expect("contention is no error");
+        assert!(
+            refused.is_none(),
+            "another client got the lock: {refused:?}"
+        );
         guard.release().await.expect("a held lock is released");
-        case.assert_free(&key).await;
+        let next = attempt().await.expect("contention is no error");
+        let next = next.expect("the lock is not free");
+        next.release().await.expect("a held lock is released");
     }
 }
 
