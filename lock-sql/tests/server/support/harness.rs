@@ -10,7 +10,7 @@ use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
 use lock_testkit::taker::Taker;
 
 use super::requests::of;
-use super::{Kind, Mode, SESSION, Site, ms};
+use super::{Kind, Mode, Site, ms};
 
 /// A site with a proxy before its server.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ impl Store {
     }
 
     fn behind(site: Site, port: u16, pooler: Option<PgBouncer>) -> Self {
+        let site = site.with_session_timeout(PATIENCE);
         let proxy = match site.kind() {
             Kind::MariaDb => Proxy::mysql(port),
             Kind::Postgres => Proxy::postgres(port),
@@ -52,6 +53,10 @@ impl Store {
     }
 }
 
+/// The time-out of sessions where a hundred of them hold a lock at once, each to be asked within a
+/// part of it.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 #[async_trait]
 impl Harness for Store {
     async fn client(&self) -> Arc<dyn DistributedLock> {
@@ -61,9 +66,11 @@ impl Harness for Store {
 
     fn shortest_ttl(&self) -> Duration {
         if self.site.is_session() {
-            SESSION + ms(500)
+            // What it is set to, and a moment for the server to see it.
+            PATIENCE + ms(300)
         } else {
-            AcquireRequest::MIN_TTL
+            // The shortest that there is leaves a busy machine no time.
+            AcquireRequest::MIN_TTL.mul_f64(1.5)
         }
     }
 

@@ -34,6 +34,7 @@ pub(crate) struct Site {
     pub(crate) database: String,
     pub(crate) table: String,
     connections: usize,
+    session_timeout: Duration,
     /// Parameters for the URL beside the usual ones.
     more: String,
 }
@@ -100,8 +101,14 @@ impl Site {
                 // Each lock has one.
                 Mode::Row => 150,
             },
+            session_timeout: SESSION,
             more: String::new(),
         }
+    }
+
+    pub(crate) fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
     }
 
     pub(crate) fn with_connections(mut self, most: usize) -> Self {
@@ -135,7 +142,7 @@ impl Site {
             Kind::MariaDb => ("mysql", String::new()),
             Kind::Postgres => ("postgres", format!("&application-name={}", self.table)),
         };
-        let session = format!("&session-timeout={}s", SESSION.as_secs());
+        let session = format!("&session-timeout={}s", self.session_timeout.as_secs());
         let mode = match self.mode {
             Mode::Advisory => format!("advisory{session}"),
             Mode::Lease => "lease".to_owned(),
