@@ -26,7 +26,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
              WHEN 'client_connection_check_interval' THEN '1s'
              ELSE '0' END, true)
          FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
-             'client_connection_check_interval', 'statement_timeout');"
+             'client_connection_check_interval', 'statement_timeout', 'transaction_timeout');"
     } else {
         ""
     };
@@ -241,7 +241,7 @@ pub(crate) fn settings(is_row: bool) -> Arc<Sql> {
          FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
              'idle_session_timeout', 'client_connection_check_interval', 'tcp_user_timeout',
              'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
-             'statement_timeout', 'lock_timeout')"
+             'statement_timeout', 'transaction_timeout', 'lock_timeout')"
     )))
 }
 
