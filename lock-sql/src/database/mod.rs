@@ -6,6 +6,7 @@
 //! stopped blocks nobody.
 
 pub(crate) mod codec;
+mod finish;
 #[cfg(feature = "postgres")]
 mod listen;
 mod observe;
@@ -30,11 +31,11 @@ use lock_core::engine::{Engine, LeaseId};
 use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
 
 use self::codec::Stamp;
+use self::finish::Unfinished;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 use self::observe::Observer;
 use self::purge::Purge;
-use self::row::Told;
 use self::sharers::Sharers;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use self::turns::Turns;
@@ -62,6 +63,7 @@ pub(crate) struct DatabaseStore {
     observer: Observer,
     sharers: Sharers,
     turns: Turns,
+    unfinished: Arc<Unfinished>,
     purge: Arc<Purge>,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
@@ -95,6 +97,7 @@ impl DatabaseStore {
             observer: Observer::default(),
             sharers: Sharers::default(),
             turns: Turns::default(),
+            unfinished: Arc::default(),
             purge: Purge::new(engine, &statements, &all, config.retention),
             #[cfg(feature = "postgres")]
             listener: usage
@@ -152,6 +155,7 @@ impl Store for DatabaseStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+        self.unfinished.settle(id, self.patience).await;
         let shares = self.sharers.has(id);
         let (sql, mut values) = match shares {
             true => (
@@ -167,14 +171,14 @@ impl Store for DatabaseStore {
             return Ok(in_time);
         }
         let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
-        let released = self.change(key, Told::Everybody, release).await?;
+        let released = self.change(key, release).await?;
         self.sharers.forget(id);
         Ok(released)
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
         let downgrade = |record: &mut Record, scene: &Scene| record.downgrade(id, scene);
-        let state = self.change(key, Told::Everybody, downgrade).await?;
+        let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
             self.sharers.note(id, self.engine.now());
         }
@@ -206,7 +210,7 @@ impl Store for DatabaseStore {
             record.break_all(&reason, scene);
             broken
         };
-        self.change(key, Told::Everybody, take_away).await
+        self.change(key, take_away).await
     }
 }
 

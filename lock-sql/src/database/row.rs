@@ -15,20 +15,11 @@ use crate::error::{Cause, Failure};
 use crate::table::{Record, Scene};
 use crate::wire::{Class, Sql, Value};
 
-/// Who learns that a row was changed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Told {
-    /// Those who wait: somebody may come in.
-    Everybody,
-    Nobody,
-}
-
 impl DatabaseStore {
-    /// Changes one record, as it stands when it is written.
+    /// Changes one record, as it stands when it is written, and tells those who wait.
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
-        told: Told,
         mut act: impl FnMut(&mut Record, &Scene) -> T + Send,
     ) -> Result<T, Failure> {
         let mut again = Again::urgent(self.patience);
@@ -38,7 +29,7 @@ impl DatabaseStore {
                 return Ok(act(&mut Record::default(), &codec::scene(0)));
             };
             let done = act(&mut stored.record, &stored.scene);
-            if !stored.record.is_changed() || self.store(&stored, told).await? {
+            if !stored.record.is_changed() || self.store_and_tell(&stored).await? {
                 return Ok(done);
             }
             again.pause(&self.engine).await?;
@@ -74,17 +65,10 @@ impl DatabaseStore {
     }
 
     /// Writes a record back; false if somebody else wrote since it was read.
-    pub(super) async fn store(&self, stored: &Stored, told: Told) -> Result<bool, Failure> {
-        let topic = match told {
-            Told::Everybody => self.topic(&stored.key),
-            Told::Nobody => None,
-        };
-        let sql = match topic {
-            Some(_) => &self.statements.store_and_tell,
-            None => &self.statements.store,
-        };
+    async fn store_and_tell(&self, stored: &Stored) -> Result<bool, Failure> {
         let mut values = self.written(stored);
-        values.extend(topic);
+        values.extend(self.topic(&stored.key));
+        let sql = &self.statements.store_and_tell;
         Ok(self.pool.statement(sql, values).await?.affected > 0)
     }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use lock_core::engine::LeaseId;
 use lock_core::{LockKey, Mode};
 
 use super::codec::{Stored, whole_micros};
-use super::row::{Again, Told};
+use super::row::Again;
 use super::{DatabaseStore, drawn};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
 use crate::table::{CLAIM, Claim, Refusal, Tokens};
-use crate::wire::{Sql, Value};
+use crate::wire::{Answer, Sql, Value};
 
 impl DatabaseStore {
     pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
@@ -21,6 +22,7 @@ impl DatabaseStore {
         };
         // What is granted counts from before this began: it must not be old by then.
         let mut again = Again::within(self.patience.min(claim.ttl / 4));
+        let mut is_made = false;
         loop {
             // A statement that also told who is in the way would cost those more who find nobody
             // there.
@@ -28,12 +30,16 @@ impl DatabaseStore {
                 return Ok(Ok(tokens));
             }
             let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+                // Nobody deletes it at once; who may not see it, would make it for ever.
+                if std::mem::replace(&mut is_made, true) {
+                    again.pause(&self.engine).await?;
+                }
                 self.insert(key).await?;
                 continue;
             };
             self.judge(&mut stored);
             let taken = stored.record.take(claim, &stored.scene);
-            if !stored.record.is_changed() || self.store(&stored, Told::Nobody).await? {
+            if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
                     self.sharers.note(claim.id, self.engine.now());
                 }
@@ -57,8 +63,28 @@ impl DatabaseStore {
             Value::from(claim.label.as_str()),
             Value::from(whole_micros(claim.ttl)),
         ];
-        let answer = self.pool.statement(&self.statements.take, values).await?;
+        let answer = self
+            .run_for(claim.id, &self.statements.take, values)
+            .await?;
         Ok(drawn(&answer))
+    }
+
+    /// Writes a record back in which somebody new has the lock.
+    async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
+        let (sql, values) = (&self.statements.store, self.written(stored));
+        Ok(self.run_for(id, sql, values).await?.affected > 0)
+    }
+
+    async fn run_for(
+        &self,
+        id: LeaseId,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+    ) -> Result<Answer, Failure> {
+        let statement = (sql, values);
+        self.unfinished
+            .run(&self.engine, &self.pool, id, statement)
+            .await
     }
 
     /// Makes the row of a key. Another one may be faster, or have been: that is the same.

@@ -8,7 +8,7 @@ use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions,
 use super::{Client, key};
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::store::Pace;
+use crate::store::{Pace, Store as _};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -199,6 +199,38 @@ async fn leases_work_through_a_transaction_pooler() {
         assert_eq!(there.shared.store.pace(), Pace::POLLED);
         for reader in readers {
             reader.release().await.unwrap();
+        }
+    }
+}
+
+/// Whenever an attempt is dropped, nothing of it is left once its release is through.
+#[tokio::test]
+async fn an_attempt_that_is_dropped_leaves_nothing() {
+    use crate::table::Claim;
+
+    for url in super::databases() {
+        let client = Client::open(&url, "").await;
+        let free = "SELECT count(*) FROM polylock_locks \
+                    WHERE kind = 1 AND (id IS NOT NULL OR shared IS NOT NULL)";
+        for n in 0..60_u8 {
+            let mode = if n % 2 == 0 {
+                Mode::Exclusive
+            } else {
+                Mode::Shared
+            };
+            let claim = Claim {
+                id: super::id(n),
+                mode,
+                ttl: super::TTL,
+                label: String::new(),
+                waits: false,
+            };
+            let name = key("k");
+            let take = client.store.take(&name, claim);
+            let patience = Duration::from_micros(u64::from(n) * 50);
+            let taken = tokio::time::timeout(patience, take).await;
+            client.store.release(&name, super::id(n)).await.unwrap();
+            assert_eq!(client.number(free).await, 0, "{n}: {taken:?}");
         }
     }
 }
