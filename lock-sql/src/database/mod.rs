@@ -11,6 +11,7 @@ mod finish;
 mod listen;
 mod observe;
 mod purge;
+mod release;
 mod renew;
 mod row;
 mod shared;
@@ -155,25 +156,7 @@ impl Store for DatabaseStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        self.unfinished.settle(id, self.patience).await;
-        let shares = self.sharers.has(id);
-        let (sql, mut values) = match shares {
-            true => (
-                &self.statements.leave,
-                vec![Value::from(key.as_bytes()), Value::from(id.to_hex())],
-            ),
-            false => (&self.statements.release, on(key, id)),
-        };
-        values.extend(self.topic(key));
-        let answer = self.pool.statement(sql, values).await?;
-        if let Some(in_time) = released(&answer) {
-            self.sharers.forget(id);
-            return Ok(in_time);
-        }
-        let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
-        let released = self.change(key, release).await?;
-        self.sharers.forget(id);
-        Ok(released)
+        self.give_back(key, id).await
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
@@ -227,18 +210,6 @@ fn drawn(answer: &Answer) -> Option<Tokens> {
     Some(Tokens {
         next: last.checked_sub(FURTHER_TOKENS)?,
         last,
-    })
-}
-
-/// Whether the statement freed a lock, and whether that was in time.
-fn released(answer: &Answer) -> Option<Released> {
-    let in_time = match answer.int(0) {
-        Some(in_time) => in_time == 1,
-        None => (answer.affected > 0).then_some(answer.last_id == 2)?,
-    };
-    Some(match in_time {
-        true => Released::Clean,
-        false => Released::AlreadyLost,
     })
 }
 

@@ -1,0 +1,58 @@
+//! Giving a lock back.
+
+use lock_core::engine::LeaseId;
+use lock_core::{LockKey, Released};
+
+use super::{DatabaseStore, on};
+use crate::error::Failure;
+use crate::table::{Record, Scene};
+use crate::wire::{Answer, Class, Value};
+
+impl DatabaseStore {
+    pub(super) async fn give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+        self.unfinished.settle(id, self.patience).await;
+        let failure = match self.try_give_back(key, id).await {
+            Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
+            answered => return answered,
+        };
+        // The connection was most likely ended while nobody used it. If it was not, whoever was first
+        // is not known.
+        match self.try_give_back(key, id).await {
+            Ok(Released::Clean) => Ok(Released::Clean),
+            _ => Err(failure),
+        }
+    }
+
+    async fn try_give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+        let (sql, mut values) = match self.sharers.has(id) {
+            true => (
+                &self.statements.leave,
+                vec![Value::from(key.as_bytes()), Value::from(id.to_hex())],
+            ),
+            false => (&self.statements.release, on(key, id)),
+        };
+        values.extend(self.topic(key));
+        let answer = self.pool.statement(sql, values).await?;
+        let released = match released(&answer) {
+            Some(released) => released,
+            None => {
+                let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
+                self.change(key, release).await?
+            }
+        };
+        self.sharers.forget(id);
+        Ok(released)
+    }
+}
+
+/// Whether the statement freed a lock, and whether that was in time.
+fn released(answer: &Answer) -> Option<Released> {
+    let in_time = match answer.int(0) {
+        Some(in_time) => in_time == 1,
+        None => (answer.affected > 0).then_some(answer.last_id == 2)?,
+    };
+    Some(match in_time {
+        true => Released::Clean,
+        false => Released::AlreadyLost,
+    })
+}
