@@ -46,11 +46,15 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
     };
     let plain = || Arc::new(Sql::new("ROLLBACK; SELECT 1"));
     let forgetful = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}; SELECT 1")));
+    // An insert waits for whoever has locked the row that is there. That is the holder, who may need
+    // the connection that waits: rows that can be seen are left alone.
     let seed = format!(
         "INSERT INTO {table} (kind, lock_key, last_token, changed_at)
          SELECT kinds.kind, {{1}}, COALESCE((SELECT floors.last_token FROM {table} floors
              WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
          FROM (SELECT 2 AS kind UNION ALL SELECT 3) kinds
+         WHERE NOT EXISTS (SELECT 1 FROM {table} there
+             WHERE there.kind = kinds.kind AND there.lock_key = {{1}})
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
     Texts {
