@@ -24,7 +24,11 @@ pub(crate) fn run(database: Database) {
 
 async fn measure(database: Database, server: &Arc<Server>, mode: Mode) {
     // Without hand-over each of them waits on a connection, where the mode has it wait there.
-    let url = format!("{}?mode={}&connections=70&timeout=30s", server.url(), mode.name());
+    let url = format!(
+        "{}?mode={}&connections=70&timeout=30s",
+        server.url(),
+        mode.name()
+    );
     let with = connect(&url).await;
     // Before there are others.
     let (connections, sessions) = used(server, contend(&with, "counted")).await;
