@@ -139,8 +139,8 @@ impl Purge {
                 Value::from(doomed.floor),
             ]
         };
-        let rows = doomed.keys.into_iter().map(row).collect();
-        let (sql, values) = self.statements.delete.with(rows);
+        let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
+        let (sql, values) = self.statements.delete.with(&rows);
         let deleted = match self.statements.delete.is_prepared() {
             true => self.pool.statement(&sql, values).await?,
             false => self.pool.message(&sql, values).await?,

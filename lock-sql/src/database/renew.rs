@@ -143,7 +143,7 @@ impl DatabaseStore {
         rows: Vec<Vec<Value>>,
     ) -> Result<Answer, Failure> {
         let mut again = Again::urgent(self.patience);
-        let (sql, values) = many.with(rows);
+        let (sql, values) = many.with(&rows);
         if many.is_prepared() {
             return pool.statement(&sql, values).await;
         }

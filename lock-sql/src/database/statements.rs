@@ -83,10 +83,10 @@ impl Many {
     }
 
     /// The statement for these rows, and its arguments.
-    pub(crate) fn with(&self, rows: Vec<Vec<Value>>) -> (Arc<Sql>, Vec<Value>) {
+    pub(crate) fn with(&self, rows: &[Vec<Value>]) -> (Arc<Sql>, Vec<Value>) {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Arrays(sql) => (Arc::clone(sql), arrays(&rows)),
+            Self::Arrays(sql) => (Arc::clone(sql), arrays(rows)),
             #[cfg(feature = "mysql")]
             Self::Rows {
                 before,
@@ -95,7 +95,7 @@ impl Many {
             } => {
                 let derived = derived(columns, rows.len());
                 let sql = Sql::new(format!("{before}({derived}) d{after}"));
-                (Arc::new(sql), rows.into_iter().flatten().collect())
+                (Arc::new(sql), rows.concat())
             }
         }
     }
