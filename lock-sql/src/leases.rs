@@ -61,7 +61,7 @@ impl Leases {
         };
         let answered = AtomicBool::new(false);
         let acquired = self.wait(request, deadline, &answered);
-        let acquired = match deadline.filter(|_| request.wait() != Wait::Never) {
+        let acquired = match deadline.filter(|_| waits(request.wait())) {
             // The database may hang with the time of the waiter.
             Some(deadline) => {
                 match before(deadline.max(Instant::now() + LEAST_TIME), acquired).await {
@@ -157,6 +157,11 @@ impl Leases {
             .await?;
         seen.err().map(held_until).transpose()
     }
+}
+
+/// Whether there is a time to be bounded by: a single attempt takes as long as the database does.
+fn waits(wait: Wait) -> bool {
+    !matches!(wait, Wait::Never | Wait::AtMost(Duration::ZERO))
 }
 
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
