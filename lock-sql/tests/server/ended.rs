@@ -7,9 +7,7 @@ use lock_core::{LostReason, Released};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{
-    Mode, Site, assert_free, assert_taken, everywhere, loss, ms, on, take, until,
-};
+use crate::support::{Mode, Site, assert_free, assert_taken, loss, ms, on, take, until};
 
 /// `pg_terminate_backend` and `KILL CONNECTION`.
 async fn a_session_that_is_ended_costs_its_lock(site: Site) {
