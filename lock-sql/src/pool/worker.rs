@@ -21,8 +21,8 @@ pub(super) async fn work(pool: Arc<Pool>, first: Job) {
     };
     let mut next = Some(first);
     while let Some(job) = next {
-        worker.serve(job).await;
-        next = worker.next().await;
+        let answer = worker.serve(&job).await;
+        next = worker.next(job, answer).await;
     }
 }
 
@@ -35,17 +35,18 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    async fn serve(&mut self, job: Job) {
+    /// None if nobody wants it any more.
+    async fn serve(&mut self, job: &Job) -> Option<Result<Answer, Failure>> {
         if !job.is_wanted() {
-            return;
+            return None;
         }
         let answer = match timeout_at(job.deadline, self.connect()).await {
-            Ok(Ok(connection)) => self.run(connection, &job).await,
+            Ok(Ok(connection)) => self.run(connection, job).await,
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(self.pool.silent(false)),
         };
         self.rested = Instant::now();
-        job.answer(answer);
+        Some(answer)
     }
 
     /// Runs a job; the connection is kept if it is in order afterwards.
@@ -93,17 +94,16 @@ impl Worker<'_> {
         opened.map_err(Failure::of_opening)
     }
 
-    async fn next(&mut self) -> Option<Job> {
-        let (ticket, mut given) = {
-            let mut state = self.pool.lock();
-            if let Some(job) = state.queue.pop_front() {
-                return Some(job);
-            }
-            let (give, given) = oneshot::channel();
-            let ticket = state.next_ticket;
-            state.next_ticket += 1;
-            state.idle.push((ticket, give));
-            (ticket, given)
+    /// Answers a job, and waits for the next one.
+    async fn next(&mut self, job: Job, answer: Option<Result<Answer, Failure>>) -> Option<Job> {
+        let given = self.stand_by();
+        // Whoever asks for one thing after the other finds this worker idle.
+        if let Some(answer) = answer {
+            job.answer(answer);
+        }
+        let (ticket, mut given) = match given {
+            Ok(job) => return Some(job),
+            Err(waiting) => waiting,
         };
         if let Ok(job) = timeout(IDLE, &mut given).await {
             return job.ok();
@@ -120,6 +120,21 @@ impl Worker<'_> {
         }
         // It came at the last moment.
         given.await.ok()
+    }
+}
+
+impl Worker<'_> {
+    /// The next job, or where it will come.
+    fn stand_by(&self) -> Result<Job, (u64, oneshot::Receiver<Job>)> {
+        let mut state = self.pool.lock();
+        if let Some(job) = state.queue.pop_front() {
+            return Ok(job);
+        }
+        let (give, given) = oneshot::channel();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.idle.push((ticket, give));
+        Err((ticket, given))
     }
 }
 

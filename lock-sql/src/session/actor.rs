@@ -259,7 +259,7 @@ impl Actor {
         match freed {
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
-                if first != Some(1) {
+                if first == Some(0) {
                     return Released::AlreadyLost;
                 }
                 if let Some(rest) = rest.filter(|_| !held.is_shared) {

@@ -15,8 +15,6 @@ impl Args {
     pub(crate) const LOCK: usize = 3;
     /// `{4}`: the wait, in milliseconds.
     pub(crate) const WAIT: usize = 4;
-    /// `{5}`: 1 if tokens have to be drawn in any case.
-    pub(crate) const DRAWS: usize = 5;
     /// `{6}`: the server's number of the session.
     pub(crate) const SESSION: usize = 6;
     /// `{7}`: the id of the lease.
@@ -39,9 +37,8 @@ impl Args {
     pub(crate) const UP_TO: usize = 15;
 
     const COUNT: usize = 15;
-    const NUMBERS: [usize; 7] = [
+    const NUMBERS: [usize; 6] = [
         Self::WAIT,
-        Self::DRAWS,
         Self::SESSION,
         Self::MORE_TOKENS,
         Self::TIMEOUT,

@@ -6,7 +6,7 @@
 
 mod actor;
 mod admin;
-mod args;
+pub(crate) mod args;
 mod budget;
 mod handle;
 mod lease;

@@ -12,10 +12,10 @@ use super::args::{Args, millis};
 use super::handle::{Granted, Seat, Take, Taken};
 use super::record::RECORD_AFTER;
 use super::terms::{SessionMode, TOKENS_AT_ONCE, tokens};
-use super::texts::{LOCKED, column};
+use super::texts::{column, got};
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
-use crate::wire::{Answer, Class};
+use crate::wire::{Answer, Class, Value};
 
 /// What a take is answered with, if the lock was taken.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Actor {
         }
         let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
         let block = self.blocks.remove(&key).filter(|_| !is_shared);
-        let taken = match self.step(&mut take, block).await {
+        let taken = match self.step(&mut take).await {
             Ok(Step::Got(got)) => self.holds(&take, block, got).await,
             Ok(Step::Held { is_dirty }) => {
                 if let Some(block) = block {
@@ -88,19 +88,16 @@ impl Actor {
     }
 
     /// Asks until the rows of the key are there.
-    async fn step(&mut self, take: &mut Take, block: Option<Tokens>) -> Result<Step, Failure> {
+    async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
         for _ in 0..3 {
-            let args = self
-                .holder_args(&take.key, take.id, &take.label, 0)
-                .with(Args::DRAWS, i64::from(block.is_none()))
-                .with(
-                    Args::MORE_TOKENS,
-                    if take.is_shared {
-                        0
-                    } else {
-                        TOKENS_AT_ONCE - 1
-                    },
-                );
+            let args = self.holder_args(&take.key, take.id, &take.label, 0).with(
+                Args::MORE_TOKENS,
+                if take.is_shared {
+                    0
+                } else {
+                    TOKENS_AT_ONCE - 1
+                },
+            );
             let sent = self.terms.engine.now();
             let answer = match take.until {
                 None => {
@@ -174,30 +171,23 @@ impl Actor {
     }
 
     fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
-        let Some(row) = answer.rows.last() else {
-            return Ok(Step::Held { is_dirty: true });
+        let alone = |row: &Vec<Value>| match row.as_slice() {
+            [only] => only.int(),
+            _ => None,
         };
-        let number = |column: usize| row.get(column).and_then(crate::wire::Value::int);
-        let malformed = || Failure::from(Cause::Config("an answer without its columns".to_owned()));
-        let get = |column| number(column).ok_or_else(malformed);
-        match get(column::GOT)? {
-            1 => {}
-            0 => return Ok(Step::Held { is_dirty: false }),
-            3 => return Err(Cause::Interrupted.into()),
-            _ => {
-                let message = "a transaction pooler is in the path, where locks of sessions \
-                               exclude nobody; use mode=lease";
-                return Err(Cause::Config(message.to_owned()).into());
-            }
+        match answer.rows.iter().find_map(alone) {
+            Some(got::TAKEN) => {}
+            Some(got::NOT) => return Ok(Step::Held { is_dirty: false }),
+            Some(got::INTERRUPTED) => return Err(Cause::Interrupted.into()),
+            Some(got::ELSEWHERE) => return Err(pooled()),
+            // A statement that is meant for one session finds nothing to do in another one.
+            _ if self.terms.mode == SessionMode::Advisory => return Err(pooled()),
+            _ => return Ok(Step::Missing),
         }
-        let is_row = self.terms.mode == SessionMode::Row;
-        let locked = answer.rows.iter().any(|row| match row.as_slice() {
-            [only] => only.int() == Some(LOCKED),
-            _ => false,
-        });
-        if is_row && !locked {
-            return Ok(Step::Missing);
-        }
+        let row = answer.rows.last().filter(|row| row.len() > 1);
+        let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
+        let row = row.ok_or_else(malformed)?;
+        let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
         if get(column::SAME_NAME)? == 0 {
             let message = "another key has the same 64-bit hash as this one; rename one of them";
             return Err(Cause::Config(message.to_owned()).into());
@@ -232,8 +222,11 @@ impl Actor {
         let (key, id) = (&take.key, take.id);
         let same = |block: &Tokens| got.mine && i64::try_from(block.last) == Ok(got.last_token);
         let kept = block.filter(same);
+        // What this session drew earlier it may have used.
         let drawn_here = match self.terms.mode {
-            SessionMode::Advisory if got.mine => tokens(got.token, got.last_token),
+            SessionMode::Advisory if got.mine && take.until.is_some() => {
+                tokens(got.token, got.last_token)
+            }
             _ => None,
         };
         let drawn = match kept {
@@ -283,6 +276,12 @@ impl Actor {
             self.connection = None;
         }
     }
+}
+
+fn pooled() -> Failure {
+    let message = "a transaction pooler is in the path, where locks of sessions exclude nobody; use \
+                   mode=lease";
+    Cause::Config(message.to_owned()).into()
 }
 
 /// What the server gets beyond its time to end a wait by itself, after which the connection is as

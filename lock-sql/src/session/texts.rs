@@ -16,13 +16,14 @@ pub(crate) struct Texts {
     pub(crate) setup_more: Option<Arc<Sql>>,
     /// One attempt for an exclusive or a shared lock.
     pub(crate) try_take: [Arc<Sql>; 2],
-    /// The same with a wait.
+    /// The same with a wait. In sessions with advisory locks it draws tokens as well: whoever waited
+    /// comes after somebody else.
     pub(crate) wait_take: [Arc<Sql>; 2],
     /// Frees what a take that failed may have left.
     pub(crate) undo: [Arc<Sql>; 2],
-    /// Gives a lock back; a first column of 0 says that it was not held.
+    /// Gives a lock back; a 0 says that it was not held.
     pub(crate) release: [Arc<Sql>; 2],
-    /// The same for a lock that has a record of its holder.
+    /// The same for a lock with a record of its holder that would outlive it.
     pub(crate) release_recorded: [Arc<Sql>; 2],
     /// Makes an exclusive lock a shared one, where the database can.
     pub(crate) downgrade: Option<Arc<Sql>>,
@@ -59,27 +60,33 @@ pub(crate) enum Draw {
     LastId(Arc<Sql>),
 }
 
-/// What a statement that locks a row answers for the row.
-pub(crate) const LOCKED: i64 = 7_205_759;
+/// What a take answers with in a row of its own, for the lock.
+pub(crate) mod got {
+    /// It was taken.
+    pub(crate) const TAKEN: i64 = 7_205_759;
+    /// Somebody else has it.
+    pub(crate) const NOT: i64 = 0;
+    /// The statement met another session of the server's.
+    pub(crate) const ELSEWHERE: i64 = 2;
+    /// The server gave up.
+    pub(crate) const INTERRUPTED: i64 = 3;
+}
 
 /// The columns of the last row that a take answers with.
 pub(crate) mod column {
-    /// 1 if the lock was taken, 0 if not, 2 if the statement met another session of the server's,
-    /// 3 if the server gave up.
-    pub(crate) const GOT: usize = 0;
     /// Whether the key has its record.
-    pub(crate) const FOUND: usize = 1;
+    pub(crate) const FOUND: usize = 0;
     /// Whether this session drew last.
-    pub(crate) const MINE: usize = 2;
-    pub(crate) const TOKEN: usize = 3;
-    pub(crate) const LAST_TOKEN: usize = 4;
-    /// Microseconds from the arrival of the message to the answer.
-    pub(crate) const ELAPSED: usize = 5;
-    pub(crate) const SESSION: usize = 6;
+    pub(crate) const MINE: usize = 1;
+    pub(crate) const TOKEN: usize = 2;
+    pub(crate) const LAST_TOKEN: usize = 3;
+    /// Microseconds from the arrival of the message to the answer, if it waits.
+    pub(crate) const ELAPSED: usize = 4;
+    pub(crate) const SESSION: usize = 5;
     /// When the transaction began, where that tells one hold from the next.
-    pub(crate) const BEGAN: usize = 7;
+    pub(crate) const BEGAN: usize = 6;
     /// Whether the record is the one of this key, and not of another with the same hash.
-    pub(crate) const SAME_NAME: usize = 8;
+    pub(crate) const SAME_NAME: usize = 7;
 }
 
 /// The statements of a mode on a server.

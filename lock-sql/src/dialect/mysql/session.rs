@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::session::texts::{Draw, LOCKED, Texts};
+use crate::session::texts::{Draw, Texts, got};
 use crate::wire::{Flavour, Sql};
 
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -24,28 +24,27 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         Flavour::MySql => "FOR SHARE",
     };
     let take = |strength: &str, waits: bool| {
-        let (set, suffix) = if waits {
+        let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {LONGEST})");
             // A setting takes no expression on some servers, and a variable on all.
             let set = format!(
-                "SET @polylock_wait = CAST({wait} AS SIGNED);
+                "{BEGIN_CLOCK}; SET @polylock_wait = CAST({wait} AS SIGNED);
                  SET SESSION innodb_lock_wait_timeout = @polylock_wait;"
             );
-            (set, "")
+            (set, "", ELAPSED)
         } else {
-            (String::new(), " NOWAIT")
+            (String::new(), " NOWAIT", "0")
         };
         Arc::new(Sql::new(format!(
-            "{BEGIN_CLOCK}; {set} START TRANSACTION;
-             SELECT {LOCKED} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
-             SELECT 1, r.kind IS NOT NULL, COALESCE(r.drawn_by = {{2}}, 0),
-                 COALESCE(r.token, 0), COALESCE(r.last_token, 0), {ELAPSED},
-                 CAST(CONNECTION_ID() AS SIGNED), 0, 1
-             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
+            "{set} START TRANSACTION;
+             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
+             {}",
+            got::TAKEN,
+            record(table, 3, elapsed, "1")
         )))
     };
-    let plain = || Arc::new(Sql::new("ROLLBACK; SELECT 1"));
-    let forgetful = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}; SELECT 1")));
+    let plain = || Arc::new(Sql::new("ROLLBACK"));
+    let forgetful = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}")));
     // An insert waits for whoever has locked the row that is there. That is the holder, who may need
     // the connection that waits: rows that can be seen are left alone.
     let seed = format!(
@@ -67,35 +66,38 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
             forgetful(&forget_shared(table, 3)),
         ],
         seed: Arc::new(Sql::new(seed)),
-        ..common(table, 3, "lock_key")
+        ..common(table, 3, "lock_key", "TRUE")
     }
 }
 
 /// Named locks of the server: what is locked is a hash, and the row of kind 4 is its record.
 pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
-    let take = |waits: bool| {
+    let lock = |wait: &str| {
+        let (taken, not) = (got::TAKEN, got::NOT);
+        let (elsewhere, interrupted) = (got::ELSEWHERE, got::INTERRUPTED);
+        format!(
+            "IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
+                 WHEN 1 THEN {taken} WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere})"
+        )
+    };
+    let same_name = "COALESCE(r.name = {10}, 1)";
+    let try_take = || {
+        let record = record(table, 4, "0", same_name);
+        Arc::new(Sql::new(format!("SELECT {}; {record}", lock("0"))))
+    };
+    let wait_take = || {
         let wait = match flavour {
-            _ if !waits => "0",
             Flavour::MariaDb => "{4} / 1000",
             // Rounds to whole seconds, and so to none.
             Flavour::MySql => "CEIL({4} / 1000)",
         };
+        let here = format!("@polylock_got = {} AND name = {{10}}", got::TAKEN);
         Arc::new(Sql::new(format!(
-            "{BEGIN_CLOCK};
-             SET @polylock_got = IF(CONNECTION_ID() = {{6}}, GET_LOCK({}, {wait}), 2);
-             {};
-             SELECT CAST(COALESCE(@polylock_got, 3) AS SIGNED), r.kind IS NOT NULL,
-                 COALESCE(r.drawn_by = {{2}}, 0), COALESCE(r.token, 0),
-                 COALESCE(r.last_token, 0), {ELAPSED}, CAST(CONNECTION_ID() AS SIGNED), 0,
-                 COALESCE(r.name = {{10}}, 1)
-             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 4 AND r.lock_key = {{1}}",
-            NAME,
-            draw(
-                table,
-                4,
-                "@polylock_got = 1 AND name = {10}
-                 AND (NOT (drawn_by <=> {2}) OR {5} = 1)"
-            ),
+            "{BEGIN_CLOCK}; SET @polylock_got = {}; {};
+             SELECT CAST(@polylock_got AS SIGNED); {}",
+            lock(wait),
+            draw(table, 4, &here),
+            record(table, 4, ELAPSED, same_name)
         )))
     };
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
@@ -108,20 +110,29 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
     Texts {
-        try_take: [take(false), take(false)],
-        wait_take: [take(true), take(true)],
+        try_take: [try_take(), try_take()],
+        wait_take: [wait_take(), wait_take()],
         undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
         seed: Arc::new(Sql::new(seed)),
-        ..common(table, 4, "name")
+        ..common(table, 4, "name", "name = {10}")
     }
 }
 
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-fn common(table: &str, kind: u8, name: &str) -> Texts {
+/// Reads the record of a lock that may be held now.
+fn record(table: &str, kind: u8, elapsed: &str, same_name: &str) -> String {
+    format!(
+        "SELECT r.kind IS NOT NULL, COALESCE(r.drawn_by = {{2}}, 0), COALESCE(r.token, 0),
+             COALESCE(r.last_token, 0), {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0, {same_name}
+         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = {kind} AND r.lock_key = {{1}}"
+    )
+}
+
+fn common(table: &str, kind: u8, name: &str, same_name: &str) -> Texts {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
@@ -150,7 +161,7 @@ fn common(table: &str, kind: u8, name: &str) -> Texts {
         probe: Arc::new(Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)")),
         cancel: Arc::new(Sql::new("KILL QUERY {6}")),
         seed: nothing(),
-        draw: Draw::LastId(Arc::new(Sql::new(draw(table, kind, "TRUE")))),
+        draw: Draw::LastId(Arc::new(Sql::new(draw(table, kind, same_name)))),
         record: Arc::new(Sql::new(format!(
             "UPDATE {table} SET id = {{7}}, token = {{13}}, label = {label},
                  acquired_at = {NOW}, session = {{6}}, session_began = {{12}}, shared = NULL,

@@ -1,67 +1,114 @@
 //! The statements of `mode=row` and `mode=advisory` for PostgreSQL.
 //!
 //! They are sent as text, several in one message: outside of `BEGIN` and `COMMIT` a message is one
-//! transaction, and each of its statements sees what was committed when it begins.
+//! transaction, and each of its statements sees what was committed when it begins. What is usual is
+//! prepared when the session begins, because to plan it costs the server more than to run it.
 
 use std::sync::Arc;
 
-use crate::session::texts::{Draw, LOCKED, Texts};
+use crate::session::args::Args;
+use crate::session::texts::{Draw, Texts, got};
 use crate::wire::Sql;
 
-const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
+const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 const ELAPSED: &str =
-    "(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
+    "(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
 /// The same however often a message asks for it.
-const MESSAGE: &str = "(extract(epoch from statement_timestamp()) * 1000000)::bigint";
-const BEGAN: &str = "(extract(epoch from now()) * 1000000)::bigint";
+const MESSAGE: &str = "(date_part('epoch', statement_timestamp()) * 1000000)::bigint";
+const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
+
+/// The types of the arguments, by their numbers.
+const TYPES: &[(usize, &str)] = &[
+    (Args::ROW_KEY, "bytea"),
+    (Args::SESSION_ID, "bytea"),
+    (Args::LOCK, "bigint"),
+    (Args::SESSION, "bigint"),
+    (Args::LEASE, "bytea"),
+    (Args::LABEL, "bytea"),
+    (Args::MORE_TOKENS, "bigint"),
+    (Args::NAME, "bytea"),
+    (Args::BEGAN, "bigint"),
+];
+
+/// Statements that a session has prepared.
+#[derive(Default)]
+struct Prepared {
+    setup: String,
+    is_pooled: bool,
+}
+
+impl Prepared {
+    /// Prepares a statement, with the arguments of [`TYPES`] only; how it is run. Behind a pooler it is written out.
+    fn add(&mut self, name: &str, statement: &str) -> String {
+        if self.is_pooled {
+            return statement.to_owned();
+        }
+        let (mut body, mut types, mut values) = (statement.to_owned(), vec![], vec![]);
+        for (number, kind) in TYPES {
+            let argument = format!("{{{number}}}");
+            if statement.contains(&argument) {
+                types.push(*kind);
+                body = body.replace(&argument, &format!("${}", types.len()));
+                values.push(argument);
+            }
+        }
+        let (types, values) = (types.join(", "), values.join(", "));
+        self.setup = format!(
+            "{}PREPARE polylock_{name} ({types}) AS {body}; ",
+            self.setup
+        );
+        format!("EXECUTE polylock_{name} ({values})")
+    }
+
+    /// Prepares what was added, and tells the number of the session.
+    fn into_setup(self) -> Arc<Sql> {
+        Arc::new(Sql::new(format!(
+            "{}SELECT pg_backend_pid()::bigint",
+            self.setup
+        )))
+    }
+}
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 is its record.
 ///
 /// `is_pooled` says that settings of a session would meet those of others: then each transaction
 /// brings its own.
 pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
-    let settings = if is_pooled {
-        "SELECT set_config(name, CASE name
+    let mut prepared = Prepared {
+        is_pooled,
+        ..Prepared::default()
+    };
+    let begin = if is_pooled {
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+         SELECT set_config(name, CASE name
              WHEN 'idle_in_transaction_session_timeout' THEN ({11}::bigint)::text
              WHEN 'client_connection_check_interval' THEN '1s'
              ELSE '0' END, true)
          FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
-             'client_connection_check_interval', 'statement_timeout', 'transaction_timeout');"
+             'client_connection_check_interval', 'statement_timeout', 'transaction_timeout')"
     } else {
-        ""
+        "BEGIN"
     };
-    let take = |strength: &str, wait: &str| {
-        let (begin, suffix) = match wait {
-            "" => (String::new(), " NOWAIT"),
-            wait => (
-                format!("SELECT set_config('lock_timeout', {wait}, true);"),
-                "",
-            ),
-        };
-        Sql::new(format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {settings} {begin}
-             SELECT {LOCKED}::bigint FROM {table} WHERE kind = 2 AND lock_key = {{1}}
-                 FOR {strength}{suffix};
-             SELECT 1::bigint, (r.kind IS NOT NULL)::int::bigint,
-                 coalesce(r.drawn_by = {{2}}, false)::int::bigint,
-                 coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
-                 pg_backend_pid()::bigint, {BEGAN}, 1::bigint
-             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
-        ))
+    let record = format!(
+        "SELECT (r.kind IS NOT NULL)::int::bigint, coalesce(r.drawn_by = {{2}}, false)::int::bigint,
+             coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
+             pg_backend_pid()::bigint, {BEGAN}, 1::bigint
+         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
+    );
+    let record = prepared.add("record", &record);
+    let mut lock = |name: &str, strength: &str| {
+        let body = format!(
+            "SELECT {}::bigint FROM {table} WHERE kind = 2 AND lock_key = {{1}} FOR {strength}",
+            got::TAKEN
+        );
+        prepared.add(name, &body)
     };
-    let wait = "({4}::bigint)::text";
-    let undo = || Arc::new(Sql::new("ROLLBACK"));
-    // The end of the transaction frees the row; the record follows by itself.
-    let release = || Arc::new(Sql::new("ROLLBACK; SELECT 1::bigint"));
-    let lazily = "SELECT set_config('synchronous_commit', 'off', true)";
-    let forget = Sql::new(format!(
-        "ROLLBACK; {lazily}; {}; SELECT 1::bigint",
-        forget(table, 3)
-    ));
-    let forget_shared = Sql::new(format!(
-        "ROLLBACK; {lazily}; {}; SELECT 1::bigint",
-        forget_shared(table, 3)
-    ));
+    let tries = [
+        lock("try", "UPDATE NOWAIT"),
+        lock("try_shared", "SHARE NOWAIT"),
+    ];
+    let waits = [lock("wait", "UPDATE"), lock("wait_shared", "SHARE")];
+    let wait = "SELECT set_config('lock_timeout', ({4}::bigint)::text, true)";
     let seed = format!(
         "INSERT INTO {table} (kind, lock_key, last_token, changed_at)
          SELECT kinds.kind, {{1}}, coalesce((SELECT last_token FROM {table}
@@ -69,69 +116,77 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
          FROM (VALUES (2::smallint), (3::smallint)) kinds (kind)
          ON CONFLICT (kind, lock_key) DO NOTHING"
     );
+    // The end of the transaction frees the row.
+    let rollback = || Arc::new(Sql::new("ROLLBACK"));
+    let forget_shared = format!("ROLLBACK; {LAZILY}; {}", forget_shared(table, 3));
     Texts {
-        try_take: [Arc::new(take("UPDATE", "")), Arc::new(take("SHARE", ""))],
-        wait_take: [
-            Arc::new(take("UPDATE", wait)),
-            Arc::new(take("SHARE", wait)),
-        ],
-        undo: [undo(), undo()],
-        release: [release(), release()],
-        release_recorded: [Arc::new(forget), Arc::new(forget_shared)],
-        downgrade: None,
+        setup: prepared.into_setup(),
+        try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
+        wait_take: waits
+            .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
+        undo: [rollback(), rollback()],
+        release: [rollback(), rollback()],
+        // A record is no holder's whose transaction is over; those who share are many.
+        release_recorded: [rollback(), Arc::new(Sql::new(forget_shared))],
         seed: Arc::new(Sql::new(seed)),
         alive: Arc::new(Sql::new(format!("SELECT {}", row_alive("{6}", "{12}")))),
         ..common(
             table,
             3,
             "lock_key",
+            "TRUE",
             &row_alive("r.session", "r.session_began"),
         )
     }
 }
 
 /// Session locks: what is locked is a number, and the row of kind 4 says for which key.
+///
+/// Behind a pooler the session may be another one, which would keep what it is given: the number of
+/// the session is part of every question.
 pub(crate) fn advisory(table: &str) -> Texts {
-    let take = |suffix: &str, waits: bool| {
-        let lock = if waits {
-            format!(
-                "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true);
-                 SELECT set_config('polylock.got', '2', true);
-                 SELECT pg_advisory_lock{suffix}({{3}})
-                     FROM (SELECT 1) one WHERE pg_backend_pid() = {{6}};
-                 SELECT set_config('polylock.got', '1', true)
-                     FROM (SELECT 1) one WHERE pg_backend_pid() = {{6}}"
-            )
-        } else {
-            // Behind a pooler the session may be another one, which keeps what it is given.
-            format!(
-                "SELECT set_config('polylock.got', CASE WHEN pg_backend_pid() = {{6}}
-                     THEN (pg_try_advisory_lock{suffix}({{3}}))::int::text ELSE '2' END, true)"
-            )
-        };
-        let got = "current_setting('polylock.got')";
-        Sql::new(format!(
-            "{lock}; {};
-             SELECT {got}::bigint, (r.kind IS NOT NULL)::int::bigint,
-                 coalesce(r.drawn_by = {{2}}, false)::int::bigint,
-                 coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
-                 pg_backend_pid()::bigint, 0::bigint,
-                 coalesce(r.name = {{10}}, true)::int::bigint
-             FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 4 AND r.lock_key = {{1}}",
-            draw(
-                table,
-                4,
-                &format!(
-                    "{got} = '1' AND name = {{10}}
-                     AND (drawn_by IS DISTINCT FROM {{2}} OR {{5}} = 1)"
-                )
-            ),
-        ))
+    let mut prepared = Prepared::default();
+    let same_name = "name = {10}";
+    let columns = |mine: &str| {
+        format!(
+            "{mine}, coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
+             pg_backend_pid()::bigint, 0::bigint"
+        )
     };
-    let unlock = |suffix: &str| format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint");
-    let forgetful = |suffix: &str, forget: &str| {
-        let lazily = "SELECT set_config('synchronous_commit', 'off', true)";
-        Arc::new(Sql::new(format!("{}; {lazily}; {forget}", unlock(suffix))))
+    let record = format!(
+        "SELECT (r.kind IS NOT NULL)::int::bigint, {}, coalesce(r.{same_name}, true)::int::bigint
+         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 4 AND r.lock_key = {{1}}",
+        columns("coalesce(r.drawn_by = {2}, false)::int::bigint")
+    );
+    let record = prepared.add("record", &record);
+    let try_take = |prepared: &mut Prepared, suffix: &str| {
+        let body = format!(
+            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}
+                 WHEN pg_try_advisory_lock{suffix}({{3}}) THEN {} ELSE {} END::bigint",
+            got::ELSEWHERE,
+            got::TAKEN,
+            got::NOT
+        );
+        let lock = prepared.add(&format!("try{suffix}"), &body);
+        Arc::new(Sql::new(format!("{lock}; {record}")))
+    };
+    let wait_take = |prepared: &mut Prepared, suffix: &str| {
+        let body = format!(
+            "SELECT CASE WHEN pg_advisory_lock{suffix}({{3}}) IS NULL THEN {} ELSE {} END::bigint
+             FROM (SELECT 1) one WHERE pg_backend_pid() = {{6}}",
+            got::NOT,
+            got::TAKEN
+        );
+        let lock = prepared.add(&format!("wait{suffix}"), &body);
+        let here = format!("pg_backend_pid() = {{6}} AND {same_name}");
+        let draw = prepared.add(&format!("draw{suffix}"), &draw(table, 4, &here));
+        Arc::new(Sql::new(format!(
+            "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true); {lock}; {draw}; {record}"
+        )))
+    };
+    let unlock = |prepared: &mut Prepared, suffix: &str| {
+        let body = format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint");
+        prepared.add(&format!("unlock{suffix}"), &body)
     };
     let seed = format!(
         "INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
@@ -139,16 +194,16 @@ pub(crate) fn advisory(table: &str) -> Texts {
              WHERE kind = 0 AND lock_key = ''), 0), {NOW})
          ON CONFLICT (kind, lock_key) DO NOTHING"
     );
-    let plain = |suffix: &str| Arc::new(Sql::new(unlock(suffix)));
+    let unlocks = ["", "_shared"].map(|suffix| unlock(&mut prepared, suffix));
+    let plain = |at: usize| Arc::new(Sql::new(&unlocks[at]));
+    let forget_shared = format!("{}; {LAZILY}; {}", unlocks[1], forget_shared(table, 4));
     Texts {
-        try_take: [Arc::new(take("", false)), Arc::new(take("_shared", false))],
-        wait_take: [Arc::new(take("", true)), Arc::new(take("_shared", true))],
-        undo: [plain(""), plain("_shared")],
-        release: [plain(""), plain("_shared")],
-        release_recorded: [
-            forgetful("", &forget(table, 4)),
-            forgetful("_shared", &forget_shared(table, 4)),
-        ],
+        try_take: ["", "_shared"].map(|suffix| try_take(&mut prepared, suffix)),
+        wait_take: ["", "_shared"].map(|suffix| wait_take(&mut prepared, suffix)),
+        setup: prepared.into_setup(),
+        undo: [plain(0), plain(1)],
+        release: [plain(0), plain(1)],
+        release_recorded: [plain(0), Arc::new(Sql::new(forget_shared))],
         // The session has it in both ways for a moment, and nobody else gets in between.
         downgrade: Some(Arc::new(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
@@ -160,12 +215,16 @@ pub(crate) fn advisory(table: &str) -> Texts {
             table,
             4,
             "name",
+            same_name,
             &advisory_alive("r.session", "r.session_began"),
         )
     }
 }
 
-fn common(table: &str, kind: u8, name: &str, alive: &str) -> Texts {
+/// What is written for people need not survive a crash, which ends all sessions.
+const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
+
+fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Texts {
     let columns = format!(
         "{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
@@ -186,7 +245,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str) -> Texts {
         seed: nothing(),
         draw: Draw::Row(Arc::new(Sql::new(format!(
             "{} RETURNING token, last_token",
-            draw(table, kind, "true")
+            draw(table, kind, same_name)
         )))),
         record: Arc::new(Sql::new(format!(
             "UPDATE {table} SET id = {{7}}, token = {{13}}, label = convert_from({{8}}, 'UTF8'),
@@ -234,6 +293,9 @@ pub(crate) fn settings(is_row: bool) -> Arc<Sql> {
              WHEN name = 'tcp_user_timeout' THEN ({{11}}::bigint)::text
              WHEN name = 'tcp_keepalives_idle'
                  THEN (greatest({{11}}::bigint / 2000, 1))::text
+             WHEN name = 'default_transaction_isolation' THEN 'read committed'
+             WHEN name LIKE 'default_transaction_%' THEN 'off'
+             WHEN name = 'plan_cache_mode' THEN 'force_generic_plan'
              WHEN name = 'tcp_keepalives_interval' THEN '1'
              WHEN name = 'tcp_keepalives_count'
                  THEN (greatest({{11}}::bigint / 2000, 1))::text
@@ -241,7 +303,9 @@ pub(crate) fn settings(is_row: bool) -> Arc<Sql> {
          FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
              'idle_session_timeout', 'client_connection_check_interval', 'tcp_user_timeout',
              'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
-             'statement_timeout', 'transaction_timeout', 'lock_timeout')"
+             'statement_timeout', 'transaction_timeout', 'lock_timeout',
+             'default_transaction_isolation', 'default_transaction_read_only',
+             'default_transaction_deferrable', 'plan_cache_mode')"
     )))
 }
 
@@ -257,10 +321,6 @@ fn draw(table: &str, kind: u8, condition: &str) -> String {
     )
 }
 
-fn forget(table: &str, kind: u8) -> String {
-    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
-}
-
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
         "UPDATE {table} SET shared = nullif((shared::jsonb - convert_from({{14}}, 'UTF8'))::text,
@@ -269,11 +329,12 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-/// A session has its row for as long as the transaction lasts in which it took it.
+/// A session has its row for as long as the transaction lasts in which it took it; of the sessions of
+/// others the server tells nothing but that they are there.
 fn row_alive(session: &str, began: &str) -> String {
     format!(
-        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND (a.xact_start IS NULL
-             OR (extract(epoch from a.xact_start) * 1000000)::bigint = {began}))"
+        "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND (a.backend_start IS NULL
+             OR (date_part('epoch', a.xact_start) * 1000000)::bigint = {began}))"
     )
 }
 
