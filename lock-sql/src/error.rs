@@ -173,6 +173,11 @@ impl Failure {
         Cause::Sql(trouble).into()
     }
 
+    /// Whether it was asked of a session that had ended before.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self.cause, Cause::SessionOver)
+    }
+
     /// Whether it is the end of a connection, and of all that lived with it.
     pub(crate) fn ends_session(&self) -> bool {
         match &self.cause {

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::job::{Job, Shape};
-use self::worker::work;
+use self::worker::Worker;
 use crate::error::{Cause, Failure};
 use crate::wire::{Answer, Sql, Target, Value};
 
@@ -107,7 +107,8 @@ impl Pool {
             }
             state.workers += 1;
         }
-        self.engine.spawn_service(work(Arc::clone(self), job));
+        let worker = Worker::new(Arc::clone(self));
+        self.engine.spawn_service(worker.work(job));
     }
 
     fn silent(&self, outcome_unknown: bool) -> Failure {

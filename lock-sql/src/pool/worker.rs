@@ -11,36 +11,49 @@ use super::job::{Job, Shape};
 use crate::error::Failure;
 use crate::wire::{Answer, Class, Connection, Sql};
 
-/// Does one job after the other, and ends when there was none for a while.
-pub(super) async fn work(pool: Arc<Pool>, first: Job) {
-    let mut worker = Worker {
-        pool: &pool,
-        connection: None,
-        rested: Instant::now(),
-        counted: true,
-    };
-    let mut next = Some(first);
-    while let Some(job) = next {
-        let answer = worker.serve(&job).await;
-        next = worker.next(job, answer).await;
-    }
-}
-
-struct Worker<'a> {
-    pool: &'a Arc<Pool>,
+/// Owns a connection; counts as one of the pool for as long as it is there, also before it has begun.
+pub(super) struct Worker {
+    pool: Arc<Pool>,
     connection: Option<Connection>,
     /// Since when the connection has had nothing to do.
     rested: Instant,
     counted: bool,
 }
 
-impl Worker<'_> {
+impl Worker {
+    pub(super) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool,
+            connection: None,
+            rested: Instant::now(),
+            counted: true,
+        }
+    }
+
+    /// Does one job after the other, and ends when there was none for a while.
+    pub(super) async fn work(mut self, first: Job) {
+        let mut next = Some(first);
+        while let Some(job) = next {
+            let answer = self.serve(&job).await;
+            next = self.next(job, answer).await;
+        }
+    }
+
     /// None if nobody wants it any more.
     async fn serve(&mut self, job: &Job) -> Option<Result<Answer, Failure>> {
         if !job.is_wanted() {
             return None;
         }
+        if job.deadline <= Instant::now() {
+            // It has waited in the queue for so long: a statement would be sent for nobody.
+            return Some(Err(self.pool.silent(false)));
+        }
         let answer = match timeout_at(job.deadline, self.connect()).await {
+            // Whoever gave up while a connection was opened has undone it already.
+            Ok(Ok(connection)) if !job.is_wanted() => {
+                self.connection = Some(connection);
+                return None;
+            }
             Ok(Ok(connection)) => self.run(connection, job).await,
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(self.pool.silent(false)),
@@ -64,13 +77,15 @@ impl Worker<'_> {
                 }
                 Err(trouble) => trouble,
             };
-            let repeats = trouble.class == Class::Conflict && job.shape == Shape::Statement;
+            let repeats = trouble.class == Class::Conflict
+                && job.shape == Shape::Statement
+                && job.is_wanted();
             if repeats && Instant::now() + pause < job.deadline {
                 tokio::time::sleep(self.pool.engine.jitter(pause / 2, pause)).await;
                 pause = (pause * 2).min(LAST_PAUSE);
                 continue;
             }
-            if !trouble.class.ends_connection() {
+            if !trouble.class.is_the_end() {
                 self.connection = Some(connection);
             }
             return Err(Failure::of_statement(trouble));
@@ -91,7 +106,10 @@ impl Worker<'_> {
             }
         }
         let opened = Connection::open(&self.pool.target).await;
-        opened.map_err(Failure::of_opening)
+        let mut opened = opened.map_err(Failure::of_opening)?;
+        let settled = opened.settle(self.pool.patience).await;
+        settled.map_err(Failure::of_opening)?;
+        Ok(opened)
     }
 
     /// Answers a job, and waits for the next one.
@@ -123,7 +141,7 @@ impl Worker<'_> {
     }
 }
 
-impl Worker<'_> {
+impl Worker {
     /// The next job, or where it will come.
     fn stand_by(&self) -> Result<Job, (u64, oneshot::Receiver<Job>)> {
         let mut state = self.pool.lock();
@@ -139,7 +157,7 @@ impl Worker<'_> {
 }
 
 /// A runtime that ends takes the task with it; the next job starts with another one.
-impl Drop for Worker<'_> {
+impl Drop for Worker {
     fn drop(&mut self) {
         if self.counted {
             let left = {

@@ -14,7 +14,7 @@ use super::handle::{Command, Handle};
 use super::lease::ended;
 use super::lost;
 use super::roster::Roster;
-use super::terms::{TOKENS_AT_ONCE, Terms};
+use super::terms::Terms;
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
 use crate::wire::{Answer, Connection, Sql};
@@ -25,8 +25,10 @@ pub(super) struct Actor {
     pub(super) terms: Arc<Terms>,
     pub(super) handle: Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// None once it is of no use any more.
+    /// None once it is broken.
     pub(super) connection: Option<Connection>,
+    /// Whether the session is not to be used any more, though the connection may be there.
+    pub(super) is_over: bool,
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
@@ -45,6 +47,8 @@ pub(super) struct Held {
     pub(super) label: String,
     pub(super) began: i64,
     pub(super) first_token: u64,
+    /// The last token of the record, as this session left it.
+    pub(super) last_token: i64,
     /// When to record the holder; `None` if that is done.
     pub(super) record_at: Option<Instant>,
 }
@@ -87,6 +91,7 @@ pub(super) async fn open(
         handle: Arc::clone(&handle),
         commands,
         connection: Some(connection),
+        is_over: false,
         number,
         held: HashMap::new(),
         blocks: HashMap::new(),
@@ -98,7 +103,7 @@ pub(super) async fn open(
 
 impl Actor {
     async fn serve(mut self) {
-        while self.connection.is_some() {
+        while self.connection.is_some() && !self.is_over {
             let due = self.due();
             let command = tokio::select! {
                 biased;
@@ -145,12 +150,14 @@ impl Actor {
     /// Does what is due; false if the session is not needed any more.
     async fn tend(&mut self) -> bool {
         if self.held.is_empty() {
+            // Somebody may have a place here and not use it yet.
+            self.rested = Instant::now();
             return !self.roster.retire(&self.handle);
         }
         if self.probed + self.terms.probe_every() <= Instant::now() {
             self.probe().await;
         } else {
-            self.record_holders().await;
+            self.record_holders();
         }
         true
     }
@@ -164,12 +171,12 @@ impl Actor {
             Ok(answer) if answer.int(0) == Some(self.number) => {}
             Ok(_) => {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
-                self.connection = None;
+                self.is_over = true;
             }
             Err(failure) => {
                 let error = lock_core::Error::from(failure);
                 tracing::warn!(%error, "a session with locks does not answer");
-                self.connection = None;
+                self.is_over = true;
             }
         }
     }
@@ -210,8 +217,11 @@ impl Actor {
             }
             Err(trouble) => trouble,
         };
-        if !trouble.class.ends_connection() {
-            self.handle.prove(sent);
+        if !trouble.class.is_the_end() {
+            // Others are errors of the client, from which nothing follows.
+            if matches!(*trouble.source, sqlx::Error::Database(_)) {
+                self.handle.prove(sent);
+            }
             self.connection = Some(connection);
         }
         Err(Failure::of_statement(trouble))
@@ -268,16 +278,24 @@ impl Actor {
                 Released::Clean
             }
             Err(failure) if self.connection.is_some() => {
-                // What comes first in the message is done, and the record is overwritten by the next.
+                // The record is overwritten by the next one.
                 let error = lock_core::Error::from(failure);
                 tracing::debug!(%error, "the record of a lock was not cleared");
-                Released::Clean
+                self.undo(&held.key, held.is_shared).await;
+                match self.connection {
+                    Some(_) => Released::Clean,
+                    None => Released::AlreadyLost,
+                }
             }
             Err(_) => Released::AlreadyLost,
         }
     }
 
     fn keep(&mut self, key: &LockKey, rest: Tokens) {
+        // A pooler may go on with another server, which does not know who has drawn meanwhile.
+        if self.terms.target.is_pooled() {
+            return;
+        }
         if self.blocks.len() >= MOST_BLOCKS {
             self.blocks.clear();
         }
@@ -291,26 +309,40 @@ impl Actor {
         };
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
         let args = self.args(&held.key, id);
-        let done = self.ask(sql, args.values()).await;
-        held.is_shared |= done.is_ok();
+        if let Err(failure) = self.ask(sql, args.values()).await {
+            // It may be held in both ways.
+            self.held.insert(id, held);
+            self.is_over = true;
+            return Err(failure);
+        }
+        held.is_shared = true;
+        held.record_at = None;
         let (key, label) = (held.key.clone(), held.label.clone());
         let (began, token) = (held.began, held.first_token);
-        held.record_at = None;
         self.held.insert(id, held);
-        done?;
-        self.record_shared(&key, id, &label, began, token).await
+        let recorded = self.record_shared(&key, id, &label, began, token).await;
+        if let Err(failure) = recorded {
+            let error = lock_core::Error::from(failure);
+            tracing::debug!(%error, "one who shares a lock was not recorded");
+        }
+        Ok(())
     }
 
     /// More tokens for a holder; `None` if it is none any more.
     async fn draw_more(&mut self, id: LeaseId) -> Result<Option<Tokens>, Failure> {
-        let Some(held) = self.held.get_mut(&id).filter(|held| !held.is_shared) else {
+        let Some(held) = self.held.get(&id).filter(|held| !held.is_shared) else {
             return Ok(None);
         };
-        // The statement records the holder as well.
-        held.record_at = None;
         let (key, label, began) = (held.key.clone(), held.label.clone(), held.began);
+        let seen = Some(held.last_token);
         let args = self.holder_args(&key, id, &label, began);
-        self.terms.draw(args, TOKENS_AT_ONCE).await.map(Some)
+        let drawn = self.draw(args, seen).await?;
+        if let Some(held) = self.held.get_mut(&id) {
+            held.last_token = i64::try_from(drawn.last).unwrap_or(i64::MAX);
+            // The statement records the holder as well.
+            held.record_at = None;
+        }
+        Ok(Some(drawn))
     }
 
     /// Ends the wait that this session is in, from outside of it.
@@ -333,15 +365,20 @@ impl Actor {
     /// Nobody gets a place here any more; the server frees what is held when the connection closes.
     fn end(&mut self) {
         self.roster.remove(&self.handle);
-        self.connection = None;
+        // It closes, and with it the server frees what is held, once the holders have been told.
+        let connection = self.connection.take();
         let controls = self.handle.end();
         if !controls.is_empty() {
             let held = controls.into_iter().filter_map(|(id, control)| {
                 let key = self.held.get(&id).map(|held| held.key.clone());
                 key.map(|key| (id, key, control))
             });
-            let tell = lost::tell(Arc::clone(&self.terms), held.collect());
-            self.terms.engine.spawn_service(tell);
+            let told = lost::Told::new(held.collect());
+            let terms = Arc::clone(&self.terms);
+            self.terms.engine.spawn_service(async move {
+                told.tell(&terms).await;
+                drop(connection);
+            });
         }
         self.commands.close();
     }

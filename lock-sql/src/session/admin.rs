@@ -137,7 +137,10 @@ async fn break_lock(
         .statement(&terms.texts.mark_broken, args.into_vec())
         .await?;
     for session in &seen.sessions {
-        let args = Args::new().with(Args::SESSION, session.number);
+        let args = terms
+            .args(key)
+            .with(Args::SESSION, session.number)
+            .with(Args::BEGAN, session.began);
         let ended = terms
             .clerk
             .message(&terms.texts.terminate, args.into_vec())

@@ -15,6 +15,8 @@ impl Args {
     pub(crate) const LOCK: usize = 3;
     /// `{4}`: the wait, in milliseconds.
     pub(crate) const WAIT: usize = 4;
+    /// `{5}`: the last token of the record, as it was seen by who holds the lock; -1 for whatever.
+    pub(crate) const SEEN: usize = 5;
     /// `{6}`: the server's number of the session.
     pub(crate) const SESSION: usize = 6;
     /// `{7}`: the id of the lease.
@@ -37,7 +39,8 @@ impl Args {
     pub(crate) const UP_TO: usize = 15;
 
     const COUNT: usize = 15;
-    const NUMBERS: [usize; 6] = [
+    const NUMBERS: [usize; 7] = [
+        Self::SEEN,
         Self::WAIT,
         Self::SESSION,
         Self::MORE_TOKENS,

@@ -1,6 +1,5 @@
 //! Why a session ended.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::engine::LeaseId;
@@ -9,29 +8,39 @@ use tokio::time::timeout;
 
 use super::terms::Terms;
 
-/// Tells the holders of a session that is over that they have lost their locks.
-///
-/// Whether somebody broke them is in their records, if the server is there to ask.
-pub(super) async fn tell(terms: Arc<Terms>, held: Vec<(LeaseId, LockKey, LeaseControl)>) {
-    let asked = timeout(ASKING, async {
-        let mut told = 0;
-        for (id, key, control) in &held {
-            let reason = match is_broken(&terms, *id, key).await {
-                Some(true) => LostReason::Broken,
-                Some(false) => LostReason::SessionEnded,
-                None => break,
-            };
-            control.lose(reason);
-            told += 1;
-        }
-        told
-    });
-    if asked.await.is_ok_and(|told| told == held.len()) {
-        return;
+/// The holders of a session that is over; told at the latest when it is dropped.
+pub(super) struct Told(Vec<(LeaseId, LockKey, LeaseControl)>);
+
+impl Told {
+    pub(super) fn new(held: Vec<(LeaseId, LockKey, LeaseControl)>) -> Self {
+        Self(held)
     }
-    // Who has been told already stays with that.
-    for (_, _, control) in held {
-        control.lose(LostReason::SessionEnded);
+
+    /// Tells them that they have lost their locks. Whether somebody broke them is in their records, if
+    /// the server is there to ask.
+    pub(super) async fn tell(self, terms: &Terms) {
+        let asked = timeout(ASKING, async {
+            for (id, key, control) in &self.0 {
+                let reason = match is_broken(terms, *id, key).await {
+                    Some(true) => LostReason::Broken,
+                    Some(false) => LostReason::SessionEnded,
+                    None => break,
+                };
+                control.lose(reason);
+            }
+        });
+        if asked.await.is_err() {
+            tracing::debug!("nobody says why a session ended");
+        }
+    }
+}
+
+/// Who has been told already stays with that. A runtime that ends does not keep it from the others.
+impl Drop for Told {
+    fn drop(&mut self) {
+        for (_, _, control) in &self.0 {
+            control.lose(LostReason::SessionEnded);
+        }
     }
 }
 
@@ -42,9 +51,11 @@ async fn is_broken(terms: &Terms, id: LeaseId, key: &LockKey) -> Option<bool> {
         .clerk
         .statement(&terms.texts.inspect, args.into_vec())
         .await;
-    let broken = record.ok()?.rows.first()?.last()?.bytes()?.to_vec();
+    let record = record.ok()?;
     // The ids of all whose lock was broken, one after the other.
-    Some(broken.chunks(ID_LEN).any(|broken| broken == id.as_bytes()))
+    let broken = record.rows.first().and_then(|row| row.last()?.bytes());
+    let mut broken = broken.unwrap_or_default().chunks(ID_LEN);
+    Some(broken.any(|broken| broken == id.as_bytes()))
 }
 
 pub(super) const ID_LEN: usize = 16;

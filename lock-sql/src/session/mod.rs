@@ -69,7 +69,7 @@ impl Sessions {
             timeout: config.session_timeout,
             patience: config.timeout,
             connections: config.connections,
-            scope: format!("{}\0{}", config.database, config.table_sql()),
+            scope: scope(config),
             is_postgres,
             texts,
         });
@@ -128,9 +128,14 @@ impl Sessions {
         loop {
             let id = self.terms.engine.lease_id();
             let lease = Arc::new(SessionLease::new(id, self.capabilities.downgrade));
-            place = match self.take(place, request, id, until).await? {
-                Taken::Granted(granted) => return Ok(self.guard(request, &lease, granted)),
-                Taken::Held(place) => place,
+            place = match self.take(place, request, id, until).await {
+                Ok(Taken::Granted(granted)) => return Ok(self.guard(request, &lease, granted)),
+                Ok(Taken::Held(place)) => place,
+                // A wait that was cut off took its session along.
+                Err(failure) if until.is_some() && failure.is_late() => {
+                    self.roster.place(key, true).await?
+                }
+                Err(failure) => return Err(failure),
             };
             budget.note_held();
             if !budget.waits() || budget.is_over() {
@@ -141,7 +146,15 @@ impl Sessions {
                 if !is_row {
                     // Whoever waits keeps others from using the session, and so has one of its own.
                     drop(place);
-                    place = self.roster.place(key, true).await?;
+                    let alone = self.roster.place(key, true);
+                    match before(Instant::now() + TRY_AGAIN, alone).await {
+                        Some(alone) => place = alone?,
+                        // All sessions hold something. One of them may find the lock free.
+                        None => {
+                            place = self.roster.place(key, false).await?;
+                            continue;
+                        }
+                    }
                 }
             }
             until = Some(budget.until());
@@ -192,6 +205,17 @@ impl Sessions {
     }
 }
 
+/// What tells the locks of one table from those of others. Where MySQL takes two spellings for one
+/// table, they are one; where it does not, such tables share their locks, which excludes too much and
+/// never too little.
+fn scope(config: &SqlConfig) -> String {
+    let scope = format!("{}\0{}", config.database, config.table_sql());
+    match config.server.is_postgres() {
+        true => scope,
+        false => scope.to_lowercase(),
+    }
+}
+
 fn capabilities(backend: &'static str, terms: &Terms) -> Capabilities {
     let mut capabilities = Capabilities::least(backend);
     capabilities.admin = true;
@@ -205,6 +229,9 @@ fn capabilities(backend: &'static str, terms: &Terms) -> Capabilities {
 
 /// Connections for statements that are no part of the transaction of a lock.
 const CLERKS: usize = 2;
+
+/// Pause between two attempts of whoever finds no session to wait in.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How many sessions may end under one attempt.
 const MOST_FAILURES: u32 = 3;

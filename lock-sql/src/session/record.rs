@@ -1,6 +1,7 @@
 //! Who holds a lock, for people: written when tokens are drawn, and otherwise once somebody has
 //! held the lock for a moment, so that short holds cost nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::LockKey;
@@ -38,8 +39,8 @@ impl Actor {
         }
     }
 
-    /// Records those who have held their locks for long enough.
-    pub(super) async fn record_holders(&mut self) {
+    /// Records those who have held their locks for long enough. Nothing waits for it.
+    pub(super) fn record_holders(&mut self) {
         let now = Instant::now();
         let due: Vec<_> = self
             .held
@@ -57,19 +58,20 @@ impl Actor {
                 )
             })
             .collect();
-        for (id, key, label, began, token) in due {
-            let args = self
-                .holder_args(&key, id, &label, began)
-                .with(Args::TOKEN, token);
-            let recorded = self
-                .terms
-                .clerk
-                .statement(&self.terms.texts.record, args.into_vec());
-            if let Err(failure) = recorded.await {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "the holder of a lock was not recorded");
+        let args = due.into_iter().map(|(id, key, label, began, token)| {
+            self.holder_args(&key, id, &label, began)
+                .with(Args::TOKEN, token)
+        });
+        let (args, terms): (Vec<_>, _) = (args.collect(), Arc::clone(&self.terms));
+        self.terms.engine.spawn_service(async move {
+            for args in args {
+                let recorded = terms.clerk.statement(&terms.texts.record, args.into_vec());
+                if let Err(failure) = recorded.await {
+                    let error = lock_core::Error::from(failure);
+                    tracing::debug!(%error, "the holder of a lock was not recorded");
+                }
             }
-        }
+        });
     }
 
     pub(super) async fn record_shared(

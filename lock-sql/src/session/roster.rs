@@ -7,6 +7,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::actor;
 use super::handle::Handle;
+use super::lease::ended;
 use super::terms::Terms;
 use crate::error::Failure;
 
@@ -57,9 +58,7 @@ impl Roster {
             match self.begin_to_open() {
                 Some(opened) => {
                     // Without a word when its runtime is gone.
-                    if let Ok(Err(failure)) = opened.await {
-                        return Err(failure);
-                    }
+                    opened.await.unwrap_or_else(|_| Err(ended()))?;
                 }
                 None => changed.await,
             }

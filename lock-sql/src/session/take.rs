@@ -89,7 +89,8 @@ impl Actor {
 
     /// Asks until the rows of the key are there.
     async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
-        for _ in 0..3 {
+        let mut missing = 0;
+        while missing < MOST_MISSING {
             let args = self.holder_args(&take.key, take.id, &take.label, 0).with(
                 Args::MORE_TOKENS,
                 if take.is_shared {
@@ -121,7 +122,17 @@ impl Actor {
                 Step::Missing => {
                     self.undo(&take.key, take.is_shared).await;
                     let args = self.args(&take.key, take.id);
-                    self.terms.seed(&args).await?;
+                    match self.terms.seed(&args).await {
+                        Ok(()) => missing += 1,
+                        // Somebody makes them in a transaction that has not ended, and has the lock.
+                        Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                            let until = take.until.unwrap_or_else(Instant::now);
+                            if until <= Instant::now() || take.reply.is_closed() {
+                                return Ok(Step::Held { is_dirty: false });
+                            }
+                        }
+                        Err(failure) => return Err(failure),
+                    }
                 }
                 step => return Ok(step),
             }
@@ -158,7 +169,11 @@ impl Actor {
             match cancelled {
                 Some(answer) => Ok(answer),
                 None => {
-                    self.cancel().await;
+                    // Behind a pooler nobody knows which session of the server's waits; closing the
+                    // connection ends it.
+                    if !terms.target.is_pooled() {
+                        self.cancel().await;
+                    }
                     Err(tokio::time::timeout(ENDING, message).await)
                 }
             }
@@ -229,19 +244,16 @@ impl Actor {
             }
             _ => None,
         };
-        let drawn = match kept {
-            Some(kept) => kept,
-            None => match drawn_here {
-                Some(drawn) => drawn,
-                None => {
-                    let args = self.holder_args(key, id, &take.label, got.began);
-                    if !got.found {
-                        self.terms.seed(&args).await?;
-                    }
-                    let count = if take.is_shared { 1 } else { TOKENS_AT_ONCE };
-                    self.terms.draw(args, count).await?
+        let drawn = match kept.or(drawn_here) {
+            Some(tokens) => tokens,
+            None => {
+                let args = self.holder_args(key, id, &take.label, got.began);
+                if !got.found {
+                    self.terms.seed(&args).await?;
                 }
-            },
+                let seen = Some(got.last_token).filter(|_| !take.is_shared);
+                self.draw(args, seen).await?
+            }
         };
         if take.is_shared {
             self.record_shared(key, id, &take.label, got.began, drawn.next)
@@ -256,14 +268,43 @@ impl Actor {
                 label: take.label.clone(),
                 began: got.began,
                 first_token: drawn.next,
+                last_token: i64::try_from(drawn.last).unwrap_or(i64::MAX),
                 record_at,
             },
         );
         Ok((drawn, got.since))
     }
 
+    /// Draws tokens for a lock that this session holds, if the record is the one that it has `seen`;
+    /// else it looks again, by which it finds out whether it has the lock still. Those who share a lock
+    /// draw one token each, whatever the others do.
+    pub(super) async fn draw(
+        &mut self,
+        args: Args,
+        mut seen: Option<i64>,
+    ) -> Result<Tokens, Failure> {
+        let terms = Arc::clone(&self.terms);
+        let count = seen.map_or(1, |_| TOKENS_AT_ONCE);
+        for _ in 0..MOST_DRAWS {
+            let args = args.clone().with(Args::SEEN, seen.unwrap_or(-1));
+            if let Some(drawn) = terms.draw(args.clone(), count).await? {
+                return Ok(drawn);
+            }
+            let record = self.ask(&terms.texts.read_record, args.values()).await?;
+            let last = record
+                .rows
+                .last()
+                .and_then(|row| row.get(column::LAST_TOKEN)?.int());
+            seen = seen.and(last);
+        }
+        Err(
+            Cause::Unfit("the record of a lock is gone or changes while it is held".to_owned())
+                .into(),
+        )
+    }
+
     /// Frees what a take that failed may have left; without an answer the session ends.
-    async fn undo(&mut self, key: &LockKey, is_shared: bool) {
+    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) {
         if self.connection.is_none() {
             return;
         }
@@ -286,7 +327,13 @@ fn pooled() -> Failure {
 
 /// What the server gets beyond its time to end a wait by itself, after which the connection is as
 /// good as before.
-const SLACK: Duration = Duration::from_millis(30);
+const SLACK: Duration = Duration::from_millis(80);
+
+/// How often the rows of a key may be missing after they were made.
+const MOST_MISSING: u32 = 3;
+
+/// How often others may draw, who have lost the lock without knowing it yet.
+const MOST_DRAWS: u32 = 5;
 
 /// How long a wait that was cancelled may take to end.
 const ENDING: Duration = Duration::from_secs(1);

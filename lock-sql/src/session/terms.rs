@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::texts::{Draw, Texts};
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::pool::Pool;
 use crate::table::Tokens;
 use crate::wire::{Target, Value};
@@ -76,8 +76,9 @@ impl Terms {
         }
     }
 
-    /// Draws tokens for a lock that is held, and records its holder if that is the only one.
-    pub(crate) async fn draw(&self, args: Args, count: u64) -> Result<Tokens, Failure> {
+    /// Draws tokens for a lock that is held, and records its holder if that is the only one; `None` if
+    /// the record is another one than was seen.
+    pub(crate) async fn draw(&self, args: Args, count: u64) -> Result<Option<Tokens>, Failure> {
         let args = args.with(Args::MORE_TOKENS, count - 1);
         let drawn = match &self.texts.draw {
             Draw::Row(sql) => {
@@ -93,19 +94,14 @@ impl Terms {
                 first.zip(last).filter(|_| answer.affected == 1)
             }
         };
-        drawn
-            .and_then(|(first, last)| tokens(first, last))
-            .ok_or_else(|| {
-                let message = "the record of a lock is gone while it is held".to_owned();
-                Cause::Config(message).into()
-            })
+        Ok(drawn.and_then(|(first, last)| tokens(first, last)))
     }
 
     /// Makes the rows of a key, if they are not there.
     pub(crate) async fn seed(&self, args: &Args) -> Result<(), Failure> {
         let seeded = self
             .clerk
-            .statement(&self.texts.seed, args.clone().into_vec());
+            .message(&self.texts.seed, args.clone().into_vec());
         seeded.await.map(drop)
     }
 }

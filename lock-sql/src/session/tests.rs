@@ -9,6 +9,8 @@ use lock_core::{AcquireRequest, ErrorKind, LockKey, LockUrl, LostReason, Mode, R
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
+use super::args::Args;
+use super::terms::TOKENS_AT_ONCE;
 use crate::config::SqlConfig;
 use crate::wire::Flavour;
 
@@ -113,6 +115,43 @@ async fn tokens_grow(url: &str) {
         guard.release().await.unwrap();
     }
     assert!(last > token);
+}
+
+/// Whoever has lost its session, and does not know it yet, draws no token: it would be larger than that
+/// of the holder.
+async fn who_lost_the_lock_draws_nothing(url: &str) {
+    let (here, there) = (open(url).await, open(url).await);
+    let key = LockKey::new("k").unwrap();
+    let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
+    let first = u64::from(lost.fencing_token().unwrap());
+    let args = here
+        .terms
+        .args(&key)
+        .with(Args::SESSION_ID, &[1_u8; 16][..])
+        .with(Args::LEASE, &[2_u8; 16][..])
+        .with(Args::LABEL, "")
+        .with(Args::SEEN, first + TOKENS_AT_ONCE - 1);
+    assert!(there.break_lock(&key, "why").await.unwrap().is_some());
+    let wait = Wait::AtMost(Duration::from_secs(5));
+    let held = there.acquire(&request("k", wait)).await.unwrap();
+    let drawn = here.terms.draw(args, TOKENS_AT_ONCE).await.unwrap();
+    assert_eq!(drawn, None);
+    assert!(u64::from(held.fencing_token().unwrap()) > first);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_lost_a_row_of_postgres_draws_nothing() {
+    let server = PostgresServer::shared();
+    let url = server.database();
+    who_lost_the_lock_draws_nothing(&format!("{url}?mode=row")).await;
+}
+
+#[tokio::test]
+async fn who_lost_a_session_of_mariadb_draws_nothing() {
+    let server = MariaDbServer::shared();
+    let url = server.database();
+    who_lost_the_lock_draws_nothing(&format!("{url}?mode=advisory")).await;
 }
 
 #[tokio::test]

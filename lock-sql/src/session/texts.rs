@@ -33,7 +33,10 @@ pub(crate) struct Texts {
     pub(crate) cancel: Arc<Sql>,
     /// Makes the rows of a key.
     pub(crate) seed: Arc<Sql>,
-    /// Draws tokens, and records an exclusive holder.
+    /// Reads the record of a lock that this session holds.
+    pub(crate) read_record: Arc<Sql>,
+    /// Draws tokens, and records an exclusive holder, if nobody has drawn since the record was read
+    /// under the lock: whoever has lost the lock without knowing draws nothing.
     pub(crate) draw: Draw,
     /// Records an exclusive holder once more.
     pub(crate) record: Arc<Sql>,
@@ -111,8 +114,7 @@ pub(super) fn of(
                 SessionMode::Advisory => dialect::postgres::session::advisory(&table),
             };
             if !is_pooled {
-                let is_row = mode == SessionMode::Row;
-                texts.setup_more = Some(dialect::postgres::session::settings(is_row));
+                texts.setup_more = Some(dialect::postgres::session::settings());
             }
             texts
         }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 #[cfg(feature = "mysql")]
 use sqlx::mysql::MySqlConnection;
@@ -42,6 +43,22 @@ impl Connection {
             raw,
             target: Arc::clone(target),
         })
+    }
+
+    /// Makes the connection fit for statements that stand alone: what the server is told to allow them
+    /// is what they are waited for.
+    ///
+    /// Behind a pooler the settings are those of others as well, and stay as they are.
+    pub(crate) async fn settle(&mut self, patience: Duration) -> Result<(), Trouble> {
+        if self.target.is_pooled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match &mut self.raw {
+            #[cfg(feature = "mysql")]
+            Raw::MySql(raw) => super::mysql::settle(raw, patience).await,
+            #[cfg(feature = "postgres")]
+            Raw::Postgres(raw) => super::postgres::settle(raw, patience).await,
+        }
     }
 
     /// Runs one statement in one round trip, after another one to prepare it when it is new.

@@ -1,6 +1,7 @@
 //! MySQL and MariaDB, as [`Connection`](super::Connection) needs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -24,6 +25,16 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
                     autocommit = 1, timestamp = DEFAULT";
     collect(sqlx::raw_sql(settings).fetch_many(&mut raw)).await?;
     Ok(raw)
+}
+
+/// Lets statements wait for rows as long as somebody waits for them.
+pub(super) async fn settle(raw: &mut MySqlConnection, patience: Duration) -> Result<(), Trouble> {
+    let seconds = patience.as_secs().max(1);
+    let text =
+        format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
+    collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw))
+        .await
+        .map(drop)
 }
 
 /// One statement, prepared when it is first used.
@@ -113,14 +124,14 @@ fn class(number: u16) -> Class {
     match number {
         // ER_QUERY_INTERRUPTED, ER_QUERY_TIMEOUT, ER_STATEMENT_TIMEOUT
         1317 | 3024 | 1969 => Class::Cancelled,
-        // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK
-        1213 | 1020 | 3058 => Class::Conflict,
+        // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK, ER_TRANSACTION_ROLLBACK_DURING_COMMIT
+        1213 | 1020 | 3058 | 3101 => Class::Conflict,
         // ER_SECURE_TRANSPORT_REQUIRED
         3159 => Class::Insecure,
-        // ER_CONNECTION_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
-        1927 | 4031 => Class::Killed,
-        // ER_SERVER_SHUTDOWN
-        1053 => Class::Starting,
+        // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
+        1927 | 3169 | 4031 => Class::Killed,
+        // ER_SERVER_SHUTDOWN, and ER_UNKNOWN_COM_ERROR of a node of Galera that is not ready
+        1053 | 1047 => Class::Starting,
         // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
         1205 | 3572 => Class::LockTimeout,
         // ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR

@@ -1,6 +1,7 @@
 //! PostgreSQL, as [`Connection`](super::Connection) needs it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -14,6 +15,30 @@ use super::value::{Answer, Value};
 pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, Trouble> {
     options.connect().await.map_err(trouble)
 }
+
+/// Lets statements take `patience` and no longer, whatever the role has been given, and the server
+/// notice that nobody waits for one.
+pub(super) async fn settle(raw: &mut PgConnection, patience: Duration) -> Result<(), Trouble> {
+    let millis = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
+    message(raw, &SETTINGS, &[Value::from(millis)])
+        .await
+        .map(drop)
+}
+
+static SETTINGS: LazyLock<Sql> = LazyLock::new(|| {
+    Sql::new(
+        "SELECT set_config(name, CASE name
+             WHEN 'statement_timeout' THEN ({1}::bigint)::text
+             WHEN 'client_connection_check_interval' THEN '1s'
+             WHEN 'default_transaction_isolation' THEN 'read committed'
+             WHEN 'default_transaction_read_only' THEN 'off'
+             WHEN 'bytea_output' THEN 'hex'
+             ELSE '0' END, false)
+         FROM pg_settings WHERE name IN ('statement_timeout', 'client_connection_check_interval',
+             'default_transaction_isolation', 'default_transaction_read_only', 'bytea_output',
+             'lock_timeout', 'idle_session_timeout', 'transaction_timeout')",
+    )
+});
 
 /// One statement, prepared when it is first used. A null is taken for bytes, so that others need a
 /// cast.
@@ -108,7 +133,7 @@ fn class(code: &str) -> Class {
     match code {
         "57014" => Class::Cancelled,
         "40001" | "40P01" => Class::Conflict,
-        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" => Class::Killed,
+        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => Class::Killed,
         "57P03" => Class::Starting,
         "55P03" => Class::LockTimeout,
         "42P01" | "3F000" | "3D000" => Class::NoTable,

@@ -118,9 +118,10 @@ fn write_literal(out: &mut String, value: &Value, literals: Literals) {
         // In parentheses, since a sign after an operator may begin a comment or another operator.
         (Value::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
         (Value::Bytes(bytes), Literals::Postgres) => {
-            out.push_str("'\\x");
+            // No backslash: what one means in a text is a setting.
+            out.push_str("decode('");
             write_hex(out, bytes);
-            out.push_str("'::bytea");
+            out.push_str("', 'hex')");
         }
         (Value::Bytes(bytes), Literals::MySql) => {
             out.push_str("x'");
@@ -149,7 +150,7 @@ mod tests {
         let values = [Value::from(-7_i64), Value::from("a'b")];
         assert_eq!(
             sql.literal(&values, Literals::Postgres),
-            r"SELECT '{}', '\x612762'::bytea + (-7), '\x612762'::bytea"
+            "SELECT '{}', decode('612762', 'hex') + (-7), decode('612762', 'hex')"
         );
         assert_eq!(
             sql.literal(&values, Literals::MySql),

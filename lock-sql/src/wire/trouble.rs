@@ -46,7 +46,13 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Whether the connection is of no use any more.
+    /// Whether the connection is of no use any more: it is broken, or leads to a server that others
+    /// have taken over from.
+    pub(crate) fn is_the_end(self) -> bool {
+        self.ends_connection() || self == Self::ReadOnly
+    }
+
+    /// Whether the connection broke, and nobody knows what became of the statement.
     pub(crate) fn ends_connection(self) -> bool {
         matches!(self, Self::Gone | Self::Killed | Self::Starting)
     }

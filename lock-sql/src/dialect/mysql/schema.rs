@@ -26,7 +26,7 @@ pub(crate) fn create(table: &str) -> String {
   version       BIGINT         NOT NULL DEFAULT 0,
   session       BIGINT         NOT NULL DEFAULT 0,
   session_began BIGINT         NOT NULL DEFAULT 0,
-  broken_id     VARBINARY(16),
+  broken_id     BLOB,
   broken_reason TEXT,
   changed_at    BIGINT         NOT NULL DEFAULT 0,
   PRIMARY KEY (kind, lock_key)

@@ -44,11 +44,12 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         )))
     };
     let plain = || Arc::new(Sql::new("ROLLBACK"));
-    let forgetful = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}")));
+    // Before the row is free: whoever comes next may keep the record locked for long.
+    let forgetful = |forget: &str| Arc::new(Sql::new(format!("{forget}; COMMIT")));
     // An insert waits for whoever has locked the row that is there. That is the holder, who may need
     // the connection that waits: rows that can be seen are left alone.
     let seed = format!(
-        "INSERT INTO {table} (kind, lock_key, last_token, changed_at)
+        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, last_token, changed_at)
          SELECT kinds.kind, {{1}}, COALESCE((SELECT floors.last_token FROM {table} floors
              WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
          FROM (SELECT 2 AS kind UNION ALL SELECT 3) kinds
@@ -66,7 +67,7 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
             forgetful(&forget_shared(table, 3)),
         ],
         seed: Arc::new(Sql::new(seed)),
-        ..common(table, 3, "lock_key", "TRUE")
+        ..common(table, 3, "lock_key", "TRUE", flavour)
     }
 }
 
@@ -104,7 +105,7 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
     let plain = || Arc::new(Sql::new(&unlock));
     let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget(table, 4))));
     let seed = format!(
-        "INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
+        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
          SELECT 4, {{1}}, {{10}}, COALESCE((SELECT floors.last_token FROM {table} floors
              WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
@@ -116,9 +117,13 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
         seed: Arc::new(Sql::new(seed)),
-        ..common(table, 4, "name", "name = {10}")
+        ..common(table, 4, "name", "name = {10}", flavour)
     }
 }
+
+/// Whoever makes the rows of a key in a transaction of its own has locked it, and others need not wait
+/// to know.
+const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
@@ -132,12 +137,20 @@ fn record(table: &str, kind: u8, elapsed: &str, same_name: &str) -> String {
     )
 }
 
-fn common(table: &str, kind: u8, name: &str, same_name: &str) -> Texts {
+fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) -> Texts {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
         alive("r.drawn_by")
     );
+    // Time-outs of the server that end a transaction or a wait before its time.
+    let unlimited = match flavour {
+        Flavour::MariaDb => {
+            "SET SESSION max_statement_time = 0, idle_transaction_timeout = 0,
+                 idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+        }
+        Flavour::MySql => "SET SESSION max_execution_time = 0",
+    };
     let label = "CONVERT({8} USING utf8mb4)";
     let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
     let nothing = || Arc::new(Sql::new("SELECT 1"));
@@ -146,12 +159,12 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str) -> Texts {
         setup: Arc::new(Sql::new(format!(
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
                  AS SIGNED);
-             SET SESSION wait_timeout = @polylock_timeout;
+             SET SESSION wait_timeout = @polylock_timeout; {unlimited};
              SELECT CAST(GET_LOCK({}, 0) AS SIGNED);
              SELECT CAST(CONNECTION_ID() AS SIGNED)",
             session_name("{2}")
         ))),
-        setup_more: Some(Arc::new(Sql::new("SET SESSION max_statement_time = 0"))),
+        setup_more: None,
         try_take: [nothing(), nothing()],
         wait_take: [nothing(), nothing()],
         undo: [nothing(), nothing()],
@@ -161,7 +174,12 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str) -> Texts {
         probe: Arc::new(Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)")),
         cancel: Arc::new(Sql::new("KILL QUERY {6}")),
         seed: nothing(),
-        draw: Draw::LastId(Arc::new(Sql::new(draw(table, kind, same_name)))),
+        read_record: Arc::new(Sql::new(record(table, kind, "0", "1"))),
+        draw: Draw::LastId(Arc::new(Sql::new(draw(
+            table,
+            kind,
+            &format!("{same_name} AND ({{5}} < 0 OR last_token = {{5}})"),
+        )))),
         record: Arc::new(Sql::new(format!(
             "UPDATE {table} SET id = {{7}}, token = {{13}}, label = {label},
                  acquired_at = {NOW}, session = {{6}}, session_began = {{12}}, shared = NULL,
@@ -210,8 +228,8 @@ fn forget(table: &str, kind: u8) -> String {
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
-        "UPDATE {table} SET shared = NULLIF(JSON_REMOVE(shared,
-             CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')), '{{{{}}}}')
+        "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared,
+             CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')) AS CHAR), '{{{{}}}}')
          WHERE kind = {kind} AND lock_key = {{1}} AND shared IS NOT NULL"
     )
 }

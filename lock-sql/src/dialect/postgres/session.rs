@@ -62,8 +62,9 @@ impl Prepared {
 
     /// Prepares what was added, and tells the number of the session.
     fn into_setup(self) -> Arc<Sql> {
+        let settings = if self.is_pooled { "" } else { SETTINGS };
         Arc::new(Sql::new(format!(
-            "{}SELECT pg_backend_pid()::bigint",
+            "{settings}{}SELECT pg_backend_pid()::bigint",
             self.setup
         )))
     }
@@ -110,7 +111,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     let waits = [lock("wait", "UPDATE"), lock("wait_shared", "SHARE")];
     let wait = "SELECT set_config('lock_timeout', ({4}::bigint)::text, true)";
     let seed = format!(
-        "INSERT INTO {table} (kind, lock_key, last_token, changed_at)
+        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, last_token, changed_at)
          SELECT kinds.kind, {{1}}, coalesce((SELECT last_token FROM {table}
              WHERE kind = 0 AND lock_key = ''), 0), {NOW}
          FROM (VALUES (2::smallint), (3::smallint)) kinds (kind)
@@ -118,18 +119,21 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     );
     // The end of the transaction frees the row.
     let rollback = || Arc::new(Sql::new("ROLLBACK"));
-    let forget_shared = format!("ROLLBACK; {LAZILY}; {}", forget_shared(table, 3));
+    // Before the row is free: whoever comes next may keep the record locked for long.
+    let forget_shared = format!("{LAZILY}; {}; COMMIT", forget_shared(table, 3));
     Texts {
         setup: prepared.into_setup(),
         try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
         wait_take: waits
             .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
+        read_record: Arc::new(Sql::new(&record)),
         undo: [rollback(), rollback()],
         release: [rollback(), rollback()],
         // A record is no holder's whose transaction is over; those who share are many.
         release_recorded: [rollback(), Arc::new(Sql::new(forget_shared))],
         seed: Arc::new(Sql::new(seed)),
         alive: Arc::new(Sql::new(format!("SELECT {}", row_alive("{6}", "{12}")))),
+        terminate: terminate(&row_alive("{6}", "{12}")),
         ..common(
             table,
             3,
@@ -189,7 +193,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
         prepared.add(&format!("unlock{suffix}"), &body)
     };
     let seed = format!(
-        "INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
+        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
          VALUES (4, {{1}}, {{10}}, coalesce((SELECT last_token FROM {table}
              WHERE kind = 0 AND lock_key = ''), 0), {NOW})
          ON CONFLICT (kind, lock_key) DO NOTHING"
@@ -201,6 +205,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
         try_take: ["", "_shared"].map(|suffix| try_take(&mut prepared, suffix)),
         wait_take: ["", "_shared"].map(|suffix| wait_take(&mut prepared, suffix)),
         setup: prepared.into_setup(),
+        read_record: Arc::new(Sql::new(&record)),
         undo: [plain(0), plain(1)],
         release: [plain(0), plain(1)],
         release_recorded: [plain(0), Arc::new(Sql::new(forget_shared))],
@@ -211,6 +216,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
         ))),
         seed: Arc::new(Sql::new(seed)),
         alive: Arc::new(Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}")))),
+        terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
             table,
             4,
@@ -220,6 +226,10 @@ pub(crate) fn advisory(table: &str) -> Texts {
         )
     }
 }
+
+/// Whoever makes the rows of a key in a transaction of its own has locked it, and others need not wait
+/// to know.
+const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 
 /// What is written for people need not survive a crash, which ends all sessions.
 const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
@@ -243,9 +253,14 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Te
         probe: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
         cancel: Arc::new(Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint")),
         seed: nothing(),
+        read_record: nothing(),
         draw: Draw::Row(Arc::new(Sql::new(format!(
             "{} RETURNING token, last_token",
-            draw(table, kind, same_name)
+            draw(
+                table,
+                kind,
+                &format!("{same_name} AND ({{5}} < 0 OR last_token = {{5}})")
+            )
         )))),
         record: Arc::new(Sql::new(format!(
             "UPDATE {table} SET id = {{7}}, token = {{13}}, label = convert_from({{8}}, 'UTF8'),
@@ -273,40 +288,43 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Te
                  changed_at = {NOW}
              WHERE kind = {kind} AND lock_key = {{1}}"
         ))),
-        terminate: Arc::new(Sql::new(
-            "SELECT pg_terminate_backend({6}::int)::int::bigint",
-        )),
+        terminate: nothing(),
     }
 }
 
-/// Settings of a connection that no pooler shares; those that a version has not are left out.
-pub(crate) fn settings(is_row: bool) -> Arc<Sql> {
-    let idle = if is_row {
-        "idle_in_transaction_session_timeout"
-    } else {
-        "idle_session_timeout"
-    };
+/// Ends a session, if it still holds the lock.
+fn terminate(alive: &str) -> Arc<Sql> {
     Arc::new(Sql::new(format!(
-        "SELECT set_config(name, CASE
-             WHEN name = '{idle}' THEN ({{11}}::bigint)::text
-             WHEN name = 'client_connection_check_interval' THEN '1s'
-             WHEN name = 'tcp_user_timeout' THEN ({{11}}::bigint)::text
-             WHEN name = 'tcp_keepalives_idle'
-                 THEN (greatest({{11}}::bigint / 2000, 1))::text
-             WHEN name = 'default_transaction_isolation' THEN 'read committed'
-             WHEN name LIKE 'default_transaction_%' THEN 'off'
-             WHEN name = 'plan_cache_mode' THEN 'force_generic_plan'
-             WHEN name = 'tcp_keepalives_interval' THEN '1'
-             WHEN name = 'tcp_keepalives_count'
-                 THEN (greatest({{11}}::bigint / 2000, 1))::text
-             ELSE '0' END, false)
-         FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout',
-             'idle_session_timeout', 'client_connection_check_interval', 'tcp_user_timeout',
-             'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count',
-             'statement_timeout', 'transaction_timeout', 'lock_timeout',
-             'default_transaction_isolation', 'default_transaction_read_only',
-             'default_transaction_deferrable', 'plan_cache_mode')"
+        "SELECT pg_terminate_backend({{6}}::int)::int::bigint FROM (SELECT 1) one WHERE {alive} > 0"
     )))
+}
+
+/// What the locks of a session rest on, and the server ends a session that is silent by; a version that
+/// has not all of them is older than the setting. A pooler that keeps connections may have some of an
+/// earlier session.
+const SETTINGS: &str = "DEALLOCATE ALL;
+    SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
+    SELECT set_config(name, CASE
+        WHEN name LIKE 'idle%' THEN ({11}::bigint)::text
+        WHEN name = 'plan_cache_mode' THEN 'force_generic_plan'
+        WHEN name = 'bytea_output' THEN 'hex'
+        ELSE '0' END, false)
+    FROM pg_settings WHERE name IN ('idle_in_transaction_session_timeout', 'idle_session_timeout',
+        'statement_timeout', 'transaction_timeout', 'lock_timeout', 'plan_cache_mode',
+        'bytea_output');
+    ";
+
+/// By which the server notices a client that is gone; not every system has them.
+pub(crate) fn settings() -> Arc<Sql> {
+    Arc::new(Sql::new(
+        "SELECT set_config(name, CASE name
+             WHEN 'client_connection_check_interval' THEN '1s'
+             WHEN 'tcp_user_timeout' THEN ({11}::bigint)::text
+             WHEN 'tcp_keepalives_interval' THEN '1'
+             ELSE least(greatest({11}::bigint / 2000, 1), 100)::text END, false)
+         FROM pg_settings WHERE name IN ('client_connection_check_interval', 'tcp_user_timeout',
+             'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count')",
+    ))
 }
 
 fn draw(table: &str, kind: u8, condition: &str) -> String {
