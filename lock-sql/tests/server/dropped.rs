@@ -39,7 +39,7 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
     let has_shared = locks.capabilities().shared;
     for polls in POLLS {
         let url = site.url();
-        polled(polls, SqlLock::open(&url)).await;
+        polled(polls, Box::pin(SqlLock::open(&url))).await;
         let free = request("free");
         polled(polls, locks.acquire(&free)).await;
         polled(polls, locks.acquire(&free.clone().with_wait(Wait::Never))).await;
@@ -82,7 +82,7 @@ async fn waiters_that_give_up_leave_nothing(site: Site) {
                     let forever = request("job").with_wait(Wait::Forever);
                     if n % 2 == 0 {
                         let polls = u32::try_from(round * 10 + n / 2).expect("it is small");
-                        polled(polls, few.acquire(&forever)).await.map(drop);
+                        drop(polled(polls, few.acquire(&forever)).await);
                     } else {
                         let patience = Duration::from_millis(7 * n + round);
                         let wait = tokio::time::timeout(patience, few.acquire(&forever)).await;

@@ -2,7 +2,7 @@
 
 mod database;
 mod harness;
-mod requests;
+pub(crate) mod requests;
 mod site;
 mod watch;
 

@@ -22,11 +22,20 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
                 None
             }
         }
-        // The number that is selected with a row that is locked.
-        Mode::Row if has(&["7205759"]) => Some(Request::Acquire),
-        Mode::Row if text.starts_with("ROLLBACK") => Some(Request::Release),
-        Mode::Advisory if has(&["polylock.got", "@polylock_got"]) => Some(Request::Acquire),
-        Mode::Advisory if has(&["pg_advisory_unlock", "RELEASE_LOCK"]) => Some(Request::Release),
+        // A session prepares everything at its beginning.
+        Mode::Advisory | Mode::Row if has(&["PREPARE polylock_"]) => None,
+        Mode::Row if text.starts_with("ROLLBACK") || text.ends_with("COMMIT") => {
+            Some(Request::Release)
+        }
+        Mode::Row if has(&["START TRANSACTION"]) || has(&POSTGRES_TAKES) => Some(Request::Acquire),
+        Mode::Advisory if has(&["EXECUTE polylock_unlock", "RELEASE_LOCK("]) => {
+            Some(Request::Release)
+        }
+        Mode::Advisory if has(&["CASE GET_LOCK("]) || has(&POSTGRES_TAKES) => {
+            Some(Request::Acquire)
+        }
         Mode::Advisory | Mode::Row => None,
     }
 }
+
+const POSTGRES_TAKES: [&str; 2] = ["EXECUTE polylock_try", "EXECUTE polylock_wait"];
