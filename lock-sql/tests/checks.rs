@@ -102,6 +102,21 @@ async fn a_server_that_takes_no_writes_is_refused() {
 }
 
 #[tokio::test]
+async fn a_log_of_statements_takes_no_locks() {
+    let options = MariaDbOptions::new()
+        .with_config("log_bin", "log")
+        .with_config("binlog_format", "STATEMENT");
+    let server = MariaDbServer::start(options);
+    for mode in MODES {
+        let error = refusal(&format!("{}?mode={mode}", server.url())).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.message().contains("ROW or MIXED"), "{error}");
+    }
+    server.sql("SET GLOBAL binlog_format = MIXED");
+    take(&server.url()).await;
+}
+
+#[tokio::test]
 async fn settings_that_are_in_the_way_are_named() {
     let server = PostgresServer::shared();
     let url = server.database();

@@ -62,6 +62,7 @@ fn findings(facts: &Facts, mode: SqlMode) -> Vec<Finding> {
     found.extend(version(&facts.version));
     found.extend(writes(facts));
     found.extend(several_writers(facts, mode));
+    found.extend(log_of_statements(facts));
     found.extend(durability(facts));
     if let Some(offset) = facts.clock_offset
         && offset > MOST_OFFSET
@@ -140,6 +141,20 @@ fn several_writers(facts: &Facts, mode: SqlMode) -> Option<Finding> {
     (mode != SqlMode::Lease).then(|| finding.weighing(Weight::Refused))
 }
 
+/// With READ COMMITTED, which keeps locks from waiting for rows that they are not about, InnoDB refuses
+/// every write whose text would go into the log.
+fn log_of_statements(facts: &Facts) -> Option<Finding> {
+    let is_so = facts.is_on("log_bin") && facts.is("binlog_format", "STATEMENT");
+    is_so.then(|| {
+        let finding = Finding::new(
+            "binlog_format is STATEMENT",
+            "no write of a READ COMMITTED transaction can be logged so, and locks are written by such",
+            "set it to ROW or MIXED",
+        );
+        finding.weighing(Weight::Refused)
+    })
+}
+
 fn durability(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     let name = "innodb_flush_log_at_trx_commit";
@@ -175,7 +190,7 @@ async fn ask(connection: &mut Connection) -> Result<Facts, Failure> {
     let failed = Failure::of_statement;
     let variables = Sql::new(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', \
-         'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', \
+         'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'log_bin', 'binlog_format', 'sync_binlog', \
          'wsrep_on', 'group_replication_single_primary_mode', 'group_replication_group_name')",
     );
     let variables = connection.message(&variables, &[]).await.map_err(failed)?;
@@ -205,7 +220,8 @@ async fn ask(connection: &mut Connection) -> Result<Facts, Failure> {
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 5] = [
+    const GOOD: [(&str, &str); 6] = [
+        ("binlog_format", "STATEMENT"),
         ("innodb_flush_log_at_trx_commit", "1"),
         ("innodb_read_only", "OFF"),
         ("log_bin", "OFF"),
@@ -245,7 +261,7 @@ mod tests {
     fn each_variable_is_found_by_itself() {
         use Weight::{Refused, Unavailable, Warned};
         type Changes = &'static [(&'static str, &'static str)];
-        let cases: [(Changes, Weight, &str); 9] = [
+        let cases: [(Changes, Weight, &str); 10] = [
             (&[("read_only", "ON")], Unavailable, "read_only is on"),
             (&[("read_only", "NO_LOCK")], Unavailable, "replica"),
             (&[("super_read_only", "ON")], Unavailable, "super_read_only"),
@@ -264,9 +280,22 @@ mod tests {
                 "several primaries",
             ),
             (&[("innodb_flush_log_at_trx_commit", "2")], Warned, "is 2"),
-            (&[("log_bin", "ON")], Warned, "sync_binlog is 0"),
             (
-                &[("log_bin", "ON"), ("sync_binlog", "7")],
+                &[("log_bin", "ON"), ("sync_binlog", "1")],
+                Refused,
+                "binlog_format is STATEMENT",
+            ),
+            (
+                &[("log_bin", "ON"), ("binlog_format", "MIXED")],
+                Warned,
+                "sync_binlog is 0",
+            ),
+            (
+                &[
+                    ("log_bin", "ON"),
+                    ("binlog_format", "ROW"),
+                    ("sync_binlog", "7"),
+                ],
                 Warned,
                 "sync_binlog is 7",
             ),

@@ -179,8 +179,7 @@ impl SqlConfig {
 
     /// Names the table. Default: `polylock_locks`.
     ///
-    /// Locks of the same key in two tables are two locks, except in [`SqlMode::Advisory`], where they
-    /// are one lock with two records.
+    /// Locks of the same key in two tables are two locks, in every mode.
     ///
     /// # Errors
     ///

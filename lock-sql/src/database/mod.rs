@@ -50,7 +50,7 @@ use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
 ///
-/// Renewals have a connection of their own: nobody's lease depends on how long the others queue.
+/// Renewals have connections of their own: nobody's lease depends on how long the others queue.
 pub(crate) struct DatabaseStore {
     engine: Engine,
     statements: Arc<Statements>,
@@ -92,13 +92,13 @@ impl DatabaseStore {
         let table = config.table.as_str().to_owned();
         Self {
             engine: engine.clone(),
-            renewals: pool(1, config.timeout.min(RENEWAL)),
+            renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
             stamp,
             patience: config.timeout,
             observer: Observer::default(),
             sharers: Sharers::default(),
             turns: Turns::default(),
-            unfinished: Arc::default(),
+            unfinished: Unfinished::new(config.timeout),
             purge: Purge::new(engine, &statements, &all, config.retention),
             #[cfg(feature = "postgres")]
             listener: usage
@@ -124,6 +124,10 @@ impl DatabaseStore {
 
 /// How long a statement that renews leases may take at most: the next attempt is due by then.
 const RENEWAL: Duration = Duration::from_secs(5);
+
+/// A keeper gives an attempt up long before that when leases are short: the next one must not wait
+/// behind it for a connection that hangs.
+const RENEWERS: usize = 2;
 
 #[async_trait]
 impl Store for DatabaseStore {

@@ -14,7 +14,14 @@ use crate::table::{Holder, Record, Scene};
 /// lease and a margin, by its own clock, knows that the lease has ended: the last renewal was
 /// asked for before it was first seen. Nothing depends on how often it looks.
 #[derive(Debug, Default)]
-pub(super) struct Observer(Mutex<HashMap<LeaseId, Sighting>>);
+pub(super) struct Observer(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    sightings: HashMap<LeaseId, Sighting>,
+    /// How many there were after some were last forgotten.
+    kept: usize,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Sighting {
@@ -30,12 +37,13 @@ impl Observer {
     /// Puts the end that was observed into each holder, and leaves out who has ended; `now` is the
     /// clock of this process after the record was read.
     pub(super) fn judge(&self, record: &mut Record, scene: &Scene, now: Moment) {
-        let mut sightings = self.lock();
+        let mut seen = self.lock();
         for row in record.rows_mut() {
             let Some(holder) = &mut row.holder else {
                 continue;
             };
-            let left = sightings
+            let left = seen
+                .sightings
                 .entry(holder.id)
                 .and_modify(|sighting| sighting.update(holder, now))
                 .or_insert_with(|| Sighting::new(holder, now))
@@ -47,20 +55,29 @@ impl Observer {
                 row.holder = None;
             }
         }
-        if sightings.len() >= MANY {
-            let forgotten = |sighting: &Sighting| now.since(sighting.last) > FORGOTTEN;
-            sightings.retain(|_, sighting| !forgotten(sighting));
-        }
+        seen.forget(now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Sighting>> {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Nobody has to have seen a holder for longer to take over from it than this, unless its lease is
-/// longer: it is seen anew then.
-const FORGOTTEN: Duration = Duration::from_secs(60 * 60);
+impl Seen {
+    /// Forgets holders that nobody asks for any more, when they have become twice as many: one look at
+    /// all of them is paid for by as many new ones.
+    ///
+    /// Whoever looks more seldom than each lease and its margin may have to see that holder anew.
+    fn forget(&mut self, now: Moment) {
+        if self.sightings.len() < (self.kept * 2).max(MANY) {
+            return;
+        }
+        self.sightings
+            .retain(|_, sighting| sighting.last + sighting.lease() >= now);
+        self.kept = self.sightings.len();
+    }
+}
+
 const MANY: usize = 1024;
 
 impl Sighting {
@@ -82,7 +99,12 @@ impl Sighting {
     }
 
     fn end(&self) -> Moment {
-        self.since + self.ttl + (self.ttl / 10).max(LEAST_MARGIN)
+        self.since + self.lease()
+    }
+
+    /// How long a holder is taken to live without a beat.
+    fn lease(&self) -> Duration {
+        self.ttl + (self.ttl / 10).max(LEAST_MARGIN)
     }
 }
 
@@ -160,7 +182,7 @@ mod tests {
     #[test]
     fn holders_that_nobody_has_asked_for_are_forgotten() {
         let observer = Observer::default();
-        for n in 0..MANY {
+        let see = |n: usize, now: u64| {
             let id = LeaseId::from_bytes(u128::try_from(n).unwrap().to_be_bytes());
             let mut record = record(0);
             record.rows_mut().for_each(|row| {
@@ -168,9 +190,21 @@ mod tests {
                     holder.id = id;
                 }
             });
-            observer.judge(&mut record, &scene(1), millis(0));
+            observer.judge(&mut record, &scene(1), millis(now));
+            observer.lock().sightings.len()
+        };
+        // None is older than a lease when there are many for the first time.
+        for n in 0..MANY * 2 - 1 {
+            assert_eq!(see(n, 11_000), n + 1);
         }
-        left(&observer, 0, 3_700_000, 1);
-        assert_eq!(observer.lock().len(), 1);
+        assert_eq!(see(0, 22_000), MANY * 2 - 1, "they have not doubled");
+        // All but the one that was looked at since.
+        assert_eq!(see(MANY * 2, 22_001), 2);
+        for n in 0..MANY - 2 {
+            assert_eq!(
+                see(MANY * 3 + n, 40_000),
+                n + 3 - 2 * usize::from(n == MANY - 3)
+            );
+        }
     }
 }

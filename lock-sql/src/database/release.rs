@@ -4,13 +4,31 @@ use lock_core::engine::LeaseId;
 use lock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::table::{Record, Scene};
 use crate::wire::{Answer, Class, Value};
 
 impl DatabaseStore {
     pub(super) async fn give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        self.unfinished.settle(id, self.patience).await;
+        let is_settled = self
+            .unfinished
+            .settle(&self.engine, id, self.patience)
+            .await;
+        match self.insist(key, id).await? {
+            Released::Clean => {
+                self.unfinished.forget(id);
+                Ok(Released::Clean)
+            }
+            // What takes the lock may come after this.
+            Released::AlreadyLost if !is_settled => Err(Failure {
+                cause: Cause::Silent(self.patience),
+                outcome_unknown: true,
+            }),
+            released => Ok(released),
+        }
+    }
+
+    async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
         let failure = match self.try_give_back(key, id).await {
             Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
             answered => return answered,

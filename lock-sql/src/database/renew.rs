@@ -35,13 +35,10 @@ impl DatabaseStore {
             }
         }
         for some in others.chunks(MOST) {
-            match self.renew_rows(due, some).await {
-                Ok(answers) => {
-                    for (at, state) in some.iter().zip(answers) {
-                        states[*at] = state;
-                    }
-                }
-                Err(failure) => fail(&mut states, some, &failure),
+            let mut rest = some.to_vec();
+            let renewed = self.renew_rows(due, &mut rest, &mut states).await;
+            if let Err(failure) = renewed {
+                fail(&mut states, &rest, &failure);
             }
         }
         states
@@ -77,28 +74,47 @@ impl DatabaseStore {
         Ok(some.iter().copied().filter(missed).collect())
     }
 
-    /// Renews leases of any kind.
+    /// Renews leases of any kind, and leaves those that are not done in `rest`.
+    ///
+    /// A row that others write all the time keeps nobody else from being renewed: rows that were
+    /// written are done, and where the database only counts them, fewer are tried at once.
     async fn renew_rows(
         &self,
         due: &[RenewalRequest],
-        some: &[usize],
-    ) -> Result<Vec<State>, Failure> {
+        rest: &mut Vec<usize>,
+        states: &mut [State],
+    ) -> Result<(), Failure> {
         let mut again = Again::urgent(self.patience);
-        let keys: BTreeSet<_> = some.iter().map(|at| &due[*at].key).collect();
-        loop {
+        let mut at_once = rest.len();
+        while !rest.is_empty() {
+            let some = &rest[..at_once.min(rest.len())];
+            let keys: BTreeSet<_> = some.iter().map(|at| &due[*at].key).collect();
             let mut found = self.load_many(&keys).await?;
-            let states = some.iter().map(|at| renew(&mut found, &due[*at])).collect();
+            let renewed = some.iter().map(|at| (*at, renew(&mut found, &due[*at])));
+            let renewed: Vec<_> = renewed.collect();
             let changed: Vec<_> = found
                 .values()
                 .flatten()
                 .filter(|stored| stored.record.is_changed())
                 .collect();
-            if changed.is_empty() || self.store_many(&changed).await? {
-                self.note_sharers(&found, due, some);
-                return Ok(states);
+            let missed = self.store_many(&changed).await?;
+            let mut done = HashSet::new();
+            for (at, state) in renewed {
+                if !missed.contains(&due[at].key) {
+                    states[at] = state;
+                    done.insert(at);
+                }
             }
-            again.pause(&self.engine).await?;
+            self.note_sharers(&found, due, &done);
+            rest.retain(|at| !done.contains(at));
+            if missed.is_empty() {
+                at_once *= 2;
+            } else {
+                at_once = (at_once / 2).max(1);
+                again.pause(&self.engine).await?;
+            }
         }
+        Ok(())
     }
 
     async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<Found, Failure> {
@@ -115,18 +131,30 @@ impl DatabaseStore {
         Ok(found)
     }
 
-    /// Writes records back; false if somebody else wrote one of them since they were read.
-    async fn store_many(&self, changed: &[&Stored]) -> Result<bool, Failure> {
+    /// Writes records back, and returns the keys of those that somebody else may have written since
+    /// they were read.
+    async fn store_many(&self, changed: &[&Stored]) -> Result<HashSet<LockKey>, Failure> {
+        if changed.is_empty() {
+            return Ok(HashSet::new());
+        }
         let rows = changed.iter().map(|stored| self.written(stored)).collect();
         let store = &self.statements.store_many;
         let answer = self.many(&self.renewals, store, rows).await?;
-        Ok(answer.affected == changed.len() as u64)
+        if answer.affected == changed.len() as u64 {
+            return Ok(HashSet::new());
+        }
+        // As for those that are alone: named, or counted.
+        let written = answer.rows.iter().filter_map(|row| row[0].bytes());
+        let written: HashSet<_> = written.collect();
+        let missed = changed.iter().map(|stored| &stored.key);
+        let missed = missed.filter(|key| !written.contains(key.as_bytes()));
+        Ok(missed.cloned().collect())
     }
 
     /// Remembers who shares a lock.
-    fn note_sharers(&self, found: &Found, due: &[RenewalRequest], some: &[usize]) {
+    fn note_sharers(&self, found: &Found, due: &[RenewalRequest], done: &HashSet<usize>) {
         let now = self.engine.now();
-        for RenewalRequest { key, id, .. } in some.iter().map(|at| &due[*at]) {
+        for RenewalRequest { key, id, .. } in done.iter().map(|at| &due[*at]) {
             if let Some(Ok(stored)) = found.get(key)
                 && is_sharer(&stored.record, *id)
             {

@@ -83,9 +83,11 @@ impl TransactionLocks {
 
     /// Sets how long [`acquire_in`](Self::acquire_in) waits. Default: at most 30 s.
     ///
-    /// The server ends the wait, so that it does not go on when the client is gone. MySQL and
-    /// MariaDB count whole seconds, rounded up. SQLite has nothing to wait for: see
-    /// [the module](super#sqlite).
+    /// The server ends the wait, so that it does not go on when the client is gone. It bounds each
+    /// thing that is waited for: the row that another transaction has made and not committed, the
+    /// lock, and the record of its tokens. Most often only the lock is; a wait takes up to three times
+    /// as long at worst. MySQL and MariaDB count whole seconds, rounded up. SQLite has nothing to
+    /// wait for: see [the module](super#sqlite).
     #[must_use]
     pub fn with_wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -96,7 +98,7 @@ impl TransactionLocks {
     ///
     /// Commit and rollback release it, and so does the end of the connection; nothing else does,
     /// and nothing has to be renewed. Taken twice in one transaction, it is held once, and the
-    /// second token is larger.
+    /// second token is larger. The [token](super#tokens) is for others after the commit only.
     ///
     /// # Errors
     ///
@@ -183,7 +185,9 @@ impl TransactionLock {
         &self.key
     }
 
-    /// The token, larger than that of every earlier holder; see [the module](super#tokens).
+    /// The token, larger than that of every earlier holder whose transaction was committed.
+    ///
+    /// It is good for others after the commit only: see [the module](super#tokens).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token

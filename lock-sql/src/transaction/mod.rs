@@ -84,10 +84,14 @@ tx.commit().await?;
 //!
 //! [`fencing_token`](TransactionLock::fencing_token) is for what the transaction has done elsewhere,
 //! such as a message sent. It is larger than that of every earlier holder whose transaction was
-//! committed: the largest one is written in the transaction, and is at least the time of the server
-//! in microseconds. A rollback forgets the token together with what was written; the next one is
-//! larger all the same, as long as the clock of the server does not go back. A wait in between does
+//! committed, and than every token of `mode=row` that was drawn before: the largest one is written in
+//! the transaction, and is at least the time of the server in microseconds. A wait in between does
 //! not matter, because the token is drawn at its end.
+//!
+//! Inside of the transaction it can be used at once; show it to others after the commit, and not
+//! before. A rollback forgets it together with what was written: a session in `mode=row` that comes
+//! next may go on with tokens that it has drawn earlier, and they are smaller. A resource outside that
+//! has seen the forgotten one would refuse them.
 //!
 //! # SQLite
 //!

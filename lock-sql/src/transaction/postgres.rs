@@ -13,7 +13,7 @@ use crate::wire::{Answer, Class, Trouble, postgres};
 impl Dialog for PgConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
         let begun = Instant::now();
-        loop {
+        for _ in 0..ATTEMPTS {
             let limit = Limit::left(wait, begun.elapsed());
             let sent = Instant::now();
             match within_savepoint(self, &take(place, key, limit)).await? {
@@ -22,12 +22,13 @@ impl Dialog for PgConnection {
                         check_layout(place, layout).map_err(named)?;
                         return Ok(Some(token));
                     }
-                    // A purge has deleted the row between the two statements.
+                    // Somebody has deleted the row between the two statements.
                 }
                 Err(trouble) if limit.is_over(&trouble, sent.elapsed()) => return Ok(None),
                 Err(trouble) => return Err(named(failed(trouble))),
             }
         }
+        Err(named(malformed(place)))
     }
 
     async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
@@ -195,6 +196,10 @@ fn code(trouble: &Trouble) -> Option<String> {
 fn named(error: Error) -> Error {
     error.with_backend("postgres")
 }
+
+/// Nobody deletes these rows but by hand: a row that is gone twice is not to be seen, by a policy or a
+/// rule of the table.
+const ATTEMPTS: u32 = 2;
 
 /// Microseconds since 1970, of this moment and not of the beginning of the transaction.
 const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";

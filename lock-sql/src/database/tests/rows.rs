@@ -8,6 +8,7 @@ use super::{Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
 use crate::error::Cause;
 use crate::store::Store as _;
+use crate::wire::{Sql, Value};
 
 const ALONE: Mode = Mode::Exclusive;
 
@@ -134,6 +135,35 @@ async fn a_purge_takes_no_token_back() {
         let second = client.take("first", 6, ALONE).await.unwrap();
         assert!(second.next > first.last + 1_000_000_000_000);
         assert_eq!(client.take("held", 8, ALONE).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_purge_leaves_rows_that_somebody_shares() {
+    for url in databases() {
+        let client = Client::open(&url, "&retention=0s").await;
+        for (name, n) in [("shared", 2), ("idle", 4)] {
+            client.take(name, n, Mode::Shared).await.unwrap();
+        }
+        let idle = key("idle");
+        client.store.release(&idle, id(4)).await.unwrap();
+        // Whatever the row says besides.
+        client.sql("UPDATE polylock_locks SET free_at = 0").await;
+        let run = async |(sql, values): (Arc<Sql>, Vec<Value>)| {
+            client.store.pool.message(&sql, values).await.unwrap()
+        };
+        let statements = &client.store.statements;
+        let scan = vec![Value::from(""), Value::from(1_i64)];
+        let scanned = run((Arc::clone(&statements.scan), scan)).await;
+        let is_idle = |row: &Vec<Value>| (row[0].bytes().unwrap().to_vec(), row[2].int());
+        let scanned: Vec<_> = scanned.rows.iter().map(is_idle).collect();
+        let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
+        assert_eq!(scanned, expected);
+        let row = |key| vec![Value::from(key), Value::from(1_i64), Value::from(i64::MAX)];
+        run(statements.delete.with(&[row("idle"), row("shared")])).await;
+        let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
+        assert_eq!(client.number(left).await, 1);
+        assert_eq!(client.take("shared", 6, ALONE).await, None);
     }
 }
 

@@ -153,3 +153,57 @@ async fn a_late_release_frees_no_lock_of_others() {
         assert_eq!(client.take("other", 12, Mode::Shared).await, None);
     }
 }
+
+#[tokio::test]
+async fn a_broken_sharer_frees_no_seat_that_another_one_has_now() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.take("k", 2, Mode::Shared).await.unwrap();
+        client.store.break_all(&key("k"), "wedged").await.unwrap();
+        client.take("k", 4, Mode::Shared).await.unwrap();
+        let released = client.store.release(&key("k"), id(2)).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
+        let free = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND free_at = 0";
+        assert_eq!(client.number(free).await, 0);
+        assert_eq!(client.take("k", 6, ALONE).await, None);
+        let due = [RenewalRequest::new(key("k"), id(4), TTL)];
+        let renewed = client.store.renew(&due).await.remove(0).unwrap();
+        assert_eq!(renewed, LeaseState::Held);
+        let released = client.store.release(&key("k"), id(4)).await.unwrap();
+        assert_eq!(released, Released::Clean);
+        assert!(client.take("k", 6, ALONE).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_others_write_keeps_no_sharer_from_being_renewed() {
+    const KEYS: u8 = 40;
+    for url in databases() {
+        let (client, other) = (Client::open(&url, "").await, Client::open(&url, "").await);
+        let mut due = Vec::new();
+        for n in 1..=KEYS {
+            let name = format!("k{n}");
+            client.take(&name, n, Mode::Shared).await.unwrap();
+            due.push(RenewalRequest::new(key(&name), id(n), TTL));
+        }
+        let writing = tokio::spawn(async move {
+            loop {
+                let write = "UPDATE polylock_locks SET version = version + 1 \
+                             WHERE kind = 1 AND lock_key = 'k7'";
+                other.sql(write).await;
+            }
+        });
+        for _ in 0..10 {
+            for state in client.store.renew(&due).await {
+                assert_eq!(state.unwrap(), LeaseState::Held);
+            }
+        }
+        writing.abort();
+        // Those of PostgreSQL are named, and are not written again.
+        let again = "SELECT count(*) FROM polylock_locks WHERE kind = 1 AND lock_key <> 'k7' \
+                     AND shared NOT LIKE '%\"beat\":10,%'";
+        if url.starts_with("postgres") {
+            assert_eq!(client.number(again).await, 0);
+        }
+    }
+}

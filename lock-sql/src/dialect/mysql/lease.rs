@@ -149,7 +149,7 @@ ORDER BY l.lock_key";
 
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,
-    CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
+    CAST(COALESCE(%free% AND l.shared IS NULL AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
 FROM %table% l
 WHERE l.kind = 1 AND l.lock_key > {1}
 ORDER BY l.lock_key LIMIT";
@@ -162,7 +162,8 @@ WHERE l.id = d.i AND %alive% AND l.shared IS NULL";
 
 const DELETE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-WHERE %free% AND l.changed_at <= %now% - d.retention AND l.last_token <= d.least";
+WHERE %free% AND l.shared IS NULL AND l.changed_at <= %now% - d.retention
+    AND l.last_token <= d.least";
 
 /// Sets what is written of a row; text comes as bytes.
 fn set(value: impl Fn(usize) -> String) -> String {

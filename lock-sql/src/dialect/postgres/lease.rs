@@ -112,7 +112,8 @@ UPDATE %table% l SET id = NULL, free_at = 0, version = l.version + 1, changed_at
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL
 RETURNING (l.expires_at > m.now)::int::bigint";
 
-/// What the row was before says whether that was in time: nobody else writes of this lease.
+/// What the row was before says whether that was in time: nobody else writes of this lease. Its id
+/// may stand there as that of a lease that was broken, in a seat that another one has now.
 const LEAVE: &str = "
 UPDATE %table% l SET
     shared = (
@@ -120,6 +121,7 @@ UPDATE %table% l SET
         FROM jsonb_array_elements(l.shared::jsonb) AS s(seat)
         WHERE NOT %his% OR s.seat->'broken' IS NOT NULL),
     free_at = CASE WHEN l.id IS NULL AND jsonb_array_length(l.shared::jsonb) = 1
+            AND l.shared::jsonb->0->'held'->>'id' = convert_from({2}, 'UTF8')
         THEN 0 ELSE l.free_at END,
     version = l.version + 1, changed_at = m.now
 %clock%
@@ -164,7 +166,8 @@ WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
 ORDER BY l.lock_key";
 
 const SCAN: &str = "
-SELECT l.lock_key, l.last_token, (%free% AND l.changed_at <= m.now - {2})::int::bigint
+SELECT l.lock_key, l.last_token,
+    (%free% AND l.shared IS NULL AND l.changed_at <= m.now - {2})::int::bigint
 FROM %table% l, (SELECT %now% AS now) m
 WHERE l.kind = 1 AND l.lock_key > {1}
 ORDER BY l.lock_key LIMIT";
@@ -181,8 +184,8 @@ const DELETE: &str = "
 DELETE FROM %table% l
 USING (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[]) AS d(k, retention, least)
-WHERE l.kind = 1 AND l.lock_key = d.k AND %free% AND l.changed_at <= m.now - d.retention
-    AND l.last_token <= d.least";
+WHERE l.kind = 1 AND l.lock_key = d.k AND %free% AND l.shared IS NULL
+    AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
 fn store_many() -> String {
     let arrays: Vec<_> = FIELDS
@@ -198,7 +201,7 @@ fn store_many() -> String {
         "UPDATE %table% l SET {}, version = l.version + 1, changed_at = m.now
          FROM (SELECT %now% AS now) m,
              unnest(%1%::bytea[], %2%::bigint[], {}) AS d(k, v, {})
-         WHERE l.kind = 1 AND l.lock_key = d.k AND l.version = d.v",
+         WHERE l.kind = 1 AND l.lock_key = d.k AND l.version = d.v RETURNING l.lock_key",
         set(|at| format!("d.{}", FIELDS[at].0)),
         arrays.join(", "),
         names.join(", ")

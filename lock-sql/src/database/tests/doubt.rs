@@ -1,0 +1,92 @@
+//! Takes that the server is still at when they are given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{Mode, Released};
+use tokio::task::JoinHandle;
+
+use super::{Client, TTL, databases, id, key};
+use crate::error::Cause;
+use crate::store::Store as _;
+use crate::wire::Sql;
+
+const BRIEF: Duration = Duration::from_millis(500);
+
+/// Keeps the row of a key locked for longer than [`BRIEF`], from when this returns.
+async fn block(url: &str, name: &str) -> JoinHandle<()> {
+    let other = Client::open(url, "").await;
+    // It has its connection then.
+    other.sql("SELECT version FROM polylock_locks").await;
+    let sleep = match url.starts_with("postgres") {
+        true => "pg_sleep(1)::text",
+        false => "SLEEP(1)",
+    };
+    let text = format!(
+        "BEGIN; SELECT version FROM polylock_locks WHERE kind = 1 AND lock_key = '{name}' \
+         FOR UPDATE; SELECT {sleep}; COMMIT"
+    );
+    let blocking = tokio::spawn(async move {
+        let sql = Arc::new(Sql::new(text));
+        other.pool.message(&sql, Vec::new()).await.expect("done");
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    blocking
+}
+
+async fn make_row(client: &Client, name: &str) {
+    client.take(name, 1, Mode::Exclusive).await.expect("free");
+    let released = client.store.release(&key(name), id(1)).await;
+    assert_eq!(released.expect("an answer"), Released::Clean);
+}
+
+/// Repeats a release as its guard does.
+async fn released(client: &Client, name: &str) {
+    for _ in 0..100 {
+        match client.store.release(&key(name), id(2)).await {
+            Ok(_) => return,
+            Err(failure) => assert!(failure.outcome_unknown, "{}", failure.cause),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("nobody knows for ever");
+}
+
+#[tokio::test]
+async fn a_release_does_not_overtake_the_take_that_nobody_waits_for() {
+    for url in databases() {
+        let patient = Client::open(&url, "").await;
+        make_row(&patient, "k").await;
+        let client = Client::open(&url, "&timeout=500ms").await;
+        let blocking = block(&url, "k").await;
+        let taken = client.try_take("k", 2, Mode::Exclusive, TTL).await;
+        let failure = taken.expect_err("the row is locked");
+        // It is a definite answer where the server gives the statement no longer than that.
+        let is_unknown = failure.outcome_unknown && matches!(failure.cause, Cause::Silent(_));
+        if is_unknown {
+            let released = client.store.release(&key("k"), id(2)).await;
+            assert!(
+                !matches!(released, Ok(Released::AlreadyLost)),
+                "it cannot know"
+            );
+        }
+        blocking.await.expect("no panic");
+        released(&client, "k").await;
+        assert!(patient.take("k", 3, Mode::Exclusive).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_release_waits_for_a_take_that_was_dropped() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        make_row(&client, "k").await;
+        let blocking = block(&url, "k").await;
+        let take = client.try_take("k", 2, Mode::Exclusive, TTL);
+        assert!(tokio::time::timeout(BRIEF / 5, take).await.is_err());
+        let released = client.store.release(&key("k"), id(2)).await;
+        assert_eq!(released.expect("an answer"), Released::Clean);
+        blocking.await.expect("no panic");
+        assert!(client.take("k", 3, Mode::Exclusive).await.is_some());
+    }
+}
