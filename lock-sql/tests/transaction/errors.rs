@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::ErrorKind;
+use lock_core::{ErrorKind, Wait};
 use lock_sql::transaction::{Fence, TransactionLocks};
 
 use crate::on_each_server;
-use crate::servers::{Server, begin, locks, run};
+use crate::servers::{Postgres, Server, begin, locks, run};
 
 on_each_server! {
     a_connection_without_a_transaction_is_refused
@@ -151,4 +151,22 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
     let mut tx = begin::<S>(&mut raw).await;
     let denied = locks().acquire_in(&mut *tx, "k").await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
+}
+
+/// Something of somebody else takes the rows of locks away again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_never_there_is_not_waited_for() {
+    let server = Postgres::start().await;
+    server.sql(
+        "CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+         CREATE TRIGGER gone BEFORE INSERT ON polylock_locks FOR EACH ROW EXECUTE FUNCTION gone()",
+    );
+    let mut raw = server.connect().await;
+    let mut tx = begin::<Postgres>(&mut raw).await;
+    let locks = TransactionLocks::new().with_wait(Wait::Forever);
+    let taken = locks.acquire_in(&mut *tx, "k");
+    let taken = tokio::time::timeout(Duration::from_secs(10), taken).await;
+    let error = taken.expect("an answer").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error:?}");
+    tx.rollback().await.unwrap();
 }

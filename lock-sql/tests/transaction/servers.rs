@@ -182,7 +182,7 @@ pub(crate) fn locks_within(limit: Duration) -> TransactionLocks {
 /// The statements that make the table.
 fn table(url: &str) -> &'static str {
     let schema = Schema::of(&LockUrl::parse(url).unwrap()).unwrap();
-    schema.sql().to_owned().leak()
+    schema.sql().leak()
 }
 
 /// Waits until something is so.
