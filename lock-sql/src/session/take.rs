@@ -29,6 +29,8 @@ struct Got {
     last_token: i64,
     session: i64,
     began: i64,
+    /// Whether somebody waits to have the lock alone.
+    claimed: bool,
 }
 
 enum Step {
@@ -134,6 +136,17 @@ impl Actor {
                         Err(failure) => return Err(failure),
                     }
                 }
+                // Somebody waits to have it alone, and those who share it let it pass.
+                Step::Got(got) if got.claimed && take.is_shared => {
+                    self.undo(&take.key, true).await;
+                    let until = take.until.unwrap_or_else(Instant::now);
+                    let pause =
+                        Instant::now() + self.terms.engine.jitter(CLAIM_PAUSE / 2, CLAIM_PAUSE);
+                    if until <= pause || take.reply.is_closed() {
+                        return Ok(Step::Held { is_dirty: false });
+                    }
+                    sleep_until(pause).await;
+                }
                 step => return Ok(step),
             }
         }
@@ -160,11 +173,16 @@ impl Actor {
         let late = until + SLACK;
         let answer = {
             let mut message = std::pin::pin!(connection.message(sql, args.values()));
-            let cancelled = tokio::select! {
-                biased;
-                answer = &mut message => Some(answer),
-                () = take.reply.closed() => None,
-                () = sleep_until(late) => None,
+            let mut claim = Instant::now() + CLAIM_AFTER;
+            let cancelled = loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut message => break Some(answer),
+                    () = take.reply.closed() => break None,
+                    () = sleep_until(late) => break None,
+                    () = sleep_until(claim) => self.claim(take),
+                }
+                claim = Instant::now() + CLAIM_AFTER;
             };
             match cancelled {
                 Some(answer) => Ok(answer),
@@ -183,6 +201,23 @@ impl Actor {
             // Closing the connection frees what may have been granted in the end.
             Err(_) => Ok(None),
         }
+    }
+
+    /// Keeps others from sharing the lock that is waited for, for a while. Nothing waits for it.
+    fn claim(&self, take: &Take) {
+        if take.is_shared || self.terms.texts.claim.is_none() {
+            return;
+        }
+        let (terms, args) = (Arc::clone(&self.terms), self.terms.args(&take.key));
+        self.terms.engine.spawn_service(async move {
+            let Some(sql) = &terms.texts.claim else {
+                return;
+            };
+            if let Err(failure) = terms.clerk.message(sql, args.into_vec()).await {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "a waiter could not say that it waits");
+            }
+        });
     }
 
     fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
@@ -219,6 +254,7 @@ impl Actor {
             last_token: get(column::LAST_TOKEN)?,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
+            claimed: row.get(column::CLAIMED).and_then(Value::int) == Some(1),
         }))
     }
 
@@ -236,7 +272,8 @@ impl Actor {
         }
         let (key, id) = (&take.key, take.id);
         let same = |block: &Tokens| got.mine && i64::try_from(block.last) == Ok(got.last_token);
-        let kept = block.filter(same);
+        // A claim of this waiter goes with the draw.
+        let kept = block.filter(same).filter(|_| !got.claimed);
         // What this session drew earlier it may have used.
         let drawn_here = match self.terms.mode {
             SessionMode::Advisory if got.mine && take.until.is_some() => {
@@ -328,6 +365,13 @@ fn pooled() -> Failure {
 /// What the server gets beyond its time to end a wait by itself, after which the connection is as
 /// good as before.
 const SLACK: Duration = Duration::from_millis(80);
+
+/// How long a waiter waits before it keeps others from sharing the lock, and how often it says so. A
+/// claim lasts for two seconds.
+const CLAIM_AFTER: Duration = Duration::from_millis(300);
+
+/// Pause of those who are kept from sharing a lock.
+const CLAIM_PAUSE: Duration = Duration::from_millis(40);
 
 /// How often the rows of a key may be missing after they were made.
 const MOST_MISSING: u32 = 3;

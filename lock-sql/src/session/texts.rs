@@ -35,6 +35,9 @@ pub(crate) struct Texts {
     pub(crate) seed: Arc<Sql>,
     /// Reads the record of a lock that this session holds.
     pub(crate) read_record: Arc<Sql>,
+    /// Keeps those out who would share a lock that somebody waits for to have it alone, where the
+    /// server lets them pass.
+    pub(crate) claim: Option<Arc<Sql>>,
     /// Draws tokens, and records an exclusive holder, if nobody has drawn since the record was read
     /// under the lock: whoever has lost the lock without knowing draws nothing.
     pub(crate) draw: Draw,
@@ -90,6 +93,8 @@ pub(crate) mod column {
     pub(crate) const BEGAN: usize = 6;
     /// Whether the record is the one of this key, and not of another with the same hash.
     pub(crate) const SAME_NAME: usize = 7;
+    /// Whether somebody waits to have the lock alone, where that is asked.
+    pub(crate) const CLAIMED: usize = 8;
 }
 
 /// The statements of a mode on a server.

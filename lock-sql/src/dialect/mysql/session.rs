@@ -174,6 +174,7 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) 
         probe: Arc::new(Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)")),
         cancel: Arc::new(Sql::new("KILL QUERY {6}")),
         seed: nothing(),
+        claim: None,
         read_record: Arc::new(Sql::new(record(table, kind, "0", "1"))),
         draw: Draw::LastId(Arc::new(Sql::new(draw(
             table,

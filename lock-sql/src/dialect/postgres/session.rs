@@ -93,7 +93,8 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     let record = format!(
         "SELECT (r.kind IS NOT NULL)::int::bigint, coalesce(r.drawn_by = {{2}}, false)::int::bigint,
              coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
-             pg_backend_pid()::bigint, {BEGAN}, 1::bigint
+             pg_backend_pid()::bigint, {BEGAN}, 1::bigint,
+             (coalesce(r.claimed_until, 0) > {NOW})::int::bigint
          FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
     );
     let record = prepared.add("record", &record);
@@ -126,6 +127,11 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
         try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
         wait_take: waits
             .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
+        // A row that is shared is shared with everybody who asks, whoever waits for it.
+        claim: Some(Arc::new(Sql::new(format!(
+            "{SHORTLY}; UPDATE {table} SET claimed_until = {NOW} + 2000000
+             WHERE kind = 3 AND lock_key = {{1}}"
+        )))),
         read_record: Arc::new(Sql::new(&record)),
         undo: [rollback(), rollback()],
         release: [rollback(), rollback()],
@@ -253,6 +259,7 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Te
         probe: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
         cancel: Arc::new(Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint")),
         seed: nothing(),
+        claim: None,
         read_record: nothing(),
         draw: Draw::Row(Arc::new(Sql::new(format!(
             "{} RETURNING token, last_token",
@@ -334,6 +341,7 @@ fn draw(table: &str, kind: u8, condition: &str) -> String {
              id = CASE WHEN {{9}} = 0 THEN NULL ELSE {{7}} END,
              label = convert_from({{8}}, 'UTF8'), acquired_at = {NOW}, session = {{6}},
              session_began = {{12}}, shared = CASE WHEN {{9}} = 0 THEN shared END,
+             claimed_until = CASE WHEN {{9}} = 0 THEN claimed_until ELSE 0 END,
              version = version + 1, changed_at = {NOW}
          WHERE kind = {kind} AND lock_key = {{1}} AND {condition}"
     )
