@@ -1,17 +1,20 @@
+use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 /// A port of 127.0.0.1 that nobody listens on, and whose cluster bus port is free as well.
 ///
-/// Another process may take it before the server does; whoever starts the server tries again.
+/// No other test gets it for as long as this process runs: a server that a test has stopped would else
+/// be found again, as one of another test's. Other programs may take it before the server does; whoever
+/// starts the server tries again.
 pub(super) fn free_port() -> io::Result<u16> {
     for _ in 0..PORTS {
         let port = next();
-        if is_free(port) && is_free(port + BUS) {
+        if is_free(port) && is_free(port + BUS) && reserve(port)? {
             return Ok(port);
         }
     }
@@ -20,6 +23,25 @@ pub(super) fn free_port() -> io::Result<u16> {
 
 fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Keeps a port from the other processes of this user, by a lock on a file of its name that ends with
+/// this process.
+fn reserve(port: u16) -> io::Result<bool> {
+    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let user = rustix::process::getuid().as_raw();
+    let directory = std::env::temp_dir().join(format!("polylock-ports-{user}"));
+    fs::create_dir_all(&directory)?;
+    let file = File::create(directory.join(port.to_string()))?;
+    match file.try_lock() {
+        Ok(()) => {
+            let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+            reserved.push(file);
+            Ok(true)
+        }
+        Err(fs::TryLockError::WouldBlock) => Ok(false),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Walks through the ports from a place of this process's own, so that the processes of a test run

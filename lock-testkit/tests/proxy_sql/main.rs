@@ -6,9 +6,10 @@ mod postgres;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lock_testkit::proxy::{Command as Request, Fate, Then};
+use lock_testkit::proxy::{Command as Request, Fate, Then, Watch};
 
 /// Runs a client with statements as its input.
 fn run(client: &mut Command, text: &str) -> Output {
@@ -31,10 +32,14 @@ fn printed(output: &Output) -> Option<String> {
     output.status.success().then(text)
 }
 
-/// The first two words of requests.
-fn words(requests: &[Request]) -> Vec<(String, String)> {
+/// The first two words of so many requests; a client does not wait until its last one arrives.
+fn words(watch: &Watch, count: usize) -> Vec<(String, String)> {
     let two = |request: &Request| (request.arg(0).into_owned(), request.arg(1).into_owned());
-    requests.iter().map(two).collect()
+    let began = Instant::now();
+    while watch.seen().len() < count && began.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    watch.seen().iter().map(two).collect()
 }
 
 fn is_insert(request: &Request) -> bool {

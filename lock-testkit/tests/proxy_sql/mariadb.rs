@@ -14,7 +14,7 @@ fn faults_meet_the_requests_that_they_are_planned_for() {
     let text = "CREATE TABLE t (a int);\nDELIMITER //\nSELECT 1; SELECT 'a', 'b'; DO 1//\n";
     let output = mariadb(&proxy, text);
     assert_eq!(printed(&output).as_deref(), Some("1\na\tb\n"), "{output:?}");
-    let seen = words(&all.seen());
+    let seen = words(&all, 4);
     let names: Vec<_> = seen.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["LOGIN", "QUERY", "QUERY", "QUIT"]);
     assert_eq!(seen[2].1, "SELECT 1; SELECT 'a', 'b'; DO 1");

@@ -13,7 +13,7 @@ fn faults_meet_the_requests_that_they_are_planned_for() {
     let all = proxy.watch(|_| true);
     let output = psql(&proxy, "CREATE TABLE t (a int);\nSELECT 1, 'a';\n");
     assert_eq!(printed(&output).as_deref(), Some("1|a\n"), "{output:?}");
-    let seen = words(&all.seen());
+    let seen = words(&all, 7);
     let names: Vec<_> = seen.iter().map(|(name, _)| name.as_str()).collect();
     let expected = ["TLS", "STARTUP", "LOGIN", "LOGIN", "QUERY", "QUERY", "QUIT"];
     assert_eq!(names, expected);
