@@ -49,8 +49,10 @@ pub(super) struct Held {
     pub(super) first_token: u64,
     /// The last token of the record, as this session left it.
     pub(super) last_token: i64,
-    /// When to record the holder; `None` if that is done.
+    /// When to record the holder; `None` if that is done, or under way.
     pub(super) record_at: Option<Instant>,
+    /// Ends when the record that is under way is written.
+    pub(super) recording: Option<oneshot::Receiver<()>>,
 }
 
 /// Opens a connection; the second one is the task that serves it.
@@ -74,7 +76,7 @@ pub(super) async fn open(
         .rows
         .last()
         .and_then(|row| row.first()?.int())
-        .ok_or_else(|| Failure::from(Cause::Config("a session without a number".to_owned())))?;
+        .ok_or_else(|| Failure::from(Cause::Unfit("a session without a number".to_owned())))?;
     if let Some(more) = &terms.texts.setup_more {
         let more = timeout_at(until, connection.message(more, args.values())).await;
         if let Err(trouble) = more.map_err(|_| silent())? {
@@ -245,7 +247,7 @@ impl Actor {
         reply: Option<oneshot::Sender<Released>>,
     ) {
         let released = match self.held.remove(&id) {
-            Some(held) => self.free(id, &held, rest).await,
+            Some(held) => self.free(id, held, rest).await,
             None => Released::AlreadyLost,
         };
         if let Some(reply) = reply {
@@ -254,15 +256,17 @@ impl Actor {
         }
     }
 
-    async fn free(&mut self, id: LeaseId, held: &Held, rest: Option<Tokens>) -> Released {
+    async fn free(&mut self, id: LeaseId, mut held: Held, rest: Option<Tokens>) -> Released {
         let terms = Arc::clone(&self.terms);
+        if let Some(recording) = held.recording.take() {
+            // Written after the release, it would name a holder that is gone.
+            drop(timeout(RECORDING, recording).await);
+        }
         let texts = match held.record_at {
             None => &terms.texts.release_recorded,
             Some(_) => &terms.texts.release,
         };
-        let args = self
-            .args(&held.key, id)
-            .with(Args::TEXT, lost::hex(id).as_str());
+        let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
         let freed = self
             .ask(&texts[usize::from(held.is_shared)], args.values())
             .await;
@@ -401,6 +405,10 @@ impl Drop for Actor {
         }
     }
 }
+
+/// How long a release waits for the record of its holder; as it is written in one round trip, it waits
+/// for nothing nearly always.
+const RECORDING: Duration = Duration::from_secs(1);
 
 /// Blocks of tokens that a session keeps for locks that it does not hold.
 const MOST_BLOCKS: usize = 4096;

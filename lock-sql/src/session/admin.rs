@@ -222,10 +222,10 @@ async fn read(terms: &Terms, row: &[Value]) -> Result<Option<Seen>, Failure> {
     let (mut holders, mut sessions) = (Vec::new(), Vec::new());
     for (id, entry) in entries {
         let session = Session {
-            id: unhex(&id).ok_or_else(malformed)?,
+            id: bytes_of(&id).ok_or_else(malformed)?,
             number: entry.session,
             began: entry.began,
-            by: unhex(&entry.by).ok_or_else(malformed)?,
+            by: bytes_of(&entry.by).ok_or_else(malformed)?,
         };
         if is_alive(terms, &key, &session).await? {
             holders.push(holder(&entry.label, Some(entry.token), Some(entry.since)));
@@ -243,10 +243,8 @@ fn holder(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {
     info
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let bytes = text.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    bytes.map(byte).collect()
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    LeaseId::from_hex(hex).map(|id| id.as_bytes().to_vec())
 }
 
 /// Longest reason that is stored, in bytes.

@@ -63,13 +63,6 @@ pub(super) const ID_LEN: usize = 16;
 /// A session that is over may have ended with the server.
 const ASKING: Duration = Duration::from_millis(250);
 
-pub(super) fn hex(id: LeaseId) -> String {
-    id.as_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

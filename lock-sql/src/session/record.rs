@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_core::LockKey;
 use lock_core::engine::LeaseId;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::actor::Actor;
@@ -39,7 +40,7 @@ impl Actor {
         }
     }
 
-    /// Records those who have held their locks for long enough. Nothing waits for it.
+    /// Records those who have held their locks for long enough. Nothing but their release waits for it.
     pub(super) fn record_holders(&mut self) {
         let now = Instant::now();
         let due: Vec<_> = self
@@ -49,27 +50,27 @@ impl Actor {
             .map(|(id, held)| {
                 // Told once; the next draw does it again.
                 held.record_at = None;
-                (
-                    *id,
-                    held.key.clone(),
-                    held.label.clone(),
-                    held.began,
-                    held.first_token,
-                )
+                let (written, recording) = oneshot::channel();
+                held.recording = Some(recording);
+                let holder = (held.key.clone(), held.label.clone());
+                (*id, holder, held.began, held.first_token, written)
             })
             .collect();
-        let args = due.into_iter().map(|(id, key, label, began, token)| {
-            self.holder_args(&key, id, &label, began)
-                .with(Args::TOKEN, token)
-        });
+        let args = due
+            .into_iter()
+            .map(|(id, (key, label), began, token, written)| {
+                let args = self.holder_args(&key, id, &label, began);
+                (args.with(Args::TOKEN, token), written)
+            });
         let (args, terms): (Vec<_>, _) = (args.collect(), Arc::clone(&self.terms));
         self.terms.engine.spawn_service(async move {
-            for args in args {
+            for (args, written) in args {
                 let recorded = terms.clerk.statement(&terms.texts.record, args.into_vec());
                 if let Err(failure) = recorded.await {
                     let error = lock_core::Error::from(failure);
                     tracing::debug!(%error, "the holder of a lock was not recorded");
                 }
+                drop(written);
             }
         });
     }
@@ -88,13 +89,13 @@ impl Actor {
             since: lost::unix_now(),
             session: self.number,
             began,
-            by: lost::hex(self.handle.id),
+            by: self.handle.id.to_hex(),
         };
         let entry = serde_json::to_string(&entry).unwrap_or_default();
         let args = self
             .args(key, id)
             .with(Args::LABEL, entry)
-            .with(Args::TEXT, lost::hex(id));
+            .with(Args::TEXT, id.to_hex());
         let recorded = self
             .terms
             .clerk

@@ -65,7 +65,7 @@ impl Actor {
                 return;
             }
             Ok(Step::Missing) => {
-                let cause = Cause::Config("the rows of a lock vanish again and again".to_owned());
+                let cause = Cause::Unfit("the rows of a lock vanish again and again".to_owned());
                 Err(cause.into())
             }
             Err(failure) => Err(failure),
@@ -307,6 +307,7 @@ impl Actor {
                 first_token: drawn.next,
                 last_token: i64::try_from(drawn.last).unwrap_or(i64::MAX),
                 record_at,
+                recording: None,
             },
         );
         Ok((drawn, got.since))

@@ -104,7 +104,10 @@ async fn tokens_grow(url: &str) {
     let token = u64::from(guard.fencing_token().unwrap());
     assert!(token > last, "{token} after {last}");
     let key = LockKey::new("k").unwrap();
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    // Its record comes a moment after the grant.
+    while clients[0].inspect(&key).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert!(clients[0].break_lock(&key, "why").await.unwrap().is_some());
     for client in [&clients[1], &clients[0], &clients[1]] {
         let wait = Wait::AtMost(Duration::from_secs(5));
