@@ -10,6 +10,7 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
 use super::args::Args;
+use super::record::RECORD_AFTER;
 use super::terms::TOKENS_AT_ONCE;
 use crate::config::SqlConfig;
 use crate::wire::Flavour;
@@ -141,6 +142,25 @@ async fn who_lost_the_lock_draws_nothing(url: &str) {
     assert_eq!(drawn, None);
     assert!(u64::from(held.fencing_token().unwrap()) > first);
     held.release().await.unwrap();
+}
+
+/// The record of a hold that was not written down at once comes a moment later, and never after the
+/// release.
+#[tokio::test]
+async fn no_record_outlives_its_holder() {
+    let server = MariaDbServer::shared();
+    let here = open(&format!("{}?mode=row", server.database())).await;
+    let key = LockKey::new("k").unwrap();
+    for round in 0..16 {
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        // From before the record is begun until after it is written.
+        let held = RECORD_AFTER + Duration::from_micros(round * 300);
+        tokio::time::sleep(held).await;
+        assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        assert_eq!(here.inspect(&key).await.unwrap(), None);
+        tokio::task::yield_now().await;
+        assert_eq!(here.inspect(&key).await.unwrap(), None);
+    }
 }
 
 #[tokio::test]
