@@ -1,0 +1,3 @@
+//! Not there yet.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Requests that are sent again and answered once.

@@ -1,0 +1,91 @@
+//! Which lock a request needs.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+
+/// Finds out which locks a request needs, by its head.
+///
+/// Closures `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. What is returned is a name in
+/// the namespace of the [`Locker`](crate::Locker); it need not be short, and its characters are
+/// checked afterwards. Called once for each request that takes a lock, and must not block.
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// Names the locks.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the request does not say what it has to; it is answered and goes no further.
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError>;
+}
+
+impl<F> KeyExtractor for F
+where
+    F: Fn(&Parts) -> Result<Keys, KeyError> + Send + Sync + 'static,
+{
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
+        self(parts)
+    }
+}
+
+/// The locks that a request needs.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Keys {
+    /// All of these; acquired in one order, so that two requests cannot wait for each other.
+    Many(Vec<String>),
+    /// This one.
+    One(String),
+    /// None: the request passes without a lock.
+    Skip,
+}
+
+impl Keys {
+    /// Needs one lock.
+    #[must_use]
+    pub fn one(name: impl Into<String>) -> Self {
+        Self::One(name.into())
+    }
+
+    /// Needs several locks.
+    #[must_use]
+    pub fn many<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self::Many(names.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Why no key can be told from a request.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub enum KeyError {
+    /// The request says something that cannot be a key; answered with 400. The text is shown to the
+    /// client.
+    Invalid(String),
+    /// The service is put together wrongly, whatever the request says; answered with 500, and
+    /// logged.
+    Misconfigured(String),
+    /// The request does not say what it has to; answered with 400. The text is shown to the client.
+    Missing(String),
+    /// The request is answered with this.
+    Response(Box<Response<Bytes>>),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) | Self::Misconfigured(what) | Self::Missing(what) => {
+                f.write_str(what)
+            }
+            Self::Response(response) => write!(f, "answered with {}", response.status()),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+#[cfg(feature = "axum")]
+mod axum;
+
+#[cfg(feature = "axum")]
+pub(crate) use self::axum::{FromParts, from_parts};

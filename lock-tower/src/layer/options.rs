@@ -1,0 +1,57 @@
+use std::time::Duration;
+
+/// When the lock of a request is given back.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum HoldUntil {
+    /// When the body of the response has been sent, was dropped, or `max` has passed since its head:
+    /// then the rest of the body is an error, and whoever reads slowly is cut off.
+    BodyEnd {
+        /// Longest time for the body.
+        max: Duration,
+    },
+    /// When the handler is done, and before the client sees the head of its response: whoever sends
+    /// its next request after that does not find its own lock held.
+    #[default]
+    Handler,
+    /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
+    /// [`HeldLock`](crate::HeldLock) is dropped.
+    Manual,
+}
+
+/// What becomes of a handler whose client is gone.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum OnDisconnect {
+    /// It is dropped, as without this layer, and its lock given back. A statement that it has sent
+    /// may still run in the database when the next request enters; the fencing token tells.
+    #[default]
+    Cancel,
+    /// It goes on to its end in a task of its own, and keeps the lock until then.
+    RunToCompletion,
+}
+
+/// What becomes of a handler whose lock is lost.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum OnLost {
+    /// It is dropped, and the client is told that the effect is unknown.
+    #[default]
+    Cancel,
+    /// It goes on; it asks [`HeldLock`](crate::HeldLock) itself.
+    Continue,
+}
+
+/// What becomes of requests whose method is safe: `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum SafeMethods {
+    /// They take the lock like the others.
+    Exclusive,
+    /// They pass without a lock.
+    #[default]
+    Pass,
+    /// They share the lock among themselves, and exclude the others. The backend must have shared
+    /// locks.
+    Shared,
+}

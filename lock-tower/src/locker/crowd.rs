@@ -1,0 +1,187 @@
+//! How many requests want or have which keys, and how many may.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::LockKey;
+
+/// Greatest numbers; see [`LockerBuilder`](crate::LockerBuilder).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) waiters_per_key: usize,
+    pub(crate) waiters: usize,
+    pub(crate) keys: usize,
+}
+
+/// Which bound a request would pass.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Full {
+    Keys,
+    Waiters,
+    WaitersOfKey,
+}
+
+/// Who wants or has a key. Whoever comes first, or alone to a key that others hold elsewhere, does
+/// not count as a waiter: with no waiters allowed, one request at a time is still served.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    asking: usize,
+    holding: usize,
+}
+
+impl Count {
+    fn waiters(self) -> usize {
+        match self.holding {
+            0 => self.asking.saturating_sub(1),
+            _ => self.asking,
+        }
+    }
+}
+
+/// The counts of all keys, in shards so that busy keys do not wait for each other. A key that nobody
+/// wants or has takes no memory.
+pub(crate) struct Crowd {
+    bounds: Bounds,
+    waiters: AtomicUsize,
+    keys: AtomicUsize,
+    hasher: RandomState,
+    shards: Box<[Mutex<HashMap<LockKey, Count>>]>,
+}
+
+impl Crowd {
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self {
+            bounds,
+            waiters: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// Counts a request in that asks for `key`.
+    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> Result<Place, Full> {
+        self.change(key, |count| {
+            if count.asking + count.holding == 0 && !rises(&self.keys, self.bounds.keys) {
+                return Err(Full::Keys);
+            }
+            let after = Count {
+                asking: count.asking + 1,
+                ..*count
+            };
+            let waits = after.waiters() > 0;
+            if after.waiters() > self.bounds.waiters_per_key {
+                return Err(Full::WaitersOfKey);
+            }
+            if waits && !rises(&self.waiters, self.bounds.waiters) {
+                return Err(Full::Waiters);
+            }
+            *count = after;
+            Ok(waits)
+        })
+        .map(|waits| Place {
+            crowd: Arc::clone(self),
+            key: key.clone(),
+            waits,
+            holds: false,
+        })
+    }
+
+    pub(crate) fn live_keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::Relaxed)
+    }
+
+    fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Count) -> T) -> T {
+        let mut shard = self.shard(key);
+        let count = shard.entry(key.clone()).or_default();
+        let result = change(count);
+        if count.asking + count.holding == 0 {
+            shard.remove(key);
+            if shard.capacity() > SPARE && shard.len() < shard.capacity() / 4 {
+                let room = SPARE.max(shard.len() * 2);
+                shard.shrink_to(room);
+            }
+        }
+        result
+    }
+
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Count>> {
+        let hash = self.hasher.hash_one(key);
+        let index = usize::try_from(hash % SHARDS as u64).expect("BUG: less than the shards");
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const SHARDS: usize = 64;
+/// Room that an empty shard keeps.
+const SPARE: usize = 64;
+
+/// Adds one to `number` unless it is at its bound.
+fn rises(number: &AtomicUsize, bound: usize) -> bool {
+    number
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            (now < bound).then_some(now + 1)
+        })
+        .is_ok()
+}
+
+/// One request among those that want or have a key; dropped, it is gone from there.
+pub(crate) struct Place {
+    crowd: Arc<Crowd>,
+    key: LockKey,
+    waits: bool,
+    holds: bool,
+}
+
+impl Place {
+    /// The request has the lock.
+    pub(crate) fn granted(&mut self) {
+        self.holds = true;
+        self.crowd.change(&self.key, |count| {
+            count.asking -= 1;
+            count.holding += 1;
+        });
+        self.stop_waiting();
+    }
+
+    fn stop_waiting(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.crowd.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        let crowd = &self.crowd;
+        crowd.change(&self.key, |count| {
+            match self.holds {
+                true => count.holding -= 1,
+                false => count.asking -= 1,
+            }
+            if count.asking + count.holding == 0 {
+                crowd.keys.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crowd")
+            .field("bounds", &self.bounds)
+            .field("live_keys", &self.live_keys())
+            .field("waiters", &self.waiters())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! Who queues for which keys, and how many may.
+
+mod builder;
+mod claim;
+mod crowd;
+mod locked;
+mod namespace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, Mode, Wait,
+};
+
+use crate::answer::{Reason, Rejection};
+use crate::keys::{KeyError, Keys};
+
+use self::crowd::{Crowd, Full, Place};
+use self::namespace::Namespace;
+
+pub(crate) use self::claim::Claim;
+
+pub use self::builder::LockerBuilder;
+pub use self::locked::Locked;
+
+/// Locks for requests: keys of one purpose, how long requests wait for them, and how many may.
+///
+/// Clones share the bounds and the queue; make one for each purpose and hand clones of it to layers
+/// and handlers. A handler that learns the key from the body of its request calls
+/// [`lock`](Locker::lock).
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use lock_core::memory::Memory;
+/// use lock_tower::{Locker, Reason};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts")
+///     .wait(Duration::from_millis(10))
+///     .build()?;
+/// let held = accounts.lock("42").await?;
+/// assert!(held.fencing_token().is_some());
+///
+/// let refused = accounts.lock("42").await.unwrap_err();
+/// assert_eq!(refused.reason(), Reason::TimedOut);
+/// held.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locker(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    locks: Arc<dyn DistributedLock>,
+    namespace: Namespace,
+    wait: Wait,
+    request: AcquireRequest,
+    retry_after: Duration,
+    when_unavailable: WhenUnavailable,
+    crowd: Arc<Crowd>,
+}
+
+/// What becomes of requests while the lock service does not answer.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum WhenUnavailable {
+    /// They run without a lock, with a warning in the log, and
+    /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. Two may run
+    /// at once.
+    Bypass,
+    /// They are rejected.
+    #[default]
+    Reject,
+}
+
+impl Locker {
+    /// Time that a request waits for its locks unless set.
+    pub const DEFAULT_WAIT: Duration = Duration::from_secs(2);
+
+    /// Time after which a lock is taken from a handler that does not end, unless set.
+    pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(5 * 60);
+
+    /// Starts a locker for keys in `namespace`, which has 1 to 64 bytes and no colon.
+    ///
+    /// The lock service stores `<namespace>:<name>`. Names that make more than 255 bytes with it
+    /// keep their beginning, and a hash (SHA-256) stands for the rest.
+    pub fn builder(locks: Arc<dyn DistributedLock>, namespace: &str) -> LockerBuilder {
+        LockerBuilder::new(locks, namespace)
+    }
+
+    /// Acquires the lock of a name.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejection`], with the reasons that its table lists; with the feature `axum` a handler can
+    /// return it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the queue at once; what it was granted is given back in the
+    /// background, at worst after one ttl.
+    pub async fn lock(&self, name: impl Into<String>) -> Result<Locked, Rejection> {
+        self.lock_keys(Keys::One(name.into())).await
+    }
+
+    /// Acquires the locks of all of the names or of none, in one order for everybody.
+    ///
+    /// # Errors
+    ///
+    /// As for [`lock`](Locker::lock); nothing stays held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](Locker::lock).
+    pub async fn lock_all<N: Into<String>>(
+        &self,
+        names: impl IntoIterator<Item = N> + Send,
+    ) -> Result<Locked, Rejection> {
+        self.lock_keys(Keys::many(names)).await
+    }
+
+    async fn lock_keys(&self, keys: Keys) -> Result<Locked, Rejection> {
+        let claim = self.claim(keys, Mode::Exclusive, None).await?;
+        Ok(Locked::new(claim.unwrap_or_default()))
+    }
+
+    /// How many keys are wanted or held in this process.
+    #[must_use]
+    pub fn live_keys(&self) -> usize {
+        self.0.crowd.live_keys()
+    }
+
+    /// How many requests wait in this process, not counting the first of each key.
+    #[must_use]
+    pub fn waiters(&self) -> usize {
+        self.0.crowd.waiters()
+    }
+
+    /// Waits for releases that go on in the background; true if all were done `within` the time.
+    /// Call it when the server has stopped, before the process ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// The releases go on.
+    pub async fn shutdown(&self, within: Duration) -> bool {
+        self.0.locks.shutdown(within).await
+    }
+
+    /// Acquires what `keys` says; `None` if that is nothing. The wait is cut to `at_most`.
+    pub(crate) async fn claim(
+        &self,
+        keys: Keys,
+        mode: Mode,
+        at_most: Option<Duration>,
+    ) -> Result<Option<Claim>, Rejection> {
+        let keys = match keys {
+            Keys::One(name) => vec![self.key(&name)?],
+            Keys::Many(names) => self.sorted(&names)?,
+            Keys::Skip => return Ok(None),
+        };
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let places = self.enter(&keys)?;
+        let requests = self.requests(keys, mode, at_most);
+        match self.acquire(&requests).await {
+            Ok(guards) => Ok(Some(Claim::new(guards, places))),
+            Err(error) if self.bypasses(&error) => {
+                tracing::warn!(
+                    class = requests[0].class(),
+                    %error,
+                    "a request runs without its lock"
+                );
+                Ok(Some(Claim::unprotected(&requests, places)))
+            }
+            Err(error) => Err(self.rejection(error)),
+        }
+    }
+
+    fn key(&self, name: &str) -> Result<LockKey, Rejection> {
+        self.0.namespace.key(name).map_err(no_key)
+    }
+
+    fn sorted(&self, names: &[String]) -> Result<Vec<LockKey>, Rejection> {
+        let mut keys = names
+            .iter()
+            .map(|name| self.key(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        keys.sort();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    fn enter(&self, keys: &[LockKey]) -> Result<Vec<Place>, Rejection> {
+        let places = keys.iter().map(|key| self.0.crowd.enter(key));
+        places.collect::<Result<_, _>>().map_err(|full| {
+            let detail = match full {
+                Full::Keys => "too many locks are wanted at once",
+                Full::Waiters => "too many requests wait",
+                Full::WaitersOfKey => "too many requests wait for the same lock",
+            };
+            self.later(Reason::QueueFull).with_detail(detail)
+        })
+    }
+
+    fn requests(
+        &self,
+        keys: Vec<LockKey>,
+        mode: Mode,
+        at_most: Option<Duration>,
+    ) -> Vec<AcquireRequest> {
+        let wait = match (self.0.wait, at_most) {
+            (Wait::AtMost(limit), Some(most)) => Wait::AtMost(limit.min(most)),
+            (wait, _) => wait,
+        };
+        let request = self.0.request.clone().with_mode(mode).with_wait(wait);
+        keys.into_iter()
+            .map(|key| request.clone().with_key(key))
+            .collect()
+    }
+
+    async fn acquire(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>, Error> {
+        match requests {
+            [request] => Ok(vec![self.0.locks.acquire(request).await?]),
+            requests => self.0.locks.acquire_all(requests).await,
+        }
+    }
+
+    fn bypasses(&self, error: &Error) -> bool {
+        self.0.when_unavailable == WhenUnavailable::Bypass && error.kind() == ErrorKind::Unavailable
+    }
+
+    fn rejection(&self, error: Error) -> Rejection {
+        let rejection = match error.kind() {
+            ErrorKind::Contended if self.0.wait == Wait::Never => self.later(Reason::Busy),
+            ErrorKind::Contended => self.later(Reason::TimedOut),
+            ErrorKind::QueueFull => self.later(Reason::QueueFull),
+            ErrorKind::Unavailable => self.later(Reason::Unavailable),
+            ErrorKind::InvalidKey => Rejection::new(Reason::InvalidKey),
+            _ => Rejection::new(Reason::Misconfigured),
+        };
+        if rejection.reason() == Reason::Misconfigured {
+            tracing::error!(%error, "no request can get its lock");
+        }
+        rejection.with_error(error)
+    }
+
+    /// Rejects what may be tried again.
+    fn later(&self, reason: Reason) -> Rejection {
+        Rejection::new(reason).with_retry_after(self.0.retry_after)
+    }
+}
+
+pub(crate) fn no_key(error: KeyError) -> Rejection {
+    match error {
+        KeyError::Invalid(detail) | KeyError::Missing(detail) => {
+            Rejection::new(Reason::InvalidKey).with_detail(detail)
+        }
+        KeyError::Misconfigured(detail) => {
+            tracing::error!(detail, "no key can be told from a request");
+            Rejection::new(Reason::Misconfigured)
+        }
+        KeyError::Response(response) => Rejection::new(Reason::InvalidKey).with_response(*response),
+    }
+}
