@@ -32,14 +32,6 @@ pin_project! {
     }
 }
 
-/// The lock of a body that is being sent.
-#[derive(Debug)]
-struct Hold {
-    _ward: Ward,
-    cut: oneshot::Receiver<BodyError>,
-    watch: AbortHandle,
-}
-
 /// Why a body ends before its time.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
@@ -74,43 +66,6 @@ impl<B> LockBody<B> {
     }
 }
 
-impl Hold {
-    /// A task of its own looks at the time: nobody polls the body of a client that does not read.
-    fn new(ward: Ward, max: Duration, on_lost: OnLost) -> Self {
-        let held = ward.held().clone();
-        let (cuts, cut) = oneshot::channel();
-        let watch = tokio::spawn(async move {
-            let error = match tokio::time::timeout(max, held.lost()).await {
-                Ok(reason) if on_lost == OnLost::Cancel => BodyError::Lost(reason),
-                Ok(_) => return,
-                Err(_) => BodyError::TooSlow(max),
-            };
-            // Before the lock is free: nothing of the body is sent after that.
-            if cuts.send(error).is_ok() {
-                drop(held.release().await);
-            }
-        });
-        Self {
-            _ward: ward,
-            cut,
-            watch: watch.abort_handle(),
-        }
-    }
-
-    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
-        match Pin::new(&mut self.cut).poll(cx) {
-            Poll::Ready(Ok(error)) => Poll::Ready(error),
-            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.watch.abort();
-    }
-}
-
 impl<B> Body for LockBody<B>
 where
     B: Body<Data: From<Bytes>, Error: Into<BoxError>>,
@@ -119,22 +74,22 @@ where
     type Error = BoxError;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let (body, hold) = match self.project().kind.project() {
+        let (mut body, hold) = match self.as_mut().project().kind.project() {
             KindProj::Answer { bytes } => {
                 return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into()))));
             }
             KindProj::Inner { body, hold } => (body, hold),
         };
-        if let Some(held) = hold
-            && let Poll::Ready(error) = held.poll_cut(cx)
-        {
+        if let Some(error) = hold.as_mut().and_then(|hold| hold.cut(cx)) {
+            // The inner body goes with it: nothing of it runs any more.
+            self.set(Self::answer(Bytes::new()));
             return Poll::Ready(Some(Err(error.into())));
         }
-        let frame = ready!(body.poll_frame(cx));
-        if !matches!(frame, Some(Ok(_))) {
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
             *hold = None;
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
@@ -154,5 +109,62 @@ where
             }
             Kind::Inner { body, .. } => body.size_hint(),
         }
+    }
+}
+
+/// The lock of a body that is being sent.
+#[derive(Debug)]
+struct Hold {
+    ward: Ward,
+    on_lost: OnLost,
+    /// `None` once there is nothing more to hear.
+    cut: Option<oneshot::Receiver<BodyError>>,
+    watch: AbortHandle,
+}
+
+impl Hold {
+    /// A task of its own looks at the time: nobody polls the body of a client that does not read.
+    fn new(ward: Ward, max: Duration, on_lost: OnLost) -> Self {
+        let held = ward.held().clone();
+        let (cuts, cut) = oneshot::channel();
+        let watch = tokio::spawn(async move {
+            let error = match tokio::time::timeout(max, held.lost()).await {
+                Ok(reason) if on_lost == OnLost::Cancel => BodyError::Lost(reason),
+                Ok(_) => return,
+                Err(_) => BodyError::TooSlow(max),
+            };
+            // Before the lock is free: nothing of the body is sent after that.
+            if cuts.send(error).is_ok() {
+                drop(held.release().await);
+            }
+        });
+        Self {
+            ward,
+            on_lost,
+            cut: Some(cut),
+            watch: watch.abort_handle(),
+        }
+    }
+
+    /// Whether nothing more of the body may be sent.
+    fn cut(&mut self, cx: &mut Context<'_>) -> Option<BodyError> {
+        if let Some(cut) = &mut self.cut
+            && let Poll::Ready(told) = Pin::new(cut).poll(cx)
+        {
+            self.cut = None;
+            if let Ok(error) = told {
+                return Some(error);
+            }
+        }
+        // The task that watches may get to run later than this one.
+        let lost = self.ward.held().lost_reason();
+        lost.filter(|_| self.on_lost == OnLost::Cancel)
+            .map(BodyError::Lost)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.watch.abort();
     }
 }

@@ -10,6 +10,7 @@ mod settings;
 use std::fmt;
 use std::sync::Arc;
 
+use lock_core::Mode;
 use tower_layer::Layer;
 
 use crate::answer::Answer;
@@ -91,9 +92,16 @@ impl KeyLockLayer {
     }
 
     /// Sets what becomes of requests with a safe method. Default: [`SafeMethods::Pass`].
-    #[must_use]
-    pub fn with_safe_methods(self, then: SafeMethods) -> Self {
-        self.change(|settings| settings.safe_methods = then)
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](lock_core::ErrorKind::Unsupported) if they are to share a lock, and the
+    /// backend has no shared locks.
+    pub fn with_safe_methods(self, then: SafeMethods) -> lock_core::Result<Self> {
+        if then == SafeMethods::Shared {
+            self.settings.locker.check(Mode::Shared)?;
+        }
+        Ok(self.change(|settings| settings.safe_methods = then))
     }
 
     /// Sets how rejections are answered. Default: [`Problem`](crate::Problem).

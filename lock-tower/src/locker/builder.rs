@@ -109,10 +109,7 @@ impl LockerBuilder {
             None => self.request.with_class(namespace.as_str()),
             Some(_) => self.request,
         };
-        self.locks
-            .capabilities()
-            .check(&request.clone().with_mode(Mode::Exclusive))?;
-        Ok(Locker(Arc::new(Shared {
+        let locker = Locker(Arc::new(Shared {
             locks: self.locks,
             namespace,
             wait: self.wait.map_or(Wait::Never, Wait::AtMost),
@@ -120,6 +117,8 @@ impl LockerBuilder {
             retry_after: self.retry_after,
             when_unavailable: self.when_unavailable,
             crowd: Crowd::new(self.bounds),
-        })))
+        }));
+        locker.check(Mode::Exclusive)?;
+        Ok(locker)
     }
 }

@@ -165,9 +165,10 @@ impl Drop for Place {
         self.stop_waiting();
         let crowd = &self.crowd;
         crowd.change(&self.key, |count| {
-            match self.holds {
-                true => count.holding -= 1,
-                false => count.asking -= 1,
+            if self.holds {
+                count.holding -= 1;
+            } else {
+                count.asking -= 1;
             }
             if count.asking + count.holding == 0 {
                 crowd.keys.fetch_sub(1, Ordering::Relaxed);

@@ -151,6 +151,12 @@ impl Locker {
         self.0.locks.shutdown(within).await
     }
 
+    /// Whether requests in this mode could be granted.
+    pub(crate) fn check(&self, mode: Mode) -> Result<(), Error> {
+        let capabilities = self.0.locks.capabilities();
+        capabilities.check(&self.0.request.clone().with_mode(mode))
+    }
+
     /// Acquires what `keys` says; `None` if that is nothing. The wait is cut to `at_most`.
     pub(crate) async fn claim(
         &self,
