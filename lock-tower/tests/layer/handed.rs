@@ -1,0 +1,122 @@
+//! What a handler and a locker get.
+
+use std::time::Duration;
+
+use lock_core::FencingToken;
+use lock_tower::{KeyLockLayer, Keys, Reason};
+use tokio::time::Instant;
+use tower::{Layer as _, ServiceExt as _};
+
+use super::support::{Scene, handler, post};
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_knows_key_token_and_deadline() {
+    let scene = Scene::new();
+    let service = scene
+        .layer()
+        .with_fencing_token()
+        .with_server_timing()
+        .layer(handler(|held| async move {
+            assert_eq!(held.key().unwrap().as_str(), "test:/a");
+            assert!(held.deadline().unwrap() > Instant::now() + Duration::from_secs(20));
+            assert!(!held.is_lost() && !held.is_unprotected());
+            held.ensure_held().unwrap();
+            "done"
+        }));
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let response = service.clone().oneshot(post("/a")).await.unwrap();
+        let headers = response.headers();
+        let token = headers["x-fencing-token"].to_str().unwrap().parse::<u64>();
+        tokens.push(token.unwrap());
+        assert!(
+            headers["server-timing"]
+                .to_str()
+                .unwrap()
+                .starts_with("lock;dur=")
+        );
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_to_clients_unless_asked_for() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(handler(|_| async { "done" }));
+    let response = service.oneshot(post("/a")).await.unwrap();
+    assert!(response.headers().is_empty(), "{:?}", response.headers());
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_keys_are_held_together_whatever_their_order() {
+    let scene = Scene::new();
+    let layer = KeyLockLayer::new(scene.locker(), |parts: &http::request::Parts| {
+        Ok(Keys::many(parts.uri.path().split('/').skip(1)))
+    });
+    let service = layer.layer(handler(|held| async move {
+        let keys: Vec<_> = held.keys().map(|key| key.as_str().to_owned()).collect();
+        assert_eq!(keys, ["test:a", "test:b"]);
+        let tokens = held.fencing_tokens().map(|(_, token)| token);
+        let tokens: Option<Vec<FencingToken>> = tokens.collect();
+        assert_eq!(tokens.unwrap().len(), 2);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        "done"
+    }));
+    let requests = ["/a/b", "/b/a", "/a/b/a", "/b/a"];
+    let requests = requests.map(|path| tokio::spawn(service.clone().oneshot(post(path))));
+    let began = Instant::now();
+    for request in requests {
+        assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(began.elapsed(), Duration::from_millis(40));
+    assert_eq!(layer.locker().live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locker_and_a_layer_share_the_queue() {
+    let scene = Scene::new();
+    let layer = scene.layer();
+    let held = layer.locker().lock("/a").await.unwrap();
+    let service = layer.layer(handler(|_| async { "done" }));
+    let response = service.clone().oneshot(post("/a")).await.unwrap();
+    assert_eq!(response.status(), 409);
+    let sum = held.run(async { 40 + 2 }).await.unwrap();
+    assert_eq!(sum, 42);
+    held.release().await.unwrap();
+    assert_eq!(service.oneshot(post("/a")).await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_as_long_as_it_was_set() {
+    let scene = Scene::new();
+    let _other = scene.try_elsewhere("/a").await.unwrap();
+    let patient = scene.locker();
+    let began = Instant::now();
+    let refused = patient.lock("/a").await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::TimedOut);
+    assert_eq!(began.elapsed(), Duration::from_secs(2));
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(1)));
+
+    let hasty = scene.builder().try_only().build().unwrap();
+    let began = Instant::now();
+    let refused = hasty.lock("/a").await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::Busy);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_never_be_granted_is_refused_at_once() {
+    let scene = Scene::new();
+    let short = scene
+        .builder()
+        .request(|request| request.with_ttl(Duration::from_millis(1)));
+    assert!(short.build().is_err());
+    for namespace in ["", "a:b", "a\nb"] {
+        let locks = std::sync::Arc::clone(&scene.locks);
+        assert!(
+            lock_tower::Locker::builder(locks, namespace)
+                .build()
+                .is_err()
+        );
+    }
+}
