@@ -102,6 +102,37 @@ async fn handing_over_is_bounded_so_that_others_get_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_work_is_handed_over_for_a_while() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let first = locks.lock("k").await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for who in ["here"; 60].into_iter().chain(["there"]) {
+        let order = Arc::clone(&order);
+        let locks = match who {
+            "here" => Arc::new(locks.clone()) as Arc<dyn DistributedLock>,
+            _ => Arc::new(store.client()),
+        };
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.lock("k").await.unwrap();
+            order.lock().unwrap().push(who);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let place = order.iter().position(|who| *who == "there").unwrap();
+    // A millisecond each, 25 of them, and the last of the run is told in advance.
+    assert!((25..=27).contains(&place), "{place}: {order:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_contender_waits_at_the_server_before_the_last_of_a_run_releases() {
     let store = memory();
     let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(0);

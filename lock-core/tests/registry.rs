@@ -176,7 +176,7 @@ async fn wrong_parameters_of_the_layers_are_refused() {
         ("max-waiters=0", "must be a whole number from 1 to 1000000"),
         (
             "local-queue=off&max-waiters=5",
-            "max-handovers and max-waiters need local-queue=on",
+            "handover-time, max-handovers and max-waiters need local-queue=on",
         ),
     ];
     for (params, part) in cases {
@@ -193,7 +193,7 @@ async fn a_misspelt_parameter_may_be_one_of_the_layers_or_of_the_backend() {
     let registry = Example::new().registry();
     for (misspelt, meant) in [("name_space", "namespace"), ("pingevery", "ping-every")] {
         let refused = refusal(&registry, &format!("example://h?{misspelt}=1")).await;
-        let known = "local-queue, max-handovers, max-waiters, namespace, ping-every";
+        let known = "handover-time, local-queue, max-handovers, max-waiters, namespace, ping-every";
         let expected = format!(
             "example: unknown parameter {misspelt:?}, did you mean {meant:?}? (known: {known})"
         );

@@ -28,10 +28,12 @@ pub use self::backend::Backend;
 /// |---|---|---|
 /// | `namespace=NAME` | the backend's | goes before every key, see [`Prefix`]; empty for none |
 /// | `local-queue=on` or `off` | `on` | whether tasks of this process queue in it, see [`LocalQueue`] |
-/// | `max-handovers=N` | 16 | 0 to 1000000, see [`LocalQueue::with_max_handovers`] |
+/// | `handover-time=TIME` | 25ms | 0s to 60s, see [`LocalQueue::with_handover_time`] |
+/// | `max-handovers=N` | 16 | 0 to 1000000, and no time unless it is set too, see [`LocalQueue::with_max_handovers`] |
 /// | `max-waiters=N` | 10000 | 1 to 1000000, see [`LocalQueue::with_max_waiters`] |
 ///
 /// [`LocalQueue`]: crate::layers::LocalQueue
+/// [`LocalQueue::with_handover_time`]: crate::layers::LocalQueue::with_handover_time
 /// [`LocalQueue::with_max_handovers`]: crate::layers::LocalQueue::with_max_handovers
 /// [`LocalQueue::with_max_waiters`]: crate::layers::LocalQueue::with_max_waiters
 /// [`Prefix`]: crate::layers::Prefix

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::layers::{LocalQueue, Observe, Observer, Prefix, check_namespace};
@@ -14,7 +15,8 @@ pub(super) struct Stack {
 
 #[derive(Debug)]
 struct Queue {
-    max_handovers: u32,
+    max_handovers: Option<u32>,
+    handover_time: Option<Duration>,
     max_waiters: usize,
 }
 
@@ -31,14 +33,21 @@ impl Stack {
         }
         let has_queue = params.bool("local-queue")?.unwrap_or(true);
         let max_handovers = params.integer("max-handovers", 0..=MOST_HANDOVERS)?;
+        let handover_time = params.duration("handover-time")?;
+        if handover_time.is_some_and(|time| time > LONGEST_RUN) {
+            return Err(Error::config("handover-time is at most 60s"));
+        }
         let max_waiters = params.integer("max-waiters", 1..=MOST_WAITERS)?;
-        if !has_queue && (max_handovers.is_some() || max_waiters.is_some()) {
+        if !has_queue
+            && (max_handovers.is_some() || handover_time.is_some() || max_waiters.is_some())
+        {
             return Err(Error::config(
-                "max-handovers and max-waiters need local-queue=on",
+                "handover-time, max-handovers and max-waiters need local-queue=on",
             ));
         }
         let queue = has_queue.then(|| Queue {
-            max_handovers: max_handovers.unwrap_or(LocalQueue::DEFAULT_MAX_HANDOVERS),
+            max_handovers,
+            handover_time,
             max_waiters: max_waiters.unwrap_or(LocalQueue::DEFAULT_MAX_WAITERS),
         });
         let url = url.without(params.leave());
@@ -56,11 +65,18 @@ impl Stack {
         }
         if let Some(Queue {
             max_handovers,
+            handover_time,
             max_waiters,
         }) = self.queue
         {
-            let queue = LocalQueue::new(locks).with_max_handovers(max_handovers);
-            locks = Arc::new(queue.with_max_waiters(max_waiters));
+            let mut queue = LocalQueue::new(locks).with_max_waiters(max_waiters);
+            if let Some(most) = max_handovers {
+                queue = queue.with_max_handovers(most);
+            }
+            if let Some(time) = handover_time {
+                queue = queue.with_handover_time(time);
+            }
+            locks = Arc::new(queue);
         }
         let observe = Observe::new(locks);
         Ok(Arc::new(match observer {
@@ -72,5 +88,7 @@ impl Stack {
 
 /// More would keep other processes out for longer than any lease.
 const MOST_HANDOVERS: u32 = 1_000_000;
+/// A lease that stays in one process for longer starves the others.
+const LONGEST_RUN: Duration = Duration::from_secs(60);
 /// More would take gigabytes of memory for one key.
 const MOST_WAITERS: usize = 1_000_000;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::contest::Contest;
 use super::seat::{Contender, InLine, Turn};
@@ -22,11 +23,42 @@ use crate::request::{AcquireRequest, Renewal, Wait};
 pub(super) struct Line {
     pub(super) seated: Option<Seated>,
     pub(super) contending: Option<Arc<Contest>>,
-    /// Hand-overs since the lease came from the server.
-    pub(super) handovers: u32,
+    pub(super) run: Run,
     waiting: VecDeque<Waiter>,
     /// At least how many of `waiting` were dropped since it was swept.
     gone: usize,
+}
+
+/// How the lease has passed from hand to hand since it came from the server.
+#[derive(Default)]
+pub(super) struct Run {
+    pub(super) handovers: u32,
+    since: Option<Instant>,
+    /// Whether the lock goes back to the server when whoever is seated gives it up. Settled when it
+    /// is seated: the next contender has to know by then.
+    is_last: bool,
+}
+
+/// How long a run may be: so many hand-overs, or so much time, whichever allows more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandOvers {
+    pub(super) most: u32,
+    pub(super) time: Duration,
+}
+
+impl Run {
+    pub(super) fn seat(&mut self, handovers: u32, allowed: HandOvers) {
+        let since = match self.since {
+            Some(since) if handovers > 0 => since,
+            _ => Instant::now(),
+        };
+        let is_over = handovers >= allowed.most && since.elapsed() >= allowed.time;
+        *self = Self {
+            handovers,
+            since: Some(since),
+            is_last: is_over,
+        };
+    }
 }
 
 /// The lock that a task of this process holds.
@@ -90,8 +122,8 @@ impl Line {
     }
 
     /// Whether who comes now goes to the server at once.
-    pub(super) fn is_open(&mut self, max_handovers: u32) -> bool {
-        self.contending.is_none() && self.is_last(max_handovers) && self.head().is_none()
+    pub(super) fn is_open(&mut self) -> bool {
+        self.contending.is_none() && self.is_last() && self.head().is_none()
     }
 
     /// Makes who comes the contender.
@@ -179,13 +211,13 @@ impl Line {
     }
 
     /// Whether the lock goes back to the server when whoever is seated gives it up.
-    fn is_last(&self, max_handovers: u32) -> bool {
-        self.seated.is_none() || self.handovers >= max_handovers
+    fn is_last(&self) -> bool {
+        self.seated.is_none() || self.run.is_last
     }
 
     /// The next waiter that is alive and may take a lease from another task of this process.
-    pub(super) fn successor(&mut self, ttl: Duration, max_handovers: u32) -> Option<Waiter> {
-        if self.handovers >= max_handovers {
+    pub(super) fn successor(&mut self, ttl: Duration) -> Option<Waiter> {
+        if self.run.is_last {
             return None;
         }
         let head = self.head()?;
@@ -212,8 +244,8 @@ impl Line {
     /// The waiter that has to go to the server now, if any: when nobody is seated, or when the one
     /// who is seated will give the lock back to the server. It goes on with what was `left` by a
     /// contender that gave up, if it can: with another ttl, the lease would be renewed to that.
-    pub(super) fn call(&mut self, max_handovers: u32, left: Left<'_>) -> Option<Call> {
-        if self.contending.is_some() || !self.is_last(max_handovers) {
+    pub(super) fn call(&mut self, left: Left<'_>) -> Option<Call> {
+        if self.contending.is_some() || !self.is_last() {
             return None;
         }
         self.head()?;

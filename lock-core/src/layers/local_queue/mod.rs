@@ -21,7 +21,7 @@ use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Mode, Wait};
 
 use self::contest::Contest;
-use self::line::Arrival;
+use self::line::{Arrival, HandOvers};
 use self::seat::{Attempt, Contender, InLine, Seat, Turn};
 use self::table::Table;
 
@@ -29,8 +29,8 @@ use self::table::Table;
 ///
 /// Of all tasks that want an exclusive lock on one key, one contends on the server. When it is done,
 /// the lease passes to the next of them with a fresh fencing token, without a word to the server
-/// where that issues tokens in blocks. After `max_handovers` in a row the lock goes back to the
-/// server, so that other processes get their turn; the next contender of this process is in the
+/// where that issues tokens in blocks. After so many in a row, or so much time, the lock goes back to
+/// the server, so that other processes get their turn; the next contender of this process is in the
 /// server's queue by then. A thousand waiting tasks cost the server one waiter.
 ///
 /// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
@@ -54,26 +54,51 @@ impl LocalQueue {
     /// How often a lease passes inside the process before others get their turn, unless set.
     pub const DEFAULT_MAX_HANDOVERS: u32 = 16;
 
+    /// How long a lease passes inside the process before others get their turn, however often,
+    /// unless set.
+    pub const DEFAULT_HANDOVER_TIME: Duration = Duration::from_millis(25);
+
     /// How many tasks may wait for one key, unless set.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
-        let table = Table::new(Self::DEFAULT_MAX_HANDOVERS, Self::DEFAULT_MAX_WAITERS);
+        let handovers = HandOvers {
+            most: Self::DEFAULT_MAX_HANDOVERS,
+            time: Self::DEFAULT_HANDOVER_TIME,
+        };
+        let table = Table::new(handovers, Self::DEFAULT_MAX_WAITERS);
         Self {
             inner,
             table: Arc::new(table),
         }
     }
 
-    /// Sets how many times in a row a lease is handed over inside the process. Default: 16.
+    /// Sets how many times in a row a lease is handed over inside the process, whatever the time.
+    /// Default: 16, and more within [`DEFAULT_HANDOVER_TIME`](Self::DEFAULT_HANDOVER_TIME).
     ///
     /// More gives more throughput to this process and longer waits to the others; with 0 every
     /// acquisition goes to the server.
     #[must_use]
-    pub fn with_max_handovers(self, max: u32) -> Self {
-        let table = Table::new(max, self.table.max_waiters);
+    pub fn with_max_handovers(self, most: u32) -> Self {
+        let time = Duration::ZERO;
+        self.with_handovers(HandOvers { most, time })
+    }
+
+    /// Sets for how long a lease is handed over inside the process, counted from when it came from
+    /// the server; however often, but up to the number of hand-overs in any case. Default: 25 ms.
+    ///
+    /// A way to the server and back costs from a tenth of a millisecond to several, and short work
+    /// would pay it every few times. Other processes wait this much longer for their turn.
+    #[must_use]
+    pub fn with_handover_time(self, time: Duration) -> Self {
+        let most = self.table.handovers.most;
+        self.with_handovers(HandOvers { most, time })
+    }
+
+    fn with_handovers(self, handovers: HandOvers) -> Self {
+        let table = Table::new(handovers, self.table.max_waiters);
         Self {
             table: Arc::new(table),
             ..self
@@ -84,7 +109,7 @@ impl LocalQueue {
     /// [`QueueFull`](ErrorKind::QueueFull) at once. Default: 10,000.
     #[must_use]
     pub fn with_max_waiters(self, max: usize) -> Self {
-        let table = Table::new(self.table.max_handovers, max);
+        let table = Table::new(self.table.handovers, max);
         Self {
             table: Arc::new(table),
             ..self

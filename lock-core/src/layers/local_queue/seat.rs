@@ -46,7 +46,7 @@ impl Seat {
             if line.refuses(request) {
                 return Err(contended(request));
             }
-            if line.is_open(table.max_handovers) {
+            if line.is_open() {
                 let contest = line.open(request.ttl());
                 return Ok(Arrival::Contend(Contender::new(self, contest)));
             }
@@ -80,12 +80,12 @@ impl Seat {
             if handovers == 0 {
                 line.contending = None;
             }
-            line.handovers = handovers;
+            line.run.seat(handovers, self.table.handovers);
             // A lock that was lost before it had a home has told nobody.
             line.seated = (!hold.was_over_at_home()).then_some(Seated { hold, owner });
             News {
                 joining: line.joining(),
-                call: line.call(self.table.max_handovers, Left::Lock),
+                call: line.call(Left::Lock),
             }
         })
     }
@@ -134,8 +134,8 @@ impl Home for Seat {
             if !line.is_seated(lease.hold()) {
                 return None;
             }
-            let next = line.successor(lease.hold().terms().ttl(), self.table.max_handovers);
-            next.map(|next| (next, line.handovers + 1))
+            let next = line.successor(lease.hold().terms().ttl());
+            next.map(|next| (next, line.run.handovers + 1))
         });
         let Some((next, handovers)) = found else {
             return Some(lease);
@@ -158,7 +158,7 @@ impl Home for Seat {
             if line.is_seated(hold) {
                 line.seated = None;
             }
-            line.call(self.table.max_handovers, Left::Lock)
+            line.call(Left::Lock)
         });
         self.tell(call, None);
     }
@@ -263,7 +263,7 @@ impl Drop for Contender {
         };
         let call = self.seat.table.change(&self.seat.key, |line| {
             line.contending = None;
-            line.call(self.seat.table.max_handovers, left)
+            line.call(left)
         });
         let attempt = self.attempt.take();
         let inherits = |call: &Call| Arc::ptr_eq(&call.contest, &self.contest);

@@ -3,12 +3,12 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::line::Line;
+use super::line::{HandOvers, Line};
 use crate::key::LockKey;
 
 /// The lines of all keys, in shards so that busy keys do not wait for each other.
 pub(super) struct Table {
-    pub(super) max_handovers: u32,
+    pub(super) handovers: HandOvers,
     pub(super) max_waiters: usize,
     hasher: RandomState,
     shards: Box<[Mutex<HashMap<LockKey, Line>>]>,
@@ -17,10 +17,10 @@ pub(super) struct Table {
 const SHARDS: usize = 64;
 
 impl Table {
-    pub(super) fn new(max_handovers: u32, max_waiters: usize) -> Self {
+    pub(super) fn new(handovers: HandOvers, max_waiters: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
-            max_handovers,
+            handovers,
             max_waiters,
             hasher: RandomState::new(),
             shards,
@@ -64,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
-            .field("max_handovers", &self.max_handovers)
+            .field("handovers", &self.handovers)
             .field("max_waiters", &self.max_waiters)
             .finish_non_exhaustive()
     }
