@@ -1,1 +1,72 @@
-//! Requests that are sent again and answered once.
+//! Requests that a client may repeat: one of them is handled, all of them get its response.
+//!
+//! [`IdempotencyLayer`] serves the header `Idempotency-Key` as
+//! draft-ietf-httpapi-idempotency-key-header-07 describes it. A store of responses alone does not
+//! make a request idempotent: two that arrive at once both find nothing stored, and both are
+//! handled. Here the second finds the lock of its key held.
+//!
+//! | the request | is answered with |
+//! |---|---|
+//! | has no key | 400, or passes: [`Missing`] |
+//! | has something else for a key | 400 |
+//! | has a larger body than may be kept in memory | 413 |
+//! | repeats one that is being handled | 409, or waits for it: [the locker](#waiting) |
+//! | repeats one that has been handled | the stored response, with `Idempotent-Replayed: true` |
+//! | repeats one whose response was too large to be stored | 409 |
+//! | has the key of another request | 422 |
+//! | comes while locks or responses cannot be reached | 503, the handler does not run |
+//! | lost its lock while it was handled | 503, nothing is stored |
+//!
+//! "Another request" is one whose method, path, query or body differs: their hash is stored with
+//! the response. The path is the one that the layer sees; routers that are nested cut it.
+//!
+//! # Keys
+//!
+//! Whoever knows a key and the request gets its response. Where clients do not trust each other,
+//! [`with_scope`](IdempotencyLayer::with_scope) puts the tenant or the principal before the key;
+//! without it, one client can meet the key of another.
+//!
+//! # Waiting
+//!
+//! With [`try_only`](crate::LockerBuilder::try_only) who repeats a request that is being handled is
+//! told so with 409, as the draft has it. With a wait it stays, and gets the response when there is
+//! one; if that takes longer than the wait, 409.
+//!
+//! # Guarantees
+//!
+//! While the lock and the store work, the handler runs to its end at most once in the time that
+//! responses are kept, for all requests with one key. It runs again
+//!
+//! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, if it panicked, or
+//!   if its service returned an error,
+//! - if the lock was lost meanwhile (503): what it did is unknown, and the fencing token in
+//!   [`HeldLock`](crate::HeldLock) keeps its late writes out,
+//! - if the store did not take the response: the client gets it, a warning is logged, and a
+//!   repetition is handled again.
+//!
+//! A handler whose effect is in the same database as the responses closes these gaps: it stores its
+//! response in the transaction of the effect (`SqlResponses::put_in`).
+
+mod body;
+mod fingerprint;
+mod future;
+mod key;
+mod layer;
+mod memory;
+mod refusal;
+mod serve;
+mod service;
+mod settings;
+mod slot;
+mod store;
+mod stored;
+
+pub use self::body::IdempotencyBody;
+pub use self::fingerprint::Fingerprint;
+pub use self::future::IdempotencyFuture;
+pub use self::layer::{IdempotencyLayer, Missing};
+pub use self::memory::MemoryResponses;
+pub use self::service::Idempotency;
+pub use self::slot::ResponseSlot;
+pub use self::store::{Put, ResponseStore, StoreError};
+pub use self::stored::StoredResponse;

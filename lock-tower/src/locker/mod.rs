@@ -188,7 +188,8 @@ impl Locker {
         }
     }
 
-    fn key(&self, name: &str) -> Result<LockKey, Rejection> {
+    /// The key of a name.
+    pub(crate) fn key(&self, name: &str) -> Result<LockKey, Rejection> {
         self.0.namespace.key(name).map_err(no_key)
     }
 

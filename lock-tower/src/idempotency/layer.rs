@@ -1,0 +1,189 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode};
+use tower_layer::Layer;
+
+use crate::answer::Answer;
+use crate::keys::KeyError;
+use crate::layer::OnDisconnect;
+use crate::locker::Locker;
+
+use super::service::Idempotency;
+use super::settings::Settings;
+use super::store::ResponseStore;
+
+/// Handles a request once, and repetitions of it by the response that it got.
+///
+/// Responses are stored under the keys of the locks, so lockers that share a namespace and a store
+/// share responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
+/// [`ResponseSlot`](super::ResponseSlot) in the extensions of the request. It must not release the
+/// lock: its response is stored under it.
+///
+/// # Cancel safety
+///
+/// Until the lock is held, a dropped future leaves the queue and nothing has happened. Afterwards
+/// the handler goes on in a task of its own and its response is stored, so that a client that went
+/// away finds it: see [`with_on_disconnect`](IdempotencyLayer::with_on_disconnect). A runtime that
+/// shuts down ends such tasks.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lock_core::memory::Memory;
+/// use lock_tower::Locker;
+/// use lock_tower::idempotency::{IdempotencyLayer, MemoryResponses};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let payments = Locker::builder(Arc::new(Memory::new()), "payments")
+///     .try_only()
+///     .build()?;
+/// let layer = IdempotencyLayer::new(payments, Arc::new(MemoryResponses::new()))
+///     .with_scope(|parts| match parts.headers.get("x-account") {
+///         Some(account) => Ok(String::from_utf8_lossy(account.as_bytes()).into_owned()),
+///         None => Ok(String::new()),
+///     });
+/// # let _ = layer;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    settings: Arc<Settings>,
+}
+
+/// What becomes of requests without a key.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Missing {
+    /// They are handled as if there were no layer; each repetition is handled again.
+    Pass,
+    /// They are answered with 400.
+    #[default]
+    Reject,
+}
+
+impl IdempotencyLayer {
+    /// Makes a layer that locks the keys of `POST` and `PATCH` requests by `locker`.
+    ///
+    /// Put it inside of what authenticates and what limits the time of requests.
+    #[must_use]
+    pub fn new(locker: Locker, store: Arc<dyn ResponseStore>) -> Self {
+        Self {
+            settings: Arc::new(Settings::new(locker, store)),
+        }
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(Arc::make_mut(&mut self.settings));
+        self
+    }
+
+    /// Sets which methods need a key; others pass. Default: `POST` and `PATCH`.
+    #[must_use]
+    pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        let methods = methods.into_iter().collect();
+        self.change(|settings| settings.methods = methods)
+    }
+
+    /// Says whose key it is: the tenant or the principal, which must be authenticated. Keys of two
+    /// scopes never meet. Default: all clients share one scope.
+    #[must_use]
+    pub fn with_scope(
+        self,
+        scope: impl Fn(&Parts) -> Result<String, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        self.change(|settings| settings.scope = Arc::new(scope))
+    }
+
+    /// Sets what becomes of requests without a key. Default: [`Missing::Reject`].
+    #[must_use]
+    pub fn with_missing(self, then: Missing) -> Self {
+        self.change(|settings| settings.missing = then)
+    }
+
+    /// Says which responses are stored; the others are streamed, and a repetition of their requests
+    /// is handled again. What is stored is read to its end under the lock.
+    ///
+    /// Default: all except those that ask to be repeated, which are 5xx, 408, 425, 429, and every
+    /// other 4xx with `Retry-After`.
+    #[must_use]
+    pub fn with_stored(
+        self,
+        stored: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.change(|settings| settings.stored = Arc::new(stored))
+    }
+
+    /// Sets for how long a response is stored. Default: 24 h.
+    ///
+    /// It must be longer than clients go on repeating: what comes later is handled as if it were new.
+    #[must_use]
+    pub fn with_retention(self, time: Duration) -> Self {
+        self.change(|settings| settings.retention = time)
+    }
+
+    /// Sets how large the body of a request may be, in bytes. Default: 1 MiB. Larger ones are
+    /// answered with 413.
+    ///
+    /// It is read before the lock is wanted, so that a slow client keeps nobody waiting.
+    #[must_use]
+    pub fn with_max_request_body(self, bytes: usize) -> Self {
+        self.change(|settings| settings.max_request = bytes)
+    }
+
+    /// Sets how large the body of a response may be to be stored, in bytes. Default: 1 MiB.
+    ///
+    /// A larger one is streamed to the client, and instead of it is stored that there was one:
+    /// repetitions are answered with 409, because handling them again would not be safe.
+    #[must_use]
+    pub fn with_max_response_body(self, bytes: usize) -> Self {
+        self.change(|settings| settings.max_response = bytes)
+    }
+
+    /// Sets how long the store may take to answer. Default: 5 s.
+    #[must_use]
+    pub fn with_store_timeout(self, limit: Duration) -> Self {
+        self.change(|settings| settings.store_timeout = limit)
+    }
+
+    /// Sets what becomes of handlers whose client is gone. Default:
+    /// [`OnDisconnect::RunToCompletion`]: the client will come back with the same key, and what was
+    /// half done must not be done again.
+    #[must_use]
+    pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
+        self.change(|settings| settings.on_disconnect = then)
+    }
+
+    /// Sets how requests are answered that do not get their lock. Default:
+    /// [`Problem`](crate::Problem).
+    #[must_use]
+    pub fn with_answer(self, answer: impl Answer) -> Self {
+        self.change(|settings| settings.answer = Arc::new(answer))
+    }
+
+    /// The locker, with the bounds and the queue of this layer.
+    #[must_use]
+    pub fn locker(&self) -> &Locker {
+        &self.settings.locker
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency::new(inner, Arc::clone(&self.settings))
+    }
+}
+
+impl fmt::Debug for IdempotencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer")
+            .field("settings", &self.settings)
+            .finish()
+    }
+}

@@ -1,0 +1,161 @@
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::{FencingToken, LockKey};
+use tokio::time::Instant;
+
+use super::{Put, ResponseStore, StoreError, StoredResponse};
+
+/// Keeps responses in the memory of this process: for a service of one instance, and for tests.
+///
+/// Beyond the bounds, those go whose time ends first. A repetition of their requests is handled
+/// again.
+pub struct MemoryResponses {
+    most: usize,
+    most_bytes: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    responses: HashMap<LockKey, Entry>,
+    /// By the end of their time; the number tells those apart that end at the same time.
+    ends: BTreeMap<(Instant, u64), LockKey>,
+    next: u64,
+    bytes: usize,
+}
+
+struct Entry {
+    response: StoredResponse,
+    token: Option<FencingToken>,
+}
+
+impl MemoryResponses {
+    /// Keeps up to 100,000 responses that take up to 256 MiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            most: 100_000,
+            most_bytes: 256 << 20,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Sets how many responses are kept. Default: 100,000; 0 keeps none.
+    #[must_use]
+    pub fn with_max_responses(mut self, most: usize) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Sets how many bytes the responses take, counting bodies, heads and keys. Default: 256 MiB.
+    #[must_use]
+    pub fn with_max_bytes(mut self, most: usize) -> Self {
+        self.most_bytes = most;
+        self
+    }
+
+    /// How many responses are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let mut kept = self.kept();
+        kept.purge(Instant::now());
+        kept.responses.len()
+    }
+
+    /// Whether none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryResponses {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl ResponseStore for MemoryResponses {
+    async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
+        let mut kept = self.kept();
+        kept.purge(Instant::now());
+        Ok(kept.responses.get(key).map(|entry| entry.response.clone()))
+    }
+
+    async fn put(
+        &self,
+        key: &LockKey,
+        response: &StoredResponse,
+        token: Option<FencingToken>,
+        retention: Duration,
+    ) -> Result<Put, StoreError> {
+        let now = Instant::now();
+        let mut kept = self.kept();
+        kept.purge(now);
+        if let Some(entry) = kept.responses.get(key) {
+            let is_ours = token.is_some() && token == entry.token;
+            return Ok(if is_ours { Put::Stored } else { Put::Refused });
+        }
+        let end = now.checked_add(retention.min(LONGEST)).unwrap_or(now);
+        let response = response.clone();
+        kept.insert(key, Entry { response, token }, end);
+        while kept.responses.len() > self.most || kept.bytes > self.most_bytes {
+            kept.drop_first();
+        }
+        Ok(Put::Stored)
+    }
+}
+
+/// Longer than a process runs, and short enough to be added to a time.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+impl Kept {
+    fn insert(&mut self, key: &LockKey, entry: Entry, end: Instant) {
+        self.bytes += weight(key, &entry.response);
+        self.ends.insert((end, self.next), key.clone());
+        self.next += 1;
+        self.responses.insert(key.clone(), entry);
+    }
+
+    fn purge(&mut self, now: Instant) {
+        while self
+            .ends
+            .first_key_value()
+            .is_some_and(|(end, _)| end.0 <= now)
+        {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        let Some((_, key)) = self.ends.pop_first() else {
+            return;
+        };
+        if let Some(entry) = self.responses.remove(&key) {
+            self.bytes -= weight(&key, &entry.response);
+        }
+    }
+}
+
+fn weight(key: &LockKey, response: &StoredResponse) -> usize {
+    key.as_bytes().len() + response.len() + size_of::<Entry>()
+}
+
+impl fmt::Debug for MemoryResponses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.kept();
+        f.debug_struct("MemoryResponses")
+            .field("responses", &kept.responses.len())
+            .field("bytes", &kept.bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,95 @@
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+
+/// Why a request is answered without its handler, where the lock is not the cause.
+#[derive(Clone, Debug)]
+pub(super) enum Refusal {
+    BodyTooLarge,
+    BodyUnreadable,
+    KeyInvalid(String),
+    KeyMissing,
+    KeyReused,
+    ResponseNotKept,
+    StoreUnavailable,
+}
+
+impl Refusal {
+    /// A problem document (RFC 9457).
+    pub(super) fn answer(&self) -> Response<Bytes> {
+        let (status, name, title) = self.words();
+        let problem = serde_json::json!({
+            "type": format!("{TYPES}{name}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail(),
+        });
+        let mut response = Response::new(Bytes::from(problem.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Self::StoreUnavailable = self {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn words(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::BodyTooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "idempotency-body-too-large",
+                "The request is too large to be repeatable",
+            ),
+            Self::BodyUnreadable => (
+                StatusCode::BAD_REQUEST,
+                "idempotency-body-unreadable",
+                "The body of the request did not arrive",
+            ),
+            Self::KeyInvalid(_) => (
+                StatusCode::BAD_REQUEST,
+                "idempotency-key-invalid",
+                "Idempotency-Key is invalid",
+            ),
+            Self::KeyMissing => (
+                StatusCode::BAD_REQUEST,
+                "idempotency-key-missing",
+                "Idempotency-Key is missing",
+            ),
+            Self::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency-key-reused",
+                "Idempotency-Key is already used",
+            ),
+            Self::ResponseNotKept => (
+                StatusCode::CONFLICT,
+                "idempotency-response-not-kept",
+                "The request has been handled",
+            ),
+            Self::StoreUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "idempotency-store-unavailable",
+                "The stored responses are unavailable",
+            ),
+        }
+    }
+
+    fn detail(&self) -> &str {
+        match self {
+            Self::BodyTooLarge => "the body is larger than requests with a key may be",
+            Self::BodyUnreadable => "the connection ended before the body did",
+            Self::KeyInvalid(detail) => detail,
+            Self::KeyMissing => "this operation needs an Idempotency-Key, new for each request",
+            Self::KeyReused => "another request has been sent with this Idempotency-Key",
+            Self::ResponseNotKept => {
+                "the request has been handled before, and its response was too large to be kept"
+            }
+            Self::StoreUnavailable => {
+                "it is not known whether the request has been handled before; it was not handled"
+            }
+        }
+    }
+}
+
+const TYPES: &str = "https://docs.rs/lock-tower/latest/lock_tower/idempotency/index.html#";
+const PROBLEM_JSON: &str = "application/problem+json";
