@@ -5,7 +5,7 @@ use axum_core::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::answer::{Answer, Asked, Problem, Reason, Rejection};
+use crate::answer::{Answer, Asked, Problem, Rejection};
 use crate::held::{HeldLock, NotHeld};
 use crate::locker::Locker;
 
@@ -62,11 +62,6 @@ impl IntoResponse for Rejection {
 /// For a handler that looks at its lock: the lock is lost.
 impl IntoResponse for NotHeld {
     fn into_response(self) -> Response {
-        let rejection = match self {
-            Self::Lost(reason) => Rejection::new(Reason::Lost).with_lost(reason),
-            Self::Released => Rejection::new(Reason::Misconfigured),
-            Self::Unprotected => Rejection::new(Reason::Unavailable),
-        };
-        rejection.into_response()
+        Rejection::from(self).into_response()
     }
 }

@@ -10,7 +10,7 @@ mod layer;
 mod locker;
 pub mod plain;
 
-pub use crate::answer::{Answer, Asked, Problem, Reason, Rejection};
+pub use crate::answer::{Answer, Asked, Format, Problem, Reason, Rejection};
 pub use crate::held::{HeldLock, NotHeld};
 pub use crate::keys::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{

@@ -1,22 +1,22 @@
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{Method, Uri};
+use http::{HeaderValue, Method, Uri};
 
 /// What is kept of a request while its handler has it, for the answer to it.
 #[derive(Clone, Debug)]
 pub struct Asked {
     method: Method,
     uri: Uri,
-    grpc: bool,
+    /// What a gRPC client reads.
+    grpc: Option<&'static str>,
 }
 
 impl Asked {
     pub(crate) fn of(parts: &Parts) -> Self {
-        let content_type = parts.headers.get(CONTENT_TYPE);
         Self {
             method: parts.method.clone(),
             uri: parts.uri.clone(),
-            grpc: content_type.is_some_and(|value| value.as_bytes().starts_with(GRPC)),
+            grpc: parts.headers.get(CONTENT_TYPE).and_then(grpc),
         }
     }
 
@@ -26,7 +26,7 @@ impl Asked {
         Self {
             method: Method::default(),
             uri: Uri::default(),
-            grpc: false,
+            grpc: None,
         }
     }
 
@@ -42,11 +42,59 @@ impl Asked {
         &self.uri
     }
 
-    /// Whether the request is a gRPC call, by its content type.
+    /// Whether the request is a call of gRPC or gRPC-Web, by its content type.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
+        self.grpc.is_some()
+    }
+
+    /// The content type of the answer to a call.
+    pub(super) fn grpc_content_type(&self) -> Option<&'static str> {
         self.grpc
     }
 }
 
-const GRPC: &[u8] = b"application/grpc";
+/// Clients of gRPC-Web look at the content type and would not read a status under that of gRPC. They
+/// are not sent what they sent themselves: the rest of a content type is anybody's text.
+fn grpc(content_type: &HeaderValue) -> Option<&'static str> {
+    let text = content_type.as_bytes().to_ascii_lowercase();
+    let rest = text.strip_prefix(b"application/grpc")?;
+    let (rest, answer) = [
+        (b"-web-text".as_slice(), "application/grpc-web-text+proto"),
+        (b"-web", "application/grpc-web+proto"),
+        (b"", "application/grpc"),
+    ]
+    .into_iter()
+    .find_map(|(kind, answer)| Some((rest.strip_prefix(kind)?, answer)))?;
+    matches!(rest.first(), None | Some(b'+' | b';' | b' ')).then_some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_tell_calls_from_requests() {
+        let cases = [
+            ("application/grpc", Some("application/grpc")),
+            ("application/grpc+proto", Some("application/grpc")),
+            ("Application/gRPC;q=1", Some("application/grpc")),
+            ("application/grpc-web", Some("application/grpc-web+proto")),
+            (
+                "application/grpc-web+json",
+                Some("application/grpc-web+proto"),
+            ),
+            (
+                "application/grpc-web-text",
+                Some("application/grpc-web-text+proto"),
+            ),
+            ("application/grpcs", None),
+            ("application/grpc-webs", None),
+            ("application/json", None),
+            ("", None),
+        ];
+        for (sent, answered) in cases {
+            assert_eq!(grpc(&HeaderValue::from_static(sent)), answered, "{sent}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! What a client is told whose request did not get its lock.
 
 mod asked;
+mod grpc;
 mod grpc_timeout;
 mod problem;
 mod rejection;
@@ -11,7 +12,7 @@ use http::Response;
 pub(crate) use self::grpc_timeout::grpc_timeout;
 
 pub use self::asked::Asked;
-pub use self::problem::Problem;
+pub use self::problem::{Format, Problem};
 pub use self::rejection::{Reason, Rejection};
 
 /// Makes an answer of a rejection.

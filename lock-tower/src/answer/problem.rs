@@ -1,31 +1,220 @@
-use bytes::Bytes;
-use http::{Response, StatusCode};
+use std::borrow::Cow;
+use std::time::Duration;
 
-use super::{Answer, Asked, Reason, Rejection};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::{Answer, Asked, Reason, Rejection, grpc};
 
 /// Answers with a problem document (RFC 9457), and calls of gRPC with a status.
-#[derive(Clone, Debug, Default)]
+///
+/// | [`Reason`] | status | `Retry-After` | gRPC | `RetryInfo` |
+/// |---|---|---|---|---|
+/// | `Busy` | 409 | yes | `ABORTED` | yes |
+/// | `InvalidKey` | 400 | no | `INVALID_ARGUMENT` | no |
+/// | `Lost` | 503 | no: the effect is unknown | `ABORTED` | no |
+/// | `Misconfigured` | 500 | no | `INTERNAL` | no |
+/// | `QueueFull` | 429 | yes | `RESOURCE_EXHAUSTED` | yes |
+/// | `TimedOut` | 409 | yes | `ABORTED` | yes |
+/// | `Unavailable` | 503 | yes | `UNAVAILABLE` | yes |
+///
+/// A busy key is a conflict and no 503: proxies take a server that answers 503 for a sick one, and
+/// one hot key would cost the others an instance. `Retry-After` has whole seconds, rounded up.
+///
+/// ```json
+/// {
+///   "type": "urn:polylock:lock-busy",
+///   "title": "the lock is held",
+///   "status": 409,
+///   "detail": "another request with the same key is being handled",
+///   "reason": "lock-busy"
+/// }
+/// ```
+///
+/// Neither the key nor what the lock service reported is in an answer, and `cache-control: no-store`
+/// keeps it out of caches.
+///
+/// # gRPC
+///
+/// A request with the content type `application/grpc` or `application/grpc-web`, whatever its
+/// suffix, is answered with HTTP 200, `grpc-status` and `grpc-message` in the head, and no body, in
+/// every [`Format`]; clients of gRPC-Web read such a status as well. With the feature `tonic` the
+/// details are there too: `RetryInfo` as in the table, with all digits of
+/// [`Rejection::retry_after`], and `ErrorInfo` with the reason as in `LOCK_BUSY` and the domain
+/// `polylock`.
+///
+/// # Examples
+///
+/// ```
+/// use http::StatusCode;
+/// use lock_tower::Problem;
+///
+/// let answer = Problem::new()
+///     .with_type_base("https://errors.example/")
+///     .with_busy_status(StatusCode::LOCKED);
+/// # let _: &dyn lock_tower::Answer = &answer;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Problem {
+    type_base: Cow<'static, str>,
+    busy_status: StatusCode,
+    format: Format,
+}
+
+/// What the body of an answer is.
 #[non_exhaustive]
-pub struct Problem {}
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Format {
+    /// Nothing; the status and the headers say it.
+    Empty,
+    /// `application/problem+json`.
+    #[default]
+    ProblemJson,
+    /// A line of `text/plain`.
+    Text,
+}
 
 impl Problem {
-    /// The statuses of the table above.
+    /// Answers as the table says.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
-}
 
-impl Answer for Problem {
-    fn answer(&self, _asked: &Asked, rejection: &Rejection) -> Response<Bytes> {
-        let mut response = Response::new(Bytes::new());
-        *response.status_mut() = match rejection.reason() {
-            Reason::Busy | Reason::TimedOut => StatusCode::CONFLICT,
+    /// Sets what comes before the [name](Reason::as_str) in the member `type`. Default:
+    /// `urn:polylock:`, which names a kind of problem and leads nowhere.
+    #[must_use]
+    pub fn with_type_base(mut self, base: impl Into<Cow<'static, str>>) -> Self {
+        self.type_base = base.into();
+        self
+    }
+
+    /// Sets the status where the lock is held by somebody else, for [`Reason::Busy`] and
+    /// [`Reason::TimedOut`]. Default: 409. Some clients expect 423 or 429, and 429 is what most
+    /// libraries repeat without being asked to.
+    #[must_use]
+    pub fn with_busy_status(mut self, status: StatusCode) -> Self {
+        self.busy_status = status;
+        self
+    }
+
+    /// Sets what the body is. Default: [`Format::ProblemJson`].
+    #[must_use]
+    pub fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    fn status(&self, reason: Reason) -> StatusCode {
+        match reason {
+            Reason::Busy | Reason::TimedOut => self.busy_status,
             Reason::InvalidKey => StatusCode::BAD_REQUEST,
             Reason::Lost | Reason::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Reason::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QueueFull => StatusCode::TOO_MANY_REQUESTS,
-        };
+        }
+    }
+
+    /// The body and its type.
+    fn body(&self, rejection: &Rejection) -> Option<(&'static str, String)> {
+        let reason = rejection.reason();
+        let title = reason.to_string();
+        let detail = rejection.detail().unwrap_or(usual_detail(reason));
+        match self.format {
+            Format::Empty => None,
+            Format::ProblemJson => {
+                let document = Document {
+                    kind: format!("{}{}", self.type_base, reason.as_str()),
+                    title,
+                    status: self.status(reason).as_u16(),
+                    detail,
+                    reason: reason.as_str(),
+                };
+                let json = serde_json::to_string(&document);
+                let json = json.expect("BUG: texts and a number are JSON");
+                Some(("application/problem+json", json))
+            }
+            Format::Text => Some(("text/plain; charset=utf-8", format!("{title}: {detail}\n"))),
+        }
+    }
+}
+
+impl Default for Problem {
+    fn default() -> Self {
+        Self {
+            type_base: "urn:polylock:".into(),
+            busy_status: StatusCode::CONFLICT,
+            format: Format::default(),
+        }
+    }
+}
+
+impl Answer for Problem {
+    fn answer(&self, asked: &Asked, rejection: &Rejection) -> Response<Bytes> {
+        if let Some(content_type) = asked.grpc_content_type() {
+            return grpc::answer(content_type, rejection);
+        }
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = self.status(rejection.reason());
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = rejection.retry_after() {
+            headers.insert(RETRY_AFTER, whole_seconds(after).into());
+        }
+        if let Some((content_type, body)) = self.body(rejection) {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            *response.body_mut() = body.into();
+        }
         response
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    detail: &'a str,
+    reason: &'static str,
+}
+
+/// Rounded up, and at least one: a client told to wait for no time at all asks in a loop.
+fn whole_seconds(after: Duration) -> u64 {
+    let started = u64::from(after.subsec_nanos() > 0);
+    after.as_secs().saturating_add(started).max(1)
+}
+
+/// What a client can do about it, where the rejection says nothing closer.
+fn usual_detail(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Busy => "another request with the same key is being handled",
+        Reason::InvalidKey => "the same request fails again",
+        Reason::Lost => "it is unknown what the request has done; look before you repeat it",
+        Reason::Misconfigured => "the request is not at fault, and repeating it does not help",
+        Reason::QueueFull | Reason::Unavailable => "the request can be repeated later",
+        Reason::TimedOut => "other requests with the same key were handled meanwhile",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        let cases = [
+            (Duration::ZERO, 1),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_secs(1), 1),
+            (Duration::from_millis(1001), 2),
+            (Duration::from_secs(60), 60),
+            (Duration::MAX, u64::MAX),
+        ];
+        for (after, seconds) in cases {
+            assert_eq!(whole_seconds(after), seconds, "{after:?}");
+        }
     }
 }

@@ -6,7 +6,25 @@ use bytes::Bytes;
 use http::Response;
 use lock_core::{Error, LostReason};
 
+use crate::held::NotHeld;
+
 /// Why a request did not get what it needs a lock for.
+///
+/// The client is told by an [`Answer`](crate::Answer), and whether another try is worth it by
+/// [`retry_after`](Rejection::retry_after):
+///
+/// | reason | name | the handler | the same request again |
+/// |---|---|---|---|
+/// | [`Busy`](Reason::Busy) | `lock-busy` | has not run | later |
+/// | [`InvalidKey`](Reason::InvalidKey) | `lock-key` | has not run | fails again |
+/// | [`Lost`](Reason::Lost) | `lock-lost` | has run, how far is unknown | only if it is idempotent |
+/// | [`Misconfigured`](Reason::Misconfigured) | `lock-misconfigured` | has not run | fails until the service is set up otherwise |
+/// | [`QueueFull`](Reason::QueueFull) | `lock-queue-full` | has not run | later |
+/// | [`TimedOut`](Reason::TimedOut) | `lock-timeout` | has not run | later |
+/// | [`Unavailable`](Reason::Unavailable) | `lock-unavailable` | has not run | later |
+///
+/// "Has not run" is said of rejections by the layer and by [`Locker`](crate::Locker): a handler that
+/// returns one itself may have done something before.
 #[derive(Clone, Debug)]
 pub struct Rejection(Box<Inner>);
 
@@ -40,6 +58,37 @@ pub enum Reason {
     Unavailable,
 }
 
+impl Reason {
+    /// The name that clients see, as in `lock-busy`; it stays the same.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "lock-busy",
+            Self::InvalidKey => "lock-key",
+            Self::Lost => "lock-lost",
+            Self::Misconfigured => "lock-misconfigured",
+            Self::QueueFull => "lock-queue-full",
+            Self::TimedOut => "lock-timeout",
+            Self::Unavailable => "lock-unavailable",
+        }
+    }
+}
+
+/// One sentence.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the lock is held",
+            Self::InvalidKey => "the request does not name its lock",
+            Self::Lost => "the lock was lost while the request was handled",
+            Self::Misconfigured => "the lock is not set up correctly",
+            Self::QueueFull => "too many requests wait for locks",
+            Self::TimedOut => "the lock was held for as long as the request may wait",
+            Self::Unavailable => "the lock service is unavailable",
+        })
+    }
+}
+
 impl Rejection {
     /// Rejects for this reason.
     #[must_use]
@@ -71,7 +120,7 @@ impl Rejection {
         self
     }
 
-    /// Adds when it is worth another try.
+    /// Adds when it is worth another try; without effect if the lock was lost.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
@@ -110,7 +159,7 @@ impl Rejection {
     /// When it is worth another try; `None` if the same request must not be repeated blindly.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.0.retry_after
+        self.0.retry_after.filter(|_| self.0.reason != Reason::Lost)
     }
 
     /// The answer that a key extractor has given in place of a key.
@@ -121,15 +170,7 @@ impl Rejection {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0.reason {
-            Reason::Busy => "the lock is held",
-            Reason::InvalidKey => "the request does not name its lock",
-            Reason::Lost => "the lock was lost while the request was handled",
-            Reason::Misconfigured => "the lock is not set up correctly",
-            Reason::QueueFull => "too many requests wait for locks",
-            Reason::TimedOut => "the lock was held for as long as the request may wait",
-            Reason::Unavailable => "the lock service is unavailable",
-        })?;
+        self.0.reason.fmt(f)?;
         match &self.0.detail {
             Some(detail) => write!(f, ": {detail}"),
             None => Ok(()),
@@ -143,5 +184,16 @@ impl StdError for Rejection {
             .error
             .as_ref()
             .map(|error| error as &(dyn StdError + 'static))
+    }
+}
+
+/// For a handler that looks at its lock.
+impl From<NotHeld> for Rejection {
+    fn from(not_held: NotHeld) -> Self {
+        match not_held {
+            NotHeld::Lost(reason) => Self::new(Reason::Lost).with_lost(reason),
+            NotHeld::Released => Self::new(Reason::Misconfigured),
+            NotHeld::Unprotected => Self::new(Reason::Unavailable),
+        }
     }
 }
