@@ -12,7 +12,7 @@ pub mod plain;
 
 pub use crate::answer::{Answer, Asked, Format, Problem, Reason, Rejection};
 pub use crate::held::{HeldLock, NotHeld};
-pub use crate::keys::{KeyError, KeyExtractor, Keys};
+pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{
     BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, ResponseFuture,
     SafeMethods,

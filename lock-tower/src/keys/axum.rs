@@ -7,6 +7,7 @@ use axum_core::response::IntoResponse as _;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 
+use super::origin::bounded;
 use super::{KeyError, Keys};
 
 /// An extractor of axum that names the locks.
@@ -43,7 +44,7 @@ where
         Box::pin(async move {
             let extracted = E::from_request_parts(parts, &()).await;
             match extracted.map_err(|refused| refused.into_response()) {
-                Ok(extracted) => Ok((self.keys)(extracted)),
+                Ok(extracted) => bounded((self.keys)(extracted)),
                 Err(response) => Err(answer(response).await),
             }
         })

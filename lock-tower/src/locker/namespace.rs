@@ -1,4 +1,7 @@
+use std::fmt::Write as _;
+
 use lock_core::{Error, ErrorKind, LockKey, Result};
+use sha2::{Digest as _, Sha256};
 
 use crate::keys::KeyError;
 
@@ -22,9 +25,161 @@ impl Namespace {
         &self.0
     }
 
-    /// The key of a name, which may be as long as it likes.
+    /// The key of a name, which may be as long as it likes. Equal bytes make equal keys, different
+    /// bytes different ones.
     pub(crate) fn key(&self, name: &str) -> Result<LockKey, KeyError> {
-        LockKey::new(format!("{}:{name}", self.0))
-            .map_err(|e| KeyError::Invalid(e.message().to_owned()))
+        if name.is_empty() {
+            let what = "the name of the lock is empty";
+            return Err(KeyError::Missing(what.to_owned()));
+        }
+        if name.contains(char::is_control) {
+            let what = "the name of the lock has control characters";
+            return Err(KeyError::Invalid(what.to_owned()));
+        }
+        // No name can be spelt so that it meets the hash of another: a plain key has at most 255
+        // bytes, a hashed one has exactly 256.
+        let key = match self.0.len() + 1 + name.len() < LockKey::MAX_LEN {
+            true => format!("{}:{name}", self.0),
+            false => self.hashed(name),
+        };
+        LockKey::new(key).map_err(|e| KeyError::Invalid(e.message().to_owned()))
+    }
+
+    /// The beginning of the name, for people, and SHA-256 of the whole.
+    fn hashed(&self, name: &str) -> String {
+        let mut key = String::with_capacity(LockKey::MAX_LEN);
+        key.push_str(&self.0);
+        key.push(':');
+        let head = name.floor_char_boundary(HEAD - key.len());
+        key.push_str(&name[..head]);
+        // One `~` separates; more stand for the part of a character that has no room.
+        key.extend(std::iter::repeat_n('~', HEAD + 1 - key.len()));
+        for byte in Sha256::digest(name) {
+            write!(key, "{byte:02x}").expect("BUG: a string takes what is written");
+        }
+        key
+    }
+}
+
+/// Bytes of a hashed key before the `~`.
+const HEAD: usize = LockKey::MAX_LEN - 1 - 2 * 32;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn key(namespace: &str, name: &str) -> LockKey {
+        let namespace = Namespace::new(namespace).expect("a namespace");
+        namespace.key(name).expect("a name")
+    }
+
+    #[test]
+    fn name_of_up_to_255_bytes_is_carried_exactly() {
+        for name in "42 ../.. a:b ~ \u{202e}live \u{1f980} %2e%2e%2f".split(' ') {
+            assert_eq!(key("ns", name).as_str(), format!("ns:{name}"));
+        }
+        let longest = "x".repeat(255 - 3);
+        assert_eq!(key("ns", &longest).as_str(), format!("ns:{longest}"));
+        assert_ne!(
+            key("ns", &format!("{longest}x")).as_str(),
+            format!("ns:{longest}x")
+        );
+    }
+
+    /// All processes have to agree, those of another version too.
+    #[test]
+    fn longer_name_keeps_its_head_and_gets_its_hash() {
+        let hash = "0d4e2ca9e9cbced7a7a5380eb29e1a3783b9b6d0db72de36a1051038e1c1fbc7";
+        let head = "x".repeat(191 - 3);
+        assert_eq!(
+            key("ns", &"x".repeat(300)).as_str(),
+            format!("ns:{head}~{hash}")
+        );
+
+        // The room of 191 bytes ends after the 47th crab, or in the 48th.
+        for (namespace, end) in [("ns", "~"), ("n", "~~")] {
+            let crabs = key(namespace, &"\u{1f980}".repeat(1 << 18));
+            assert_eq!(crabs.as_str().len(), 256);
+            let head = crabs
+                .as_str()
+                .trim_end_matches(|c: char| c.is_ascii_hexdigit());
+            assert_eq!(head, format!("{namespace}:{}{end}", "\u{1f980}".repeat(47)));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_refused_without_being_repeated() {
+        let namespace = Namespace::new("ns").expect("a namespace");
+        assert!(matches!(namespace.key(""), Err(KeyError::Missing(_))));
+        let long = "x".repeat(1 << 20);
+        for control in ('\0'..='\u{ff}').filter(|c| c.is_control()) {
+            for name in [format!("secret{control}"), format!("secret{long}{control}")] {
+                let error = namespace.key(&name).expect_err("no key");
+                assert!(matches!(error, KeyError::Invalid(_)));
+                assert!(!error.to_string().contains("secret"));
+            }
+        }
+    }
+
+    #[test]
+    fn different_names_have_different_keys() {
+        let long = "n".repeat(64);
+        let namespaces = ["n", "n~", "nn", &long];
+        let mut seen = HashMap::new();
+        for name in names() {
+            for namespace in namespaces {
+                let made = key(namespace, &name);
+                assert!(made.as_str().len() <= 256);
+                assert_eq!(made, key(namespace, &name));
+                let whose = (namespace, name.clone());
+                let before = seen.entry(made).or_insert_with(|| whose.clone());
+                assert_eq!(*before, whose, "two names, one key");
+            }
+        }
+        assert!(seen.len() > 4 * 20_000);
+    }
+
+    /// Names of all lengths about those at which keys change their form, of pieces that look like
+    /// what the forms are made of; and names that are the key of another.
+    fn names() -> Vec<String> {
+        let hash = "0123456789abcdef".repeat(4);
+        let pieces = [
+            "a",
+            "b",
+            "/",
+            "~",
+            "%2F",
+            "\u{e9}",
+            "\u{1f980}",
+            "n",
+            ":",
+            "n:",
+            &hash,
+        ];
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut names = Vec::new();
+        for round in 0..20_000 {
+            let target = [2, 100, 120, 180, 190, 250, 252, 300][round % 8];
+            let mut name = String::new();
+            while name.len() < target {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Mostly the same piece: long common heads.
+                let piece = if random % 8 == 0 { random >> 32 } else { 0 };
+                name.push_str(pieces[(piece % 11) as usize]);
+            }
+            names.push(name);
+        }
+        let keys = names.iter().step_by(3).map(|name| key("n", name));
+        let keys: Vec<_> = keys.map(|key| key.as_str().to_owned()).collect();
+        let bare = keys.iter().map(|key| key["n:".len()..].to_owned());
+        names.extend(bare.collect::<Vec<_>>());
+        names.extend(keys);
+        names.extend((1..400).map(|length| "a".repeat(length)));
+        names.extend((1..400).map(|length| "~".repeat(length)));
+        names
     }
 }

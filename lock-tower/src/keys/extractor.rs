@@ -1,0 +1,119 @@
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+
+use super::join::join;
+
+/// Finds out which locks a request needs, by its head.
+///
+/// [`keys`](crate::keys) has ready-made ones, and closures
+/// `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. What is returned is a name in the
+/// namespace of the [`Locker`](crate::Locker); it need not be short, and its characters are checked
+/// afterwards. Called once for each request that takes a lock, and must not block.
+pub trait KeyExtractor: Send + Sync + 'static {
+    /// Names the locks.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the request does not say what it has to; it is answered and goes no further.
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError>;
+}
+
+impl<F> KeyExtractor for F
+where
+    F: Fn(&Parts) -> Result<Keys, KeyError> + Send + Sync + 'static,
+{
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
+        self(parts)
+    }
+}
+
+impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
+        (**self).keys(parts)
+    }
+}
+
+/// Not for every `Box<E>`: a boxed closure is a closure.
+impl KeyExtractor for Box<dyn KeyExtractor> {
+    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
+        (**self).keys(parts)
+    }
+}
+
+/// The locks that a request needs.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Keys {
+    /// All of these; acquired in one order, so that two requests cannot wait for each other.
+    Many(Vec<String>),
+    /// This one.
+    One(String),
+    /// None: the request passes without a lock.
+    Skip,
+}
+
+impl Keys {
+    /// Needs one lock.
+    #[must_use]
+    pub fn one(name: impl Into<String>) -> Self {
+        Self::One(name.into())
+    }
+
+    /// Needs several locks.
+    #[must_use]
+    pub fn many<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self::Many(names.into_iter().map(Into::into).collect())
+    }
+
+    /// Needs one lock, which is named by several parts, such as a tenant and an id.
+    ///
+    /// Different parts make different names: they are joined by `/`, and a `/` in a part is written
+    /// `%2F`, a `%` `%25`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_tower::Keys;
+    ///
+    /// assert_eq!(Keys::joined(["acme", "42"]), Keys::one("acme/42"));
+    /// assert_eq!(Keys::joined(["a/b", "c"]), Keys::one("a%2Fb/c"));
+    /// assert_ne!(Keys::joined(["a/b", "c"]), Keys::joined(["a", "b/c"]));
+    /// ```
+    #[must_use]
+    pub fn joined<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
+        Self::One(join(parts))
+    }
+}
+
+/// Why no key can be told from a request.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub enum KeyError {
+    /// The request says something that cannot be a key; answered with 400. The text is shown to the
+    /// client.
+    Invalid(String),
+    /// The service is put together wrongly, whatever the request says; answered with 500, and
+    /// logged.
+    Misconfigured(String),
+    /// The request does not say what it has to; answered with 400. The text is shown to the client.
+    Missing(String),
+    /// The request is answered with this.
+    Response(Box<Response<Bytes>>),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) | Self::Misconfigured(what) | Self::Missing(what) => {
+                f.write_str(what)
+            }
+            Self::Response(response) => write!(f, "answered with {}", response.status()),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
