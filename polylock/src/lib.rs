@@ -40,6 +40,11 @@
 //! # Ok::<(), polylock::Error>(())
 //! ```
 //!
+//! # Services
+//!
+//! The feature `tower` adds a layer that lets requests with the same key run one at a time, and
+//! `axum` and `tonic` what it has for these: see the module `tower`.
+//!
 //! # When not to use a lock
 //!
 //! A lock can be lost while its holder works: the holder is paused, or the network is cut, and the
@@ -60,6 +65,8 @@ pub use lock_core::{
 pub use lock_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use lock_sql as sql;
+#[cfg(feature = "tower")]
+pub use lock_tower as tower;
 #[cfg(feature = "zk")]
 pub use lock_zk as zk;
 
