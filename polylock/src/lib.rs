@@ -119,3 +119,12 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = backends.and_then(|registry| registry.with(zk::ZooKeeperBackend::default()));
     backends.expect("BUG: two backends serve one scheme")
 });
+
+/// The programs in the documents compile and run.
+#[cfg(all(doctest, feature = "axum"))]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    mod readme {}
+    #[doc = include_str!("../../docs/tower.md")]
+    mod tower {}
+}
