@@ -121,7 +121,7 @@ impl Problem {
     fn body(&self, rejection: &Rejection) -> Option<(&'static str, String)> {
         let reason = rejection.reason();
         let title = reason.to_string();
-        let detail = rejection.detail().unwrap_or(usual_detail(reason));
+        let detail = rejection.detail().unwrap_or_else(|| usual_detail(reason));
         match self.format {
             Format::Empty => None,
             Format::ProblemJson => {
