@@ -22,7 +22,7 @@
 //!
 //! # Keys
 //!
-//! Whoever knows a key and the request gets its response. Where clients do not trust each other,
+//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) takes for one. Whoever knows a key and the request gets its response. Where clients do not trust each other,
 //! [`with_scope`](IdempotencyLayer::with_scope) puts the tenant or the principal before the key;
 //! without it, one client can meet the key of another.
 //!
@@ -50,7 +50,6 @@
 mod body;
 mod fingerprint;
 mod future;
-mod key;
 mod layer;
 mod memory;
 mod refusal;
@@ -58,6 +57,8 @@ mod serve;
 mod service;
 mod settings;
 mod slot;
+#[cfg(feature = "_sql")]
+mod sql;
 mod store;
 mod stored;
 
@@ -68,5 +69,7 @@ pub use self::layer::{IdempotencyLayer, Missing};
 pub use self::memory::MemoryResponses;
 pub use self::service::Idempotency;
 pub use self::slot::ResponseSlot;
+#[cfg(feature = "_sql")]
+pub use self::sql::{SqlConnection, SqlDialect, SqlResponses};
 pub use self::store::{Put, ResponseStore, StoreError};
 pub use self::stored::StoredResponse;

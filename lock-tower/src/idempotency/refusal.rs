@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
 /// Why a request is answered without its handler, where the lock is not the cause.
@@ -23,10 +23,12 @@ impl Refusal {
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail(),
+            "reason": name,
         });
         let mut response = Response::new(Bytes::from(problem.to_string()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Self::StoreUnavailable = self {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -39,37 +41,37 @@ impl Refusal {
             Self::BodyTooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "idempotency-body-too-large",
-                "The request is too large to be repeatable",
+                "the request is too large",
             ),
             Self::BodyUnreadable => (
                 StatusCode::BAD_REQUEST,
                 "idempotency-body-unreadable",
-                "The body of the request did not arrive",
+                "the body of the request did not arrive",
             ),
             Self::KeyInvalid(_) => (
                 StatusCode::BAD_REQUEST,
                 "idempotency-key-invalid",
-                "Idempotency-Key is invalid",
+                "the Idempotency-Key is invalid",
             ),
             Self::KeyMissing => (
                 StatusCode::BAD_REQUEST,
                 "idempotency-key-missing",
-                "Idempotency-Key is missing",
+                "the Idempotency-Key is missing",
             ),
             Self::KeyReused => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "idempotency-key-reused",
-                "Idempotency-Key is already used",
+                "the Idempotency-Key is already used",
             ),
             Self::ResponseNotKept => (
                 StatusCode::CONFLICT,
                 "idempotency-response-not-kept",
-                "The request has been handled",
+                "the request has been handled",
             ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "idempotency-store-unavailable",
-                "The stored responses are unavailable",
+                "the stored responses are unavailable",
             ),
         }
     }
@@ -91,5 +93,6 @@ impl Refusal {
     }
 }
 
-const TYPES: &str = "https://docs.rs/lock-tower/latest/lock_tower/idempotency/index.html#";
+/// As [`Problem`](crate::Problem) has it.
+const TYPES: &str = "urn:polylock:";
 const PROBLEM_JSON: &str = "application/problem+json";

@@ -9,13 +9,12 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use lock_core::LockKey;
 
 use crate::answer::{Answer, Asked, Problem, Reason, Rejection};
-use crate::keys::KeyError;
+use crate::keys::{IdempotencyKey, KeyError, KeyExtractor as _, Keys, join};
 use crate::layer::OnDisconnect;
 use crate::locker::{Locker, no_key};
 
 use super::body::IdempotencyBody;
 use super::fingerprint::Fingerprint;
-use super::key;
 use super::layer::Missing;
 use super::refusal::Refusal;
 use super::slot::ResponseSlot;
@@ -71,14 +70,16 @@ impl Settings {
         if !self.methods.contains(&parts.method) {
             return Ok(None);
         }
-        let key = match key::idempotency_key(&parts.headers) {
-            Ok(Some(key)) => key,
-            Ok(None) if self.missing == Missing::Pass => return Ok(None),
-            Ok(None) => return Err(Refused::Request(Refusal::KeyMissing)),
+        let key = match IdempotencyKey::new().keys(parts) {
+            Ok(Keys::One(key)) => key,
+            Err(KeyError::Missing(_)) if self.missing == Missing::Reject => {
+                return Err(Refused::Request(Refusal::KeyMissing));
+            }
+            Ok(Keys::Many(_) | Keys::Skip) | Err(KeyError::Missing(_)) => return Ok(None),
             Err(error) => return Err(Refused::Request(Refusal::KeyInvalid(error.to_string()))),
         };
         let scope = (self.scope)(parts).map_err(|error| Refused::Lock(no_key(error)))?;
-        Ok(Some(key::name(&scope, &key)))
+        Ok(Some(join([scope, key])))
     }
 
     /// The answer to a request that has been handled; `None` if it has not.

@@ -1,6 +1,6 @@
 /// Makes one name of several parts, such that different parts never make the same name: a `/` in
 /// the result separates, and every other one is escaped.
-pub(super) fn join<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
+pub(crate) fn join<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
     let mut name = String::new();
     for (index, part) in parts.into_iter().enumerate() {
         if index > 0 {

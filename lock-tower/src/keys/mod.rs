@@ -68,6 +68,7 @@ mod query;
 #[cfg(feature = "axum")]
 pub(crate) use self::axum::{FromParts, from_parts};
 pub(crate) use self::extractor::{KeyError, KeyExtractor, Keys};
+pub(crate) use self::join::join;
 
 pub use self::compound::Compound;
 pub use self::cookie::Cookie;

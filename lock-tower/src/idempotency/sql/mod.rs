@@ -1,0 +1,244 @@
+//! Responses in a table.
+
+mod connection;
+mod dialect;
+mod pools;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::Response;
+use lock_core::{FencingToken, LockKey};
+
+use self::connection::Record;
+use self::dialect::Texts;
+use self::pools::{Pools, on_connection};
+use super::{Fingerprint, Put, ResponseSlot, ResponseStore, StoreError, StoredResponse};
+
+pub use self::connection::SqlConnection;
+pub use self::dialect::SqlDialect;
+
+/// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
+///
+/// Times are those of the clock of the database. Responses whose time is over are not found, and
+/// purged in passing. They lie in the table as they were sent: whoever reads it sees what clients
+/// saw. Clones share up to four connections.
+#[derive(Clone)]
+pub struct SqlResponses {
+    pools: Pools,
+    table: Arc<str>,
+    texts: Texts,
+    puts: Arc<AtomicU32>,
+}
+
+/// A response is put so often between two purges, each of which can delete more.
+const PUTS_PER_PURGE: u32 = 32;
+
+impl SqlResponses {
+    /// The table, unless another is named.
+    pub const DEFAULT_TABLE: &'static str = "polylock_responses";
+
+    /// Connects to a database, and makes the table `polylock_responses` unless it is there.
+    ///
+    /// The URL is one of sqlx: `sqlite:/var/lib/shop/shop.db`, `postgres://me@host/shop`,
+    /// `mysql://me@host/shop`, with the parameters that it knows.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the URL is wrong or of a database whose feature is off, if the database
+    /// cannot be reached within 5 s, or if the table cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// The table may have been made.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_table(url, Self::DEFAULT_TABLE).await
+    }
+
+    /// Connects to a database, and makes the table of this name unless it is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect), and if the name is not 1 to 55 ASCII letters, digits and
+    /// underscores, begins with a digit, or with `sqlite_`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](Self::connect).
+    pub async fn connect_table(url: &str, table: &str) -> Result<Self, StoreError> {
+        let pools = Pools::connect(url).await?;
+        let responses = Self {
+            texts: Texts::new(pools.dialect(), table)?,
+            pools,
+            table: table.into(),
+            puts: Arc::default(),
+        };
+        responses.ensure().await.map_err(|error| {
+            StoreError::new("the table of the responses is not there").with_source(error)
+        })?;
+        Ok(responses)
+    }
+
+    /// The statements that make a table, for those whose program may not: it needs `SELECT`,
+    /// `INSERT` and `DELETE`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the name is none, as for [`connect_table`](Self::connect_table).
+    pub fn create_table_sql(dialect: SqlDialect, table: &str) -> Result<String, StoreError> {
+        let texts = Texts::new(dialect, table)?;
+        Ok(texts.create.as_str().to_owned())
+    }
+
+    /// Stores the response of a request in the transaction that is open on `connection`: it is there
+    /// if and only if what else the transaction does is.
+    ///
+    /// The connection is to the database that has the table. Roll back unless it is
+    /// [`Put::Stored`]: somebody else has handled the request. The handler returns the response when
+    /// the transaction is committed; nothing but its time limit has to be told to the layer.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the statement fails; roll back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Roll back.
+    pub async fn put_in<C: SqlConnection>(
+        &self,
+        connection: &mut C,
+        slot: &ResponseSlot,
+        response: &Response<Bytes>,
+    ) -> Result<Put, StoreError> {
+        if C::DIALECT != self.pools.dialect() {
+            return Err(StoreError::new("the connection is to another database"));
+        }
+        let stored = slot.stored(response);
+        let (token, retention) = (slot.fencing_token(), slot.retention());
+        let put = put(
+            &self.texts,
+            connection,
+            slot.key(),
+            &stored,
+            token,
+            retention,
+        );
+        put.await.map_err(unwritten)
+    }
+
+    /// Looks first, because who may use the table need not be who may make it.
+    async fn ensure(&self) -> sqlx::Result<()> {
+        let Texts { find, create, .. } = &self.texts;
+        on_connection!(&self.pools, connection => {
+            if look(connection, find.clone()).await.is_ok() {
+                return Ok(());
+            }
+            match connection::Dialog::run(connection, create.clone()).await {
+                Ok(()) => look(connection, find.clone()).await,
+                // Several make it at once, and all but one are told that it is there.
+                Err(error) => look(connection, find.clone()).await.map_err(|_| error),
+            }
+        })
+    }
+}
+
+async fn look<C: SqlConnection>(connection: &mut C, find: sqlx::SqlStr) -> sqlx::Result<()> {
+    connection.find(find, b"").await.map(drop)
+}
+
+async fn put<C: SqlConnection>(
+    texts: &Texts,
+    connection: &mut C,
+    key: &LockKey,
+    response: &StoredResponse,
+    token: Option<FencingToken>,
+    retention: Duration,
+) -> sqlx::Result<Put> {
+    let token = token.map(|token| i64::try_from(token.value()).unwrap_or(i64::MAX));
+    let retention = i64::try_from(retention.as_micros()).map_or(LONGEST, |time| time.min(LONGEST));
+    let fingerprint = response.fingerprint();
+    let fields = response.fields();
+    let record = Record {
+        token,
+        fingerprint: &fingerprint.as_bytes()[..],
+        status: i64::from(response.status().as_u16()),
+        fields: &fields,
+        body: response.body().map(|body| &body[..]),
+    };
+    let key = key.as_bytes();
+    // The insertion decides; what is over and not purged yet only makes it take two.
+    for _ in 0..2 {
+        let insert = texts.insert.clone();
+        if connection.insert(insert, key, &record, retention).await? {
+            return Ok(Put::Stored);
+        }
+        if !connection.delete(texts.clear.clone(), Some(key)).await? {
+            break;
+        }
+    }
+    let found = connection.find(texts.find.clone(), key).await?;
+    let is_ours = token.is_some() && found.is_some_and(|found| found.token == token);
+    Ok(if is_ours { Put::Stored } else { Put::Refused })
+}
+
+/// Microseconds that can be added to a time: longer than anybody keeps a response.
+const LONGEST: i64 = i64::MAX / 4;
+
+#[async_trait]
+impl ResponseStore for SqlResponses {
+    async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
+        let find = self.texts.find.clone();
+        let found = on_connection!(&self.pools, connection => {
+            connection::Dialog::find(connection, find, key.as_bytes()).await
+        });
+        let unread = |error| StoreError::new("a response cannot be read").with_source(error);
+        found.map_err(unread)?.map(read).transpose()
+    }
+
+    async fn put(
+        &self,
+        key: &LockKey,
+        response: &StoredResponse,
+        token: Option<FencingToken>,
+        retention: Duration,
+    ) -> Result<Put, StoreError> {
+        let purges = self.puts.fetch_add(1, Ordering::Relaxed) % PUTS_PER_PURGE == 0;
+        let done = on_connection!(&self.pools, connection => {
+            let done = put(&self.texts, connection, key, response, token, retention).await;
+            if done.is_ok() && purges {
+                let purge = self.texts.purge.clone();
+                if let Err(error) = connection::Dialog::delete(connection, purge, None).await {
+                    tracing::debug!(%error, "old responses are not purged");
+                }
+            }
+            done
+        });
+        done.map_err(unwritten)
+    }
+}
+
+fn read(record: Record<Vec<u8>>) -> Result<StoredResponse, StoreError> {
+    let broken = || StoreError::new("a stored response cannot be read");
+    let fingerprint = record.fingerprint.try_into().map_err(|_| broken())?;
+    let status = u16::try_from(record.status).map_err(|error| broken().with_source(error))?;
+    let body = record.body.map(Bytes::from);
+    let fingerprint = Fingerprint::from_bytes(fingerprint);
+    StoredResponse::from_stored(fingerprint, status, &record.fields, body)
+}
+
+fn unwritten(error: sqlx::Error) -> StoreError {
+    StoreError::new("a response cannot be written").with_source(error)
+}
+
+impl fmt::Debug for SqlResponses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlResponses")
+            .field("dialect", &self.pools.dialect())
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,112 @@
+use std::time::Duration;
+
+use sqlx::pool::PoolOptions;
+
+use super::dialect::SqlDialect;
+use crate::idempotency::StoreError;
+
+/// The connections to one database.
+#[derive(Clone)]
+pub(super) enum Pools {
+    #[cfg(feature = "mysql")]
+    MySql(sqlx::MySqlPool),
+    #[cfg(feature = "postgres")]
+    Postgres(sqlx::PgPool),
+    #[cfg(feature = "sqlite")]
+    Sqlite(sqlx::SqlitePool),
+}
+
+/// Does something on a connection of whichever pool.
+macro_rules! on_connection {
+    ($pools:expr, $connection:ident => $work:expr) => {
+        match $pools {
+            #[cfg(feature = "mysql")]
+            Pools::MySql(pool) => match pool.acquire().await {
+                Ok(mut connection) => {
+                    let $connection = &mut *connection;
+                    $work
+                }
+                Err(error) => Err(error),
+            },
+            #[cfg(feature = "postgres")]
+            Pools::Postgres(pool) => match pool.acquire().await {
+                Ok(mut connection) => {
+                    let $connection = &mut *connection;
+                    $work
+                }
+                Err(error) => Err(error),
+            },
+            #[cfg(feature = "sqlite")]
+            Pools::Sqlite(pool) => match pool.acquire().await {
+                Ok(mut connection) => {
+                    let $connection = &mut *connection;
+                    $work
+                }
+                Err(error) => Err(error),
+            },
+        }
+    };
+}
+pub(super) use on_connection;
+
+impl Pools {
+    pub(super) async fn connect(url: &str) -> Result<Self, StoreError> {
+        // Without the URL, which may have a password.
+        let broken = |error: sqlx::Error| {
+            StoreError::new("the database of the responses cannot be opened").with_source(error)
+        };
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        match scheme {
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => {
+                let options = url.parse().map_err(broken)?;
+                let pool = options_of_pool().connect_with(options).await;
+                pool.map(Self::MySql).map_err(broken)
+            }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                let options = url.parse().map_err(broken)?;
+                let pool = options_of_pool().connect_with(options).await;
+                pool.map(Self::Postgres).map_err(broken)
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" if url.contains(":memory:") || url.contains("mode=memory") => {
+                let message = "each connection would have a SQLite of its own in memory";
+                Err(StoreError::new(message))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                let options: sqlx::sqlite::SqliteConnectOptions = url.parse().map_err(broken)?;
+                let options = options
+                    .create_if_missing(true)
+                    .journal_mode(sqlx::sqlite::SqliteJournalMode::Wal)
+                    .busy_timeout(PATIENCE);
+                let pool = options_of_pool().connect_with(options).await;
+                pool.map(Self::Sqlite).map_err(broken)
+            }
+            _ => Err(StoreError::new(
+                "the URL is of no database that this program has a feature for",
+            )),
+        }
+    }
+
+    pub(super) fn dialect(&self) -> SqlDialect {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql(_) => SqlDialect::MySql,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => SqlDialect::Postgres,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => SqlDialect::Sqlite,
+        }
+    }
+}
+
+fn options_of_pool<D: sqlx::Database>() -> PoolOptions<D> {
+    PoolOptions::new()
+        .max_connections(CONNECTIONS)
+        .acquire_timeout(PATIENCE)
+}
+
+const CONNECTIONS: u32 = 4;
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,12 @@
+//! Requests that are repeated.
+
+mod answers;
+mod bodies;
+mod disconnect;
+mod duplicates;
+mod faults;
+mod retention;
+mod stores;
+mod support;
+#[cfg(feature = "sqlite")]
+mod transaction;

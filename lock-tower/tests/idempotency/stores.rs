@@ -1,0 +1,243 @@
+//! What every store does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use lock_core::{FencingToken, LockKey};
+use lock_tower::idempotency::{Fingerprint, MemoryResponses, Put, ResponseStore, StoredResponse};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Goes on with a store that nobody has used.
+async fn keeps_responses(store: &dyn ResponseStore) {
+    what_is_put_is_found(store).await;
+    a_second_one_is_refused(store).await;
+    one_token_puts_once(store).await;
+    one_of_many_is_stored(store).await;
+    what_is_over_is_not_found_and_replaced(store).await;
+    many_come_and_go(store).await;
+}
+
+async fn what_is_put_is_found(store: &dyn ResponseStore) {
+    for (name, body) in [
+        ("text", Some(Bytes::from_static(b"paid"))),
+        ("empty", Some(Bytes::new())),
+        ("binary", Some((0..=255).collect())),
+        ("large", Some(vec![7; 1 << 20].into())),
+        ("none", None),
+        ("caf\u{e9}/\u{1f512} ' \" ; -- `", Some(Bytes::new())),
+    ] {
+        let (key, response) = (key(name), response(1, body));
+        assert_eq!(store.get(&key).await.unwrap(), None, "{name}");
+        assert_eq!(put(store, &key, &response, 1).await, Put::Stored);
+        assert_eq!(store.get(&key).await.unwrap(), Some(response), "{name}");
+    }
+    let long = key(&"k".repeat(LockKey::MAX_LEN));
+    assert_eq!(put(store, &long, &text(1), 1).await, Put::Stored);
+    assert_eq!(store.get(&long).await.unwrap(), Some(text(1)));
+    assert_eq!(store.get(&key("TEXT")).await.unwrap(), None);
+}
+
+async fn a_second_one_is_refused(store: &dyn ResponseStore) {
+    let key = key("second");
+    assert_eq!(put(store, &key, &text(1), 5).await, Put::Stored);
+    for token in [4, 6] {
+        assert_eq!(put(store, &key, &text(2), token).await, Put::Refused);
+    }
+    let tokenless = store.put(&key, &text(2), None, DAY).await;
+    assert_eq!(tokenless.unwrap(), Put::Refused);
+    assert_eq!(store.get(&key).await.unwrap(), Some(text(1)));
+}
+
+async fn one_token_puts_once(store: &dyn ResponseStore) {
+    let key = key("again");
+    for number in [1, 2] {
+        assert_eq!(put(store, &key, &text(number), 5).await, Put::Stored);
+    }
+    assert_eq!(store.get(&key).await.unwrap(), Some(text(1)));
+    let key = self::key("again without");
+    for put in [Put::Stored, Put::Refused] {
+        assert_eq!(store.put(&key, &text(1), None, DAY).await.unwrap(), put);
+    }
+}
+
+async fn one_of_many_is_stored(store: &dyn ResponseStore) {
+    let key = key("many");
+    let puts = (1..=20).map(async |token| put(store, &key, &text(token), u64::from(token)).await);
+    let puts = futures_util::future::join_all(puts).await;
+    let stored: Vec<_> = (1..=20)
+        .zip(puts)
+        .filter(|(_, put)| *put == Put::Stored)
+        .collect();
+    assert_eq!(stored.len(), 1);
+    let (winner, _) = stored[0];
+    assert_eq!(store.get(&key).await.unwrap(), Some(text(winner)));
+}
+
+async fn what_is_over_is_not_found_and_replaced(store: &dyn ResponseStore) {
+    let key = key("over");
+    let (first, token) = (text(1), Some(FencingToken::new(9)));
+    let put = store.put(&key, &first, token, Duration::ZERO).await;
+    assert_eq!(put.unwrap(), Put::Stored);
+    until_gone(store, &key).await;
+    // Its token is over with it: a lock service that lost its tokens begins with small ones.
+    assert_eq!(self::put(store, &key, &text(2), 3).await, Put::Stored);
+    assert_eq!(store.get(&key).await.unwrap(), Some(text(2)));
+}
+
+/// More than are put between two purges.
+async fn many_come_and_go(store: &dyn ResponseStore) {
+    let token = Some(FencingToken::new(1));
+    for number in 0..100 {
+        let key = key(&format!("gone/{number}"));
+        let put = store.put(&key, &text(1), token, Duration::ZERO).await;
+        assert_eq!(put.unwrap(), Put::Stored);
+        until_gone(store, &key).await;
+    }
+}
+
+async fn until_gone(store: &dyn ResponseStore, key: &LockKey) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while store.get(key).await.unwrap().is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "{key} never ends");
+    }
+}
+
+async fn put(
+    store: &dyn ResponseStore,
+    key: &LockKey,
+    response: &StoredResponse,
+    token: u64,
+) -> Put {
+    let token = Some(FencingToken::new(token));
+    store.put(key, response, token, DAY).await.unwrap()
+}
+
+fn key(name: &str) -> LockKey {
+    LockKey::new(name).unwrap()
+}
+
+fn text(number: u8) -> StoredResponse {
+    response(number, Some(Bytes::from(format!("charge {number}"))))
+}
+
+fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
+    let response = Response::builder()
+        .status(201)
+        .header("location", format!("/payments/{number}"))
+        .header("x-note", HeaderValue::from_bytes(b"caf\xe9").unwrap())
+        .body(body);
+    StoredResponse::new(Fingerprint::from_bytes([number; 32]), &response.unwrap())
+}
+
+#[tokio::test]
+async fn memory() {
+    keeps_responses(&MemoryResponses::new()).await;
+}
+
+#[cfg(feature = "_sql")]
+mod sql {
+    use lock_tower::idempotency::{SqlDialect, SqlResponses};
+
+    use super::*;
+
+    async fn keeps_responses_at(url: &str) {
+        let stores = futures_util::future::join_all((0..8).map(|_| SqlResponses::connect(url)));
+        let stores: Result<Vec<_>, _> = stores.await.into_iter().collect();
+        let stores = stores.expect("all of them make the table at once");
+        keeps_responses(&stores[0]).await;
+        assert_eq!(
+            stores[7].get(&key("text")).await.unwrap(),
+            Some(response_of_first())
+        );
+        let other = SqlResponses::connect_table(url, "other_responses").await;
+        assert_eq!(other.unwrap().get(&key("text")).await.unwrap(), None);
+        let text = format!("{:?}", stores[0]);
+        assert!(
+            !text.contains(url) && text.contains("polylock_responses"),
+            "{text}"
+        );
+    }
+
+    fn response_of_first() -> StoredResponse {
+        response(1, Some(Bytes::from_static(b"paid")))
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn sqlite() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("responses.db");
+        keeps_responses_at(&format!("sqlite:{}", file.display())).await;
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn postgres() {
+        let server = lock_testkit::servers::PostgresServer::shared();
+        keeps_responses_at(&server.database()).await;
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test]
+    async fn mariadb() {
+        let server = lock_testkit::servers::MariaDbServer::shared();
+        keeps_responses_at(&server.database()).await;
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_is_over_is_deleted_in_passing() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("responses.db").display());
+        let store = SqlResponses::connect(&url).await.unwrap();
+        many_come_and_go(&store).await;
+        let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
+            .await
+            .unwrap();
+        let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM polylock_responses");
+        let left = count.fetch_one(&mut connection).await.unwrap();
+        assert!(left < 32, "{left} of 100 are left");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn who_may_not_create_uses_what_is_there() {
+        let server = lock_testkit::servers::PostgresServer::shared();
+        let url = server.database();
+        let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)
+            .await
+            .unwrap();
+        let sql = SqlResponses::create_table_sql(SqlDialect::Postgres, "mine").unwrap();
+        let sql = sql + "; ALTER DATABASE CURRENT_DATABASE_ SET default_transaction_read_only = on";
+        let name = url.rsplit('/').next().unwrap();
+        let sql = sql.replace("CURRENT_DATABASE_", name);
+        sqlx::Executor::execute(&mut admin, sqlx::raw_sql(sqlx::AssertSqlSafe(sql)))
+            .await
+            .unwrap();
+        let store = SqlResponses::connect_table(&url, "mine").await.unwrap();
+        assert_eq!(store.get(&key("a")).await.unwrap(), None);
+        let error = SqlResponses::connect(&url).await.unwrap_err();
+        assert_eq!(error.to_string(), "the table of the responses is not there");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn what_is_no_database_or_no_name_is_refused() {
+        for url in [
+            "",
+            "redis://h",
+            "sqlite::memory:",
+            "sqlite:x.db?mode=memory",
+            "postgres",
+        ] {
+            let error = SqlResponses::connect(url).await.unwrap_err();
+            assert!(!error.to_string().is_empty(), "{url}");
+        }
+        let password = "postgres://me:geheim@127.0.0.1:1/x";
+        let error = SqlResponses::connect(password).await.unwrap_err();
+        assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        assert!(SqlResponses::create_table_sql(SqlDialect::Sqlite, "a b").is_err());
+    }
+}

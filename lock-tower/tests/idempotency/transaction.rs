@@ -1,0 +1,97 @@
+//! Handlers that store their response in the transaction of its effect.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use lock_core::memory::Memory;
+use lock_tower::Locker;
+use lock_tower::idempotency::{IdempotencyLayer, Put, ResponseSlot, SqlResponses};
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnectOptions;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use super::support::post;
+
+type Paid = Response<Full<Bytes>>;
+
+#[tokio::test]
+async fn effect_and_response_are_there_both_or_not_at_all() {
+    charge_twice(false).await;
+}
+
+#[tokio::test]
+async fn the_layer_takes_what_the_handler_has_stored_for_its_own() {
+    charge_twice(true).await;
+}
+
+async fn charge_twice(layer_stores: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bank.db");
+    let responses = SqlResponses::connect(&format!("sqlite:{}", file.display()))
+        .await
+        .unwrap();
+    let bank = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
+        .await
+        .unwrap();
+    sqlx::query("CREATE TABLE charges (cents BIGINT)")
+        .execute(&bank)
+        .await
+        .unwrap();
+
+    let locker = Locker::builder(Arc::new(Memory::new()), "pay")
+        .build()
+        .unwrap();
+    let layer = IdempotencyLayer::new(locker, Arc::new(responses.clone()))
+        .with_stored(move |status, _| layer_stores && status.is_success());
+    let charge = {
+        let bank = bank.clone();
+        move |request: Request<Full<Bytes>>| {
+            let (bank, responses) = (bank.clone(), responses.clone());
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let slot: &ResponseSlot = head.extensions.get().unwrap();
+                let mut tx = bank.begin_with("BEGIN IMMEDIATE").await.unwrap();
+                let charge = sqlx::query("INSERT INTO charges VALUES (1000)");
+                charge.execute(&mut *tx).await.unwrap();
+                let response = Response::new(Bytes::from("paid"));
+                let put = responses.put_in(&mut *tx, slot, &response).await;
+                assert_eq!(put.unwrap(), Put::Stored);
+                if body == "fails" {
+                    tx.rollback().await.unwrap();
+                    let mut response: Paid = response.map(Full::from);
+                    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                    return Ok(response);
+                }
+                tx.commit().await.unwrap();
+                Ok::<Paid, Infallible>(response.map(Full::from))
+            }
+        }
+    };
+    let service = layer.layer(service_fn(charge).boxed_clone());
+    let send = async |key, body: &'static str| {
+        let request = post(key).map(|_| Full::from(body));
+        service.clone().oneshot(request).await.unwrap()
+    };
+    assert_eq!(send("a", "pays").await.status(), 200);
+    let again = send("a", "pays").await;
+    assert_eq!(again.headers()["idempotent-replayed"], "true");
+    assert_eq!(
+        again.into_body().collect().await.unwrap().to_bytes(),
+        "paid"
+    );
+    for _ in 0..2 {
+        assert!(
+            send("b", "fails")
+                .await
+                .headers()
+                .get("idempotent-replayed")
+                .is_none()
+        );
+    }
+    let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM charges");
+    assert_eq!(count.fetch_one(&bank).await.unwrap(), 1);
+}
