@@ -7,8 +7,8 @@ use axum_core::response::IntoResponse as _;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 
-use super::origin::bounded;
-use super::{KeyError, Keys};
+use super::origin::too_long;
+use super::{KeyError, Keys, MAX_NAME_LEN};
 
 /// An extractor of axum that names the locks.
 pub(crate) trait FromParts: Send + Sync + 'static {
@@ -48,6 +48,19 @@ where
                 Err(response) => Err(answer(response).await),
             }
         })
+    }
+}
+
+/// Checks the lengths, as the extractors of this crate do.
+fn bounded(keys: Keys) -> Result<Keys, KeyError> {
+    let names = match &keys {
+        Keys::Many(names) => names.as_slice(),
+        Keys::One(name) => std::slice::from_ref(name),
+        Keys::Skip => &[],
+    };
+    match names.iter().any(|name| name.len() > MAX_NAME_LEN) {
+        true => Err(too_long(&"the name of the lock")),
+        false => Ok(keys),
     }
 }
 

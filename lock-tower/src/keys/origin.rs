@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::{KeyError, Keys, MAX_NAME_LEN};
+use super::{KeyError, MAX_NAME_LEN};
 
 /// The place in a request that a name comes from, for the sentences that clients read: it is what
 /// the service was told, and nothing that the client has said.
@@ -52,20 +52,6 @@ impl fmt::Display for Origin<'_> {
     }
 }
 
-/// Checks the lengths of names that were made of a request in some other way.
-#[cfg(feature = "axum")]
-pub(super) fn bounded(keys: Keys) -> Result<Keys, KeyError> {
-    let names = match &keys {
-        Keys::Many(names) => names.as_slice(),
-        Keys::One(name) => std::slice::from_ref(name),
-        Keys::Skip => &[],
-    };
-    match names.iter().any(|name| name.len() > MAX_NAME_LEN) {
-        true => Err(too_long(&"the name of the lock")),
-        false => Ok(keys),
-    }
-}
-
-fn too_long(what: &dyn fmt::Display) -> KeyError {
+pub(super) fn too_long(what: &dyn fmt::Display) -> KeyError {
     KeyError::Invalid(format!("{what} has more than {MAX_NAME_LEN} bytes"))
 }
