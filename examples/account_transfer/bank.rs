@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::FencingToken;
 use lock_core::fencing::expect_written;
 use lock_tower::{HeldLock, Locker};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Executor as _, SqlitePool};
 use tokio::sync::Barrier;
 
@@ -54,6 +54,8 @@ impl Bank {
             .filename(file)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
+            // Nothing has to survive a power cut.
+            .synchronous(SqliteSynchronous::Off)
             .busy_timeout(Duration::from_secs(30));
         let pool = SqlitePoolOptions::new().connect_with(options).await?;
         pool.execute(

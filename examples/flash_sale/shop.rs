@@ -63,15 +63,18 @@ pub(crate) struct Books {
 impl Shop {
     pub(crate) async fn open(url: &str) -> Result<Self> {
         install_default_drivers();
-        let is_sqlite = url.starts_with("sqlite:");
+        let settings = match url.starts_with("sqlite:") {
+            true => SQLITE_SETTINGS,
+            false => POSTGRES_SETTINGS,
+        };
         let options = AnyPoolOptions::new()
-            .max_connections(8)
+            // All of them are open before the doors are.
+            .min_connections(4)
+            .max_connections(4)
             .acquire_timeout(Duration::from_secs(30))
             .after_connect(move |connection, _| {
                 Box::pin(async move {
-                    if is_sqlite {
-                        connection.execute(SQLITE_SETTINGS).await?;
-                    }
+                    connection.execute(settings).await?;
                     Ok(())
                 })
             });
@@ -169,6 +172,7 @@ impl Shop {
 /// The sale is over when the program ends: nothing has to survive a power cut.
 const SQLITE_SETTINGS: &str =
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF";
+const POSTGRES_SETTINGS: &str = "SET synchronous_commit = off";
 
 const TABLES: [&str; 2] = [
     "CREATE TABLE items (

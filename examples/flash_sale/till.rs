@@ -66,10 +66,6 @@ impl Till {
 
     /// Looks, thinks, and says what to write; `None` if there is nothing left.
     async fn decide(&self, item: &str, token: Option<FencingToken>) -> Result<Option<Write>> {
-        if self.mode == Mode::Conditional {
-            self.thought.take().await;
-            return Ok(Some(Write::TakeOne));
-        }
         let seen = self.shop.look(item).await?;
         if seen.stock <= 0 {
             return Ok(None);
@@ -77,6 +73,7 @@ impl Till {
         self.thought.take().await;
         let stock = seen.stock - 1;
         Ok(Some(match self.mode {
+            Mode::Conditional => Write::TakeOne,
             Mode::LockFencing => {
                 let token = token.ok_or("the backend has no fencing tokens")?;
                 Write::Fenced { stock, token }
@@ -85,7 +82,7 @@ impl Till {
                 let version = seen.version;
                 Write::Versioned { stock, version }
             }
-            Mode::Conditional | Mode::Lock | Mode::None => Write::Blind { stock },
+            Mode::Lock | Mode::None => Write::Blind { stock },
         }))
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Executor as _, SqlitePool};
 
 use crate::Result;
@@ -26,6 +26,8 @@ impl Table {
             .filename(file)
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
+            // Nothing has to survive a power cut.
+            .synchronous(SqliteSynchronous::Off)
             .busy_timeout(Duration::from_secs(30));
         let pool = SqlitePoolOptions::new().connect_with(options).await?;
         pool.execute(
