@@ -1,22 +1,25 @@
 //! A flash sale: forty buyers, eight at a time, want one of 25 lamps, and each is served in one
 //! transaction that has the lock of the lamp.
 //!
-//! On SQLite, and on PostgreSQL too if there is a URL of an empty database:
+//! The lock is a row of the same database and goes with the transaction: it cannot be lost while the
+//! transaction can still commit, and a commit gives it back.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example one_transaction
-//! $ SALE_URL=postgres://me:secret@localhost/sale \
-//!     cargo run -p polylock-examples --example one_transaction
+//! $ cargo run -p polylock-examples --example one_transaction -- \
+//!     --backend postgres://me:secret@localhost/sale
 //! ```
 //!
-//! Exits with 0 if exactly 25 were sold, to whoever came first by the token, and a shop assistant
-//! with an old token could not write.
+//! The database is a SQLite file in a temporary directory unless `--backend` names an empty database
+//! of PostgreSQL or another file. Exits with 0 if exactly 25 were sold, each with a token of its own,
+//! and a shop assistant with an old token could not write.
 
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use clap::Parser;
 use lock_core::fencing::StaleToken;
 use lock_core::{FencingToken, LockUrl};
 use lock_sql::Schema;
@@ -32,24 +35,31 @@ const LAMPS: i64 = 25;
 const BUYERS: i64 = 40;
 const COUNTERS: i64 = 8;
 
+/// Sells in transactions that have the lock.
+#[derive(Parser)]
+struct Options {
+    /// The database, which has the locks as well: `sqlite:FILE` or `postgres://...`.
+    #[arg(long, value_name = "URL")]
+    backend: Option<String>,
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut out = io::stdout().lock();
     let directory = tempfile::tempdir()?;
-    let file = directory.path().join("sale.db");
-    writeln!(
-        out,
-        "SQLite: {}",
-        sale::<OnSqlite>(sqlite(&file).await?).await?
-    )?;
-    if let Ok(url) = std::env::var("SALE_URL") {
-        writeln!(
-            out,
-            "PostgreSQL: {}",
-            sale::<OnPostgres>(postgres(&url).await?).await?
-        )?;
-    }
+    let file = format!("sqlite:{}", directory.path().join("sale.db").display());
+    let backend = Options::parse().backend.unwrap_or(file);
+    let sold = sale_at(&backend).await?;
+    writeln!(io::stdout().lock(), "{sold}")?;
     Ok(())
+}
+
+async fn sale_at(backend: &str) -> Result<String> {
+    let url = LockUrl::parse(backend)?;
+    match url.scheme() {
+        "sqlite" => sale::<OnSqlite>(sqlite(url.expect_file()?).await?).await,
+        "postgres" | "postgresql" => sale::<OnPostgres>(postgres(backend).await?).await,
+        other => Err(format!("no transaction of {other} has locks in this example").into()),
+    }
 }
 
 /// Serves all buyers at counters that have a connection each, and looks at the books.
@@ -204,12 +214,9 @@ mod tests {
     #[tokio::test]
     async fn as_many_are_sold_as_there_are() {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("sale.db");
-        let url = PostgresServer::shared().database();
-        let shops = [
-            sale::<OnSqlite>(sqlite(&file).await.unwrap()).await,
-            sale::<OnPostgres>(postgres(&url).await.unwrap()).await,
-        ];
+        let file = format!("sqlite:{}", directory.path().join("sale.db").display());
+        let postgres = PostgresServer::shared().database();
+        let shops = [sale_at(&file).await, sale_at(&postgres).await];
         for said in shops {
             let said = said.unwrap();
             assert!(said.contains("25 sold, 0 left"), "{said}");

@@ -1,0 +1,318 @@
+//! The backend: a directory with one file per key, and in each file the lease of its holder.
+//!
+//! A step, be it to take, renew, hand over or release, reads the file, decides and writes it, and
+//! has the file to itself meanwhile by flock(2). A service such as etcd or DynamoDB has a conditional
+//! update in that place; the rest stays as it is here.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::{Engine, LeaseId, Moment};
+use lock_core::layers::in_order;
+use lock_core::{
+    AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
+    FencingToken, Grant, Lease, LeaseControl, LeaseState, LockGuard, LockKey, LockUrl, LostReason,
+    Released, RenewalRequest, Renewer, Result, Upkeep, Wait,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Opens `files:DIRECTORY`.
+#[derive(Debug)]
+pub(crate) struct FilesBackend;
+
+#[async_trait]
+impl Backend for FilesBackend {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["files"]
+    }
+
+    fn default_namespace(&self) -> &'static str {
+        ""
+    }
+
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        url.params().finish()?;
+        Ok(Arc::new(Files::open(url.expect_file()?.into())?))
+    }
+}
+
+/// A client of the locks in a directory.
+///
+/// Exclusive locks with leases and fencing tokens, for the processes of one Linux machine. What it
+/// lacks: other modes, an order among waiters (they poll), an administration, names of more than 127
+/// bytes, and a way to get rid of the files of keys that nobody uses any more. Nothing is synced to
+/// the disk, so that a power failure may take the latest tokens back: `Fencing::BestEffort`.
+#[derive(Debug)]
+pub(crate) struct Files {
+    directory: Arc<Directory>,
+    engine: Engine,
+}
+
+impl Files {
+    pub(crate) fn open(path: PathBuf) -> Result<Self> {
+        let opened = std::fs::create_dir_all(&path)
+            .and_then(|()| std::fs::read_to_string("/proc/sys/kernel/random/boot_id"));
+        let engine = Engine::of_this_process(NAME);
+        let directory = Directory {
+            path,
+            boot: opened.map_err(trouble)?.trim().to_owned(),
+            engine: engine.clone(),
+        };
+        Ok(Self {
+            directory: Arc::new(directory),
+            engine,
+        })
+    }
+
+    /// One attempt; `None` if somebody else holds the lock.
+    async fn attempt(&self, request: &AcquireRequest) -> Result<Option<LockGuard>> {
+        let (key, id) = (request.key(), self.engine.lease_id());
+        let lease = FileLease {
+            directory: Arc::clone(&self.directory),
+            key: key.clone(),
+            id,
+        };
+        // Armed before anything is written: dropped from here on, it takes the lease back.
+        let pending = self.engine.pending(key, Arc::new(lease), request.ttl());
+        // The lease counts from before it is taken.
+        let sent = self.engine.now();
+        let mut record = self.directory.record(key).await?;
+        if record.is_held() {
+            pending.disarm();
+            return Ok(None);
+        }
+        record.token += 1;
+        record.holder = id.to_hex();
+        record.expires = sent + request.ttl();
+        record.write()?;
+        let token = FencingToken::new(record.token);
+        pending
+            .granted(request, Grant::new(sent, Some(token)))
+            .map(Some)
+    }
+}
+
+const NAME: &str = "files";
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Files {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.fencing = Fencing::BestEffort;
+        // A file name has at most 255 bytes, and each byte of a key takes two.
+        capabilities.max_key_len = 127;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let named = |error: Error| error.with_backend(NAME).with_key(request.key());
+        let deadline = match request.wait() {
+            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            Wait::Never => Some(Instant::now()),
+            _ => None,
+        };
+        loop {
+            if let Some(guard) = self.attempt(request).await.map_err(named)? {
+                return Ok(guard);
+            }
+            request.note_held();
+            let pause = self.engine.jitter(PAUSE / 2, PAUSE);
+            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(named(Error::new(ErrorKind::Contended, "the lock is held")));
+            }
+            sleep(left.map_or(pause, |left| left.min(pause))).await;
+        }
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        None
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.engine.drain(within).await
+    }
+}
+
+/// Longest time between two attempts of a waiter.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// One acquisition. It knows its id before it is granted, and never touches the lease of another id.
+#[derive(Debug)]
+struct FileLease {
+    directory: Arc<Directory>,
+    key: LockKey,
+    id: LeaseId,
+}
+
+#[async_trait]
+impl Lease for FileLease {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.directory) as _,
+        }
+    }
+
+    /// A file tells nothing unasked.
+    fn attach(&self, _control: LeaseControl) {}
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let mut record = self.directory.record(&self.key).await?;
+        if !record.is_held_by(self.id) {
+            return Ok(None);
+        }
+        record.token += 1;
+        record.write()?;
+        Ok(Some(FencingToken::new(record.token)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let message = "there are no shared locks";
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    async fn release(&self) -> Result<Released> {
+        let mut record = self.directory.record(&self.key).await?;
+        if !record.is_held_by(self.id) {
+            return Ok(Released::AlreadyLost);
+        }
+        record.holder = NOBODY.to_owned();
+        record.write()?;
+        Ok(Released::Clean)
+    }
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    /// The boot of this machine, because its clock begins anew with each.
+    boot: String,
+    engine: Engine,
+}
+
+#[async_trait]
+impl Renewer for Directory {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let mut states = Vec::new();
+        for request in due {
+            states.push(self.renew_one(request).await);
+        }
+        states
+    }
+}
+
+impl Directory {
+    async fn renew_one(&self, due: &RenewalRequest) -> Result<LeaseState> {
+        let sent = self.engine.now();
+        let mut record = self.record(&due.key).await?;
+        if !record.is_held_by(due.id) {
+            return Ok(LeaseState::Lost(LostReason::Expired));
+        }
+        record.expires = sent + due.ttl;
+        record.write()?;
+        Ok(LeaseState::Held)
+    }
+
+    /// Opens the file of a key and keeps everybody else out of it until the value is dropped.
+    ///
+    /// Dropped while it waits, nothing has happened. Between this and the drop of the record nothing
+    /// awaits, so that no step is left half done.
+    async fn record(&self, key: &LockKey) -> Result<Record> {
+        let name: String = key.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(self.path.join(name)).map_err(trouble)?;
+        let alone = async {
+            loop {
+                match file.try_lock() {
+                    // Not `lock`, which would stop the thread that renews all leases.
+                    Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)).await,
+                    answer => return answer.map_err(io::Error::from),
+                }
+            }
+        };
+        let silent = |_| trouble(io::ErrorKind::TimedOut.into());
+        timeout(ANSWER_WITHIN, alone)
+            .await
+            .map_err(silent)?
+            .map_err(trouble)?;
+        Record::read(file, &self.boot, self.engine.now())
+    }
+}
+
+/// A step takes microseconds, unless its process is stopped in the middle of it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// What a file says: the largest token, who has the lease, until when, and since which boot.
+struct Record {
+    file: File,
+    token: u64,
+    holder: String,
+    expires: Moment,
+    boot: String,
+    now: Moment,
+}
+
+impl Record {
+    fn read(mut file: File, boot: &str, now: Moment) -> Result<Self> {
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(trouble)?;
+        let fields: Vec<_> = text.split_whitespace().collect();
+        let parsed = match fields[..] {
+            [] => Some((0, NOBODY, 0, boot)),
+            [token, holder, expires, boot] => match (token.parse(), expires.parse()) {
+                (Ok(token), Ok(expires)) => Some((token, holder, expires, boot)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let unknown = || Error::new(ErrorKind::Protocol, "this is no lock file");
+        let (token, holder, expires, since) = parsed.ok_or_else(unknown)?;
+        Ok(Self {
+            token,
+            holder: if since == boot { holder } else { NOBODY }.to_owned(),
+            expires: Moment::from_nanos(expires),
+            boot: boot.to_owned(),
+            file,
+            now,
+        })
+    }
+
+    /// Writes as many bytes each time, so that a process which is killed leaves no rest of others.
+    fn write(&self) -> Result<()> {
+        let (token, expires) = (self.token, self.expires.as_nanos());
+        let text = format!("{token:020} {} {expires:020} {}\n", self.holder, self.boot);
+        self.file.write_all_at(text.as_bytes(), 0).map_err(trouble)
+    }
+
+    fn is_held(&self) -> bool {
+        self.holder != NOBODY && self.expires > self.now
+    }
+
+    fn is_held_by(&self, id: LeaseId) -> bool {
+        self.is_held() && self.holder == id.to_hex()
+    }
+}
+
+/// In place of the id of a holder.
+const NOBODY: &str = "00000000000000000000000000000000";
+
+/// Whatever the system says, the file may have been written.
+fn trouble(error: io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the lock file cannot be used")
+        .with_source(error)
+        .with_unknown_outcome()
+}
