@@ -56,7 +56,7 @@ where
     let fingerprint = Fingerprint::of(&parts, &body);
     let (key, held) = match enter(&settings, name, fingerprint).await {
         Ok(Entered::Held(key, held)) => (key, held),
-        Ok(Entered::Handled(response)) => return Ok(response),
+        Ok(Entered::Handled(response)) => return Ok(*response),
         Err(refused) => return Ok(settings.refuse(&asked, refused)),
     };
     // Dropped with the work, it gives the lock back although the handler may have kept a clone.
@@ -83,7 +83,7 @@ where
 }
 
 enum Entered<B> {
-    Handled(Response<IdempotencyBody<B>>),
+    Handled(Box<Response<IdempotencyBody<B>>>),
     Held(LockKey, HeldLock),
 }
 
@@ -103,7 +103,7 @@ async fn enter<B>(
         Err(rejection) => rejection,
     };
     match settings.look(&key, fingerprint).await {
-        Ok(Some(response)) => Ok(Entered::Handled(response)),
+        Ok(Some(response)) => Ok(Entered::Handled(Box::new(response))),
         Ok(None) | Err(Refusal::StoreUnavailable) => Err(Refused::Lock(rejection)),
         Err(refusal) => Err(Refused::Request(refusal)),
     }

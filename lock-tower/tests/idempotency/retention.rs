@@ -67,14 +67,19 @@ async fn fill(store: &MemoryResponses, responses: usize) {
     for number in 0..responses {
         let token = Some(FencingToken::new(1));
         let put = store.put(&key(number), &stored(), token, DAY).await;
-        assert_eq!(put.unwrap(), Put::Stored);
+        assert_eq!(put.expect("it is right"), Put::Stored);
     }
 }
 
 async fn kept(store: &MemoryResponses) -> Vec<String> {
     let mut kept = Vec::new();
     for number in 0..10 {
-        if store.get(&key(number)).await.unwrap().is_some() {
+        if store
+            .get(&key(number))
+            .await
+            .expect("it is right")
+            .is_some()
+        {
             kept.push(number.to_string());
         }
     }
@@ -82,7 +87,7 @@ async fn kept(store: &MemoryResponses) -> Vec<String> {
 }
 
 fn key(number: usize) -> LockKey {
-    LockKey::new(number.to_string()).unwrap()
+    LockKey::new(number.to_string()).expect("it is right")
 }
 
 fn stored() -> StoredResponse {

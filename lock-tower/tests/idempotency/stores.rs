@@ -29,14 +29,28 @@ async fn what_is_put_is_found(store: &dyn ResponseStore) {
         ("caf\u{e9}/\u{1f512} ' \" ; -- `", Some(Bytes::new())),
     ] {
         let (key, response) = (key(name), response(1, body));
-        assert_eq!(store.get(&key).await.unwrap(), None, "{name}");
+        assert_eq!(
+            store.get(&key).await.expect("the store works"),
+            None,
+            "{name}"
+        );
         assert_eq!(put(store, &key, &response, 1).await, Put::Stored);
-        assert_eq!(store.get(&key).await.unwrap(), Some(response), "{name}");
+        assert_eq!(
+            store.get(&key).await.expect("the store works"),
+            Some(response),
+            "{name}"
+        );
     }
     let long = key(&"k".repeat(LockKey::MAX_LEN));
     assert_eq!(put(store, &long, &text(1), 1).await, Put::Stored);
-    assert_eq!(store.get(&long).await.unwrap(), Some(text(1)));
-    assert_eq!(store.get(&key("TEXT")).await.unwrap(), None);
+    assert_eq!(
+        store.get(&long).await.expect("the store works"),
+        Some(text(1))
+    );
+    assert_eq!(
+        store.get(&key("TEXT")).await.expect("the store works"),
+        None
+    );
 }
 
 async fn a_second_one_is_refused(store: &dyn ResponseStore) {
@@ -46,8 +60,11 @@ async fn a_second_one_is_refused(store: &dyn ResponseStore) {
         assert_eq!(put(store, &key, &text(2), token).await, Put::Refused);
     }
     let tokenless = store.put(&key, &text(2), None, DAY).await;
-    assert_eq!(tokenless.unwrap(), Put::Refused);
-    assert_eq!(store.get(&key).await.unwrap(), Some(text(1)));
+    assert_eq!(tokenless.expect("the store works"), Put::Refused);
+    assert_eq!(
+        store.get(&key).await.expect("the store works"),
+        Some(text(1))
+    );
 }
 
 async fn one_token_puts_once(store: &dyn ResponseStore) {
@@ -55,10 +72,19 @@ async fn one_token_puts_once(store: &dyn ResponseStore) {
     for number in [1, 2] {
         assert_eq!(put(store, &key, &text(number), 5).await, Put::Stored);
     }
-    assert_eq!(store.get(&key).await.unwrap(), Some(text(1)));
+    assert_eq!(
+        store.get(&key).await.expect("the store works"),
+        Some(text(1))
+    );
     let key = self::key("again without");
     for put in [Put::Stored, Put::Refused] {
-        assert_eq!(store.put(&key, &text(1), None, DAY).await.unwrap(), put);
+        assert_eq!(
+            store
+                .put(&key, &text(1), None, DAY)
+                .await
+                .expect("the store works"),
+            put
+        );
     }
 }
 
@@ -72,18 +98,24 @@ async fn one_of_many_is_stored(store: &dyn ResponseStore) {
         .collect();
     assert_eq!(stored.len(), 1);
     let (winner, _) = stored[0];
-    assert_eq!(store.get(&key).await.unwrap(), Some(text(winner)));
+    assert_eq!(
+        store.get(&key).await.expect("the store works"),
+        Some(text(winner))
+    );
 }
 
 async fn what_is_over_is_not_found_and_replaced(store: &dyn ResponseStore) {
     let key = key("over");
     let (first, token) = (text(1), Some(FencingToken::new(9)));
     let put = store.put(&key, &first, token, Duration::ZERO).await;
-    assert_eq!(put.unwrap(), Put::Stored);
+    assert_eq!(put.expect("the store works"), Put::Stored);
     until_gone(store, &key).await;
     // Its token is over with it: a lock service that lost its tokens begins with small ones.
     assert_eq!(self::put(store, &key, &text(2), 3).await, Put::Stored);
-    assert_eq!(store.get(&key).await.unwrap(), Some(text(2)));
+    assert_eq!(
+        store.get(&key).await.expect("the store works"),
+        Some(text(2))
+    );
 }
 
 /// More than are put between two purges.
@@ -92,14 +124,14 @@ async fn many_come_and_go(store: &dyn ResponseStore) {
     for number in 0..100 {
         let key = key(&format!("gone/{number}"));
         let put = store.put(&key, &text(1), token, Duration::ZERO).await;
-        assert_eq!(put.unwrap(), Put::Stored);
+        assert_eq!(put.expect("the store works"), Put::Stored);
         until_gone(store, &key).await;
     }
 }
 
 async fn until_gone(store: &dyn ResponseStore, key: &LockKey) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    while store.get(key).await.unwrap().is_some() {
+    while store.get(key).await.expect("the store works").is_some() {
         assert!(tokio::time::Instant::now() < deadline, "{key} never ends");
     }
 }
@@ -111,11 +143,14 @@ async fn put(
     token: u64,
 ) -> Put {
     let token = Some(FencingToken::new(token));
-    store.put(key, response, token, DAY).await.unwrap()
+    store
+        .put(key, response, token, DAY)
+        .await
+        .expect("the store works")
 }
 
 fn key(name: &str) -> LockKey {
-    LockKey::new(name).unwrap()
+    LockKey::new(name).expect("it is right")
 }
 
 fn text(number: u8) -> StoredResponse {
@@ -126,9 +161,15 @@ fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
     let response = Response::builder()
         .status(201)
         .header("location", format!("/payments/{number}"))
-        .header("x-note", HeaderValue::from_bytes(b"caf\xe9").unwrap())
+        .header(
+            "x-note",
+            HeaderValue::from_bytes(b"caf\xe9").expect("it is right"),
+        )
         .body(body);
-    StoredResponse::new(Fingerprint::from_bytes([number; 32]), &response.unwrap())
+    StoredResponse::new(
+        Fingerprint::from_bytes([number; 32]),
+        &response.expect("it is right"),
+    )
 }
 
 #[tokio::test]
@@ -148,11 +189,18 @@ mod sql {
         let stores = stores.expect("all of them make the table at once");
         keeps_responses(&stores[0]).await;
         assert_eq!(
-            stores[7].get(&key("text")).await.unwrap(),
+            stores[7].get(&key("text")).await.expect("the store works"),
             Some(response_of_first())
         );
         let other = SqlResponses::connect_table(url, "other_responses").await;
-        assert_eq!(other.unwrap().get(&key("text")).await.unwrap(), None);
+        assert_eq!(
+            other
+                .expect("it makes another")
+                .get(&key("text"))
+                .await
+                .expect("the store works"),
+            None
+        );
         let text = format!("{:?}", stores[0]);
         assert!(
             !text.contains(url) && text.contains("polylock_responses"),

@@ -206,7 +206,8 @@ impl ResponseStore for SqlResponses {
         token: Option<FencingToken>,
         retention: Duration,
     ) -> Result<Put, StoreError> {
-        let purges = self.puts.fetch_add(1, Ordering::Relaxed) % PUTS_PER_PURGE == 0;
+        let puts = self.puts.fetch_add(1, Ordering::Relaxed);
+        let purges = puts.is_multiple_of(PUTS_PER_PURGE);
         let done = on_connection!(&self.pools, connection => {
             let done = put(&self.texts, connection, key, response, token, retention).await;
             if done.is_ok() && purges {
