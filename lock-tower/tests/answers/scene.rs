@@ -79,7 +79,7 @@ pub(crate) async fn refused_where_held(
     scene.entered.notified().await;
     let said = ask(scene.app.clone(), request("account")).await;
     scene.go_on.notify_one();
-    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    assert_eq!(first.await.expect("it ends").status, StatusCode::OK);
     said
 }
 

@@ -91,7 +91,9 @@ impl Bank {
         }
         let balance = state.balance.load(Ordering::SeqCst);
         match &state.pause {
-            Pause::Meet(barrier) => drop(barrier.wait().await),
+            Pause::Meet(barrier) => {
+                barrier.wait().await;
+            }
             Pause::Stay { entered, go_on } => {
                 entered.notify_one();
                 go_on.notified().await;

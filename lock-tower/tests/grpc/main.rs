@@ -12,6 +12,7 @@ use lock_core::engine::Engine;
 use lock_core::memory::Memory;
 use lock_tower::{KeyLockLayer, Locker, LockerBuilder};
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -43,11 +44,10 @@ async fn are_serial(bank: &Bank, server: &Server) {
         }
         tokens
     });
-    let [one, other] = calls.map(tokio::spawn);
-    let (one, other) = (one.await.unwrap(), other.await.unwrap());
+    let calls: JoinSet<_> = calls.into_iter().collect();
+    let mut tokens = calls.join_all().await.concat();
     assert_eq!(bank.overlaps(), 0);
     assert_eq!(bank.balance(), 2 * CALLS);
-    let mut tokens = [one, other].concat();
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len() as u64, 2 * CALLS);
@@ -182,7 +182,7 @@ fn status(headers: &HeaderMap) -> Status {
     Status::from_header_map(headers).expect("a status in the head")
 }
 
-async fn until(condition: impl Fn() -> bool) {
+async fn until(condition: impl Fn() -> bool + Send + Sync) {
     let fulfilled = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
