@@ -76,4 +76,4 @@ async fn show(args: &Args) -> Result<Shown> {
 
 const LONG_WAIT: Duration = Duration::from_secs(30);
 /// As long as nobody waits for somebody who waits, a transfer takes some milliseconds.
-const SHORT_WAIT: Duration = Duration::from_millis(500);
+const SHORT_WAIT: Duration = Duration::from_secs(2);

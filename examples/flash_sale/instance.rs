@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::Result;
 use crate::mode::Mode;
 use crate::shop::Shop;
-use crate::till::{OrderIds, Sold, Thought, Till, token_of};
+use crate::till::{OrderIds, Sold, Thought, Till};
 
 /// Of the locks of all items.
 pub(crate) const NAMESPACE: &str = "flash-sale";
@@ -113,7 +113,8 @@ async fn order(
     held: Option<HeldLock>,
     Json(ask): Json<Ask>,
 ) -> Response {
-    match till.sell(&item, ask.buyer, token_of(held.as_ref())).await {
+    let token = held.and_then(|held| held.fencing_token());
+    match till.sell(&item, ask.buyer, token).await {
         Ok(Sold::Again(order)) => Json(Receipt { order }).into_response(),
         Ok(Sold::New(order)) => (StatusCode::CREATED, Json(Receipt { order })).into_response(),
         Ok(Sold::Out) => (StatusCode::GONE, "sold out").into_response(),

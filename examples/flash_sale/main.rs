@@ -58,7 +58,8 @@ struct Args {
     /// itself, but `memory:NAME`) [default: a SQLite file in a temporary directory].
     #[arg(long)]
     backend: Option<String>,
-    /// Where the stock is, `sqlite:` or `postgres:` [default: a SQLite file in the same directory].
+    /// Where the stock is, the URL of an empty database, `sqlite:` or `postgres:` [default: a SQLite
+    /// file in the same directory].
     #[arg(long)]
     database: Option<String>,
     /// How many servers sell.
@@ -71,7 +72,7 @@ struct Args {
     #[arg(long, default_value_t = 100)]
     pieces: u32,
     /// How many requests are under way at a time.
-    #[arg(long, default_value_t = 48)]
+    #[arg(long, default_value_t = 32)]
     clients: u16,
 }
 
@@ -86,7 +87,7 @@ async fn main() -> Result<()> {
 }
 
 async fn sale(args: &Args) -> Result<Report> {
-    if args.buyers < 2 * args.pieces || args.pieces == 0 || args.clients < 4 {
+    if args.buyers < 2 * args.pieces || args.pieces < 2 || args.clients < 4 {
         return Err("a flash sale has a piece for every second buyer at most, and a crowd".into());
     }
     let place = Place::of(args)?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use lock_core::FencingToken;
 use lock_core::fencing::StaleToken;
-use lock_tower::HeldLock;
 use tokio::sync::Barrier;
 
 use crate::Result;
@@ -124,7 +123,7 @@ impl Thought {
     pub(crate) fn new(pause: Duration, mode: Mode) -> Self {
         Self {
             pause,
-            first: (mode == Mode::None).then(|| Barrier::new(FIRST as usize)),
+            first: (!mode.locks()).then(|| Barrier::new(FIRST as usize)),
             thoughts: AtomicU32::new(0),
         }
     }
@@ -140,8 +139,3 @@ impl Thought {
 
 /// Two of them may be the two clicks of one buyer, and buy once.
 const FIRST: u32 = 3;
-
-/// The token of the layer, if there is one.
-pub(crate) fn token_of(held: Option<&HeldLock>) -> Option<FencingToken> {
-    held.and_then(HeldLock::fencing_token)
-}
