@@ -240,6 +240,16 @@ impl AcquireRequest {
         }
     }
 
+    /// Notes that the server does not answer any more. For implementors.
+    ///
+    /// A backend that goes on to ask calls it, so that a layer above whose wait ends meanwhile does
+    /// not report what the server said before. [`note_held`](AcquireRequest::note_held) undoes it.
+    pub fn note_unanswered(&self) {
+        if let Some(contest) = &self.0.contest {
+            contest.note_unanswered();
+        }
+    }
+
     pub(crate) fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         self.change(|options| options.observer = Some(observer))
     }

@@ -248,6 +248,7 @@ impl<'a> Waiting<'a> {
             return Err(failure.into());
         }
         self.silent = Some((*since, failure));
+        self.attempt.request.note_unanswered();
         self.next = None;
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lock_core::layers::LocalQueue;
 use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
 use lock_redis::Redis;
 use lock_testkit::history::{Checker, Counter, Recorder};
@@ -91,6 +92,23 @@ async fn a_server_that_stops_for_longer_than_a_lease_serves_its_waiters() {
         place.server.resume();
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_is_not_taken_for_a_holder_by_those_who_queue_here() {
+    let place = Place::new().await;
+    let other = place.client().await;
+    let held = take(&other, "a").await;
+    let queue = LocalQueue::new(place.client().await);
+    let one = within(request("a"), TTL * 3);
+    let waiter = tokio::spawn(async move { queue.acquire(&one).await });
+    place.queued("a", 1).await;
+    place.server.stop();
+    let error = waiter.await.expect("no panic");
+    let error = error.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    place.server.resume();
+    drop(held);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

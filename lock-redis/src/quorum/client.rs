@@ -40,7 +40,7 @@ impl Client {
             match outcome {
                 Outcome::Won(grant) => return pending.granted(request, grant),
                 Outcome::Lost { .. } => request.note_held(),
-                Outcome::Unreachable { .. } => {}
+                Outcome::Unreachable { .. } => request.note_unanswered(),
             }
             let took = self.ensemble.engine.now().since(began);
             pending.undo().await;

@@ -47,6 +47,11 @@ impl Contest {
         self.seen_held.store(true, Ordering::Relaxed);
     }
 
+    /// What the server said before may be over.
+    pub(crate) fn note_unanswered(&self) {
+        self.seen_held.store(false, Ordering::Relaxed);
+    }
+
     pub(super) fn has_seen_held(&self) -> bool {
         self.seen_held.load(Ordering::Relaxed)
     }

@@ -41,7 +41,8 @@ use self::table::Table;
 /// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
 /// held, in this process or because the backend
 /// [says so](AcquireRequest::note_held), and as [`Unavailable`](ErrorKind::Unavailable) if the server
-/// has not answered the task that contends.
+/// has not answered the task that contends, or
+/// [does not any more](AcquireRequest::note_unanswered).
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 #[derive(Clone, Debug)]
