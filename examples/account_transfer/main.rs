@@ -8,8 +8,8 @@
 //! A transfer looks at two balances, thinks, and writes both. Three things are shown:
 //!
 //! - A rush of random transfers keeps the sum of all balances with locks, and not without.
-//! - Transfers that cross (from A to B, and from B to A) wait for each other if each locks its `from`
-//!   first, until a wait is over; with `Locker::lock_all`, which sorts the keys, none does.
+//! - Transfers that cross (from A to B, and from B to A) wait for each other if each locks its
+//!   `from` first, until a wait is over; with `Locker::lock_all`, which sorts the keys, none does.
 //! - A transfer that arrives late is refused by the token of one of its accounts, and leaves the
 //!   other as it is too.
 //!

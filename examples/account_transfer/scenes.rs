@@ -129,8 +129,8 @@ fn is_in_time(done: Result<()>) -> Result<bool> {
     }
 }
 
-/// A transfer from 0 to 1 is delayed on its way to the database, and its locks have been given back.
-/// Before it arrives, another has used account 1, and only that.
+/// A transfer from 0 to 1 is delayed on its way to the database, and its locks have been given
+/// back. Before it arrives, another has used account 1, and only that.
 pub(crate) async fn arrive_late(bank: &Bank, branches: &Branches) -> Result<Late> {
     let late = Transfer {
         from: 0,

@@ -58,8 +58,8 @@ struct Args {
     /// itself, but `memory:NAME`) [default: a SQLite file in a temporary directory].
     #[arg(long)]
     backend: Option<String>,
-    /// Where the stock is, the URL of an empty database, `sqlite:` or `postgres:` [default: a SQLite
-    /// file in the same directory].
+    /// Where the stock is, the URL of an empty database, `sqlite:` or `postgres:` [default: a
+    /// SQLite file in the same directory].
     #[arg(long)]
     database: Option<String>,
     /// How many servers sell.

@@ -86,8 +86,8 @@ impl Till {
     }
 }
 
-/// Ids that no other instance gives, without a word to anybody: the number of the instance and that
-/// of the order in it.
+/// Ids that no other instance gives, without a word to anybody: the number of the instance and
+/// that of the order in it.
 ///
 /// The number of the instance is a fencing token that it drew when it started, so that it is another
 /// after a restart too; names of hosts and ids of processes come back, and counters begin again.

@@ -1,4 +1,4 @@
-//! A red envelope: an amount of money for a group, of which whoever comes first gets a random share.
+//! A red envelope: an amount of money for a group; whoever comes first gets a random share of it.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example red_envelope
