@@ -89,7 +89,7 @@ impl Till {
 /// Ids that no other instance gives, without a word to anybody: the number of the instance and
 /// that of the order in it.
 ///
-/// The number of the instance is a fencing token that it drew when it started, so that it is another
+/// The number of the instance is a fencing token that it drew when it started, so that it differs
 /// after a restart too; names of hosts and ids of processes come back, and counters begin again.
 #[derive(Debug)]
 pub(crate) struct OrderIds {
