@@ -128,7 +128,7 @@ impl Payments {
                 if !time.is_zero() {
                     tokio::time::sleep(time).await;
                 }
-                let status = payments.statuses.lock().unwrap().pop_front();
+                let status = payments.statuses.lock().expect("no panics").pop_front();
                 let response = Response::builder()
                     .status(status.unwrap_or(StatusCode::CREATED))
                     .header("location", format!("/payments/{charge}"))

@@ -11,6 +11,7 @@ use lock_tower::Locker;
 use lock_tower::idempotency::{IdempotencyLayer, Put, ResponseSlot, SqlResponses};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
+use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::support::post;
@@ -28,22 +29,22 @@ async fn the_layer_takes_what_the_handler_has_stored_for_its_own() {
 }
 
 async fn charge_twice(layer_stores: bool) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("it works");
     let file = directory.path().join("bank.db");
     let responses = SqlResponses::connect(&format!("sqlite:{}", file.display()))
         .await
-        .unwrap();
+        .expect("it works");
     let bank = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&file))
         .await
-        .unwrap();
+        .expect("it works");
     sqlx::query("CREATE TABLE charges (cents BIGINT)")
         .execute(&bank)
         .await
-        .unwrap();
+        .expect("it works");
 
     let locker = Locker::builder(Arc::new(Memory::new()), "pay")
         .build()
-        .unwrap();
+        .expect("it works");
     let layer = IdempotencyLayer::new(locker, Arc::new(responses.clone()))
         .with_stored(move |status, _| layer_stores && status.is_success());
     let charge = {
@@ -52,35 +53,40 @@ async fn charge_twice(layer_stores: bool) {
             let (bank, responses) = (bank.clone(), responses.clone());
             async move {
                 let (head, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let slot: &ResponseSlot = head.extensions.get().unwrap();
-                let mut tx = bank.begin_with("BEGIN IMMEDIATE").await.unwrap();
+                let body = body.collect().await.expect("it works").to_bytes();
+                let slot: &ResponseSlot = head.extensions.get().expect("it works");
+                let mut tx = bank.begin_with("BEGIN IMMEDIATE").await.expect("it works");
                 let charge = sqlx::query("INSERT INTO charges VALUES (1000)");
-                charge.execute(&mut *tx).await.unwrap();
+                charge.execute(&mut *tx).await.expect("it works");
                 let response = Response::new(Bytes::from("paid"));
                 let put = responses.put_in(&mut *tx, slot, &response).await;
-                assert_eq!(put.unwrap(), Put::Stored);
+                assert_eq!(put.expect("it works"), Put::Stored);
                 if body == "fails" {
-                    tx.rollback().await.unwrap();
+                    tx.rollback().await.expect("it works");
                     let mut response: Paid = response.map(Full::from);
                     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
                     return Ok(response);
                 }
-                tx.commit().await.unwrap();
+                tx.commit().await.expect("it works");
                 Ok::<Paid, Infallible>(response.map(Full::from))
             }
         }
     };
-    let service = layer.layer(service_fn(charge).boxed_clone());
+    let service = layer.layer(BoxCloneSyncService::new(service_fn(charge)));
     let send = async |key, body: &'static str| {
         let request = post(key).map(|_| Full::from(body));
-        service.clone().oneshot(request).await.unwrap()
+        service.clone().oneshot(request).await.expect("it works")
     };
     assert_eq!(send("a", "pays").await.status(), 200);
     let again = send("a", "pays").await;
     assert_eq!(again.headers()["idempotent-replayed"], "true");
     assert_eq!(
-        again.into_body().collect().await.unwrap().to_bytes(),
+        again
+            .into_body()
+            .collect()
+            .await
+            .expect("it works")
+            .to_bytes(),
         "paid"
     );
     for _ in 0..2 {
@@ -93,5 +99,5 @@ async fn charge_twice(layer_stores: bool) {
         );
     }
     let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM charges");
-    assert_eq!(count.fetch_one(&bank).await.unwrap(), 1);
+    assert_eq!(count.fetch_one(&bank).await.expect("it works"), 1);
 }
