@@ -6,9 +6,9 @@
 //! $ cargo run -p polylock-examples --example idempotent_payments -- --backend redis://localhost
 //! ```
 //!
-//! Three instances of a service take `POST /payments` and charge a card, which takes 60 ms and
+//! Three instances of a service take `POST /payments` and charge a card, which takes 100 ms and
 //! cannot be undone. Each client has one payment with one `Idempotency-Key`. It sends it to two
-//! instances at once, hangs up after 20 ms, and sends it again until it gets a receipt.
+//! instances at once, and again until it gets a receipt; every second client hangs up after 20 ms.
 //!
 //! | mode | what happens |
 //! |---|---|

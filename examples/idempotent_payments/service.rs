@@ -71,7 +71,7 @@ impl Cards {
     }
 }
 
-const CHARGING: Duration = Duration::from_millis(60);
+const CHARGING: Duration = Duration::from_millis(100);
 
 pub(crate) struct Instance {
     address: SocketAddr,
