@@ -1,5 +1,5 @@
-//! A cache stampede: the entry of a page has run out, and 200 requests to four instances of a service
-//! want it at the same moment.
+//! A cache stampede: the entry of a page has run out, and 200 requests to four instances of a
+//! service want it at the same moment.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example cache_stampede

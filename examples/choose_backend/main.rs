@@ -4,7 +4,8 @@
 //! ```console
 //! $ cargo run -p polylock-examples --example choose_backend
 //! $ cargo run -p polylock-examples --example choose_backend -- --profile staging
-//! $ APP_PROFILE=prod REDIS_URL=redis://cache cargo run -p polylock-examples --example choose_backend
+//! $ APP_PROFILE=prod REDIS_URL=redis://cache \
+//!     cargo run -p polylock-examples --example choose_backend
 //! $ cargo run -p polylock-examples --example choose_backend -- --backend postgres://localhost/app
 //! ```
 //!

@@ -1,19 +1,18 @@
 //! The backend: a directory with one file per key, and in each file the lease of its holder.
 //!
 //! A step, be it to take, renew, hand over or release, reads the file, decides and writes it, and
-//! has the file to itself meanwhile by flock(2). A service such as etcd or DynamoDB has a conditional
-//! update in that place; the rest stays as it is here.
+//! has the file to itself meanwhile by flock(2). A service such as etcd or DynamoDB has a
+//! conditional update in that place; the rest stays as it is here.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::fs::{OpenOptions, TryLockError};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
-use lock_core::engine::{Engine, LeaseId, Moment};
+use lock_core::engine::{Engine, LeaseId};
 use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
@@ -21,6 +20,8 @@ use lock_core::{
     Released, RenewalRequest, Renewer, Result, Upkeep, Wait,
 };
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::record::{NOBODY, Record, trouble};
 
 /// Opens `files:DIRECTORY`.
 #[derive(Debug)]
@@ -45,9 +46,10 @@ impl Backend for FilesBackend {
 /// A client of the locks in a directory.
 ///
 /// Exclusive locks with leases and fencing tokens, for the processes of one Linux machine. What it
-/// lacks: other modes, an order among waiters (they poll), an administration, names of more than 127
-/// bytes, and a way to get rid of the files of keys that nobody uses any more. Nothing is synced to
-/// the disk, so that a power failure may take the latest tokens back: `Fencing::BestEffort`.
+/// lacks: other modes, an order among waiters (they poll), an administration, names of more than
+/// 127 bytes, and a way to get rid of the files of keys that nobody uses any more. Nothing is
+/// synced to the disk, so that a power failure may take the latest tokens back: its fencing is
+/// `BestEffort`.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: Arc<Directory>,
@@ -149,7 +151,7 @@ impl DistributedLock for Files {
 /// Longest time between two attempts of a waiter.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// One acquisition. It knows its id before it is granted, and never touches the lease of another id.
+/// One acquisition. It has its id before it is granted, and never touches the lease of another.
 #[derive(Debug)]
 struct FileLease {
     directory: Arc<Directory>,
@@ -228,8 +230,8 @@ impl Directory {
 
     /// Opens the file of a key and keeps everybody else out of it until the value is dropped.
     ///
-    /// Dropped while it waits, nothing has happened. Between this and the drop of the record nothing
-    /// awaits, so that no step is left half done.
+    /// Dropped while it waits, nothing has happened. Between this and the drop of the record nobody
+    /// awaits anything, so that no step is left half done.
     async fn record(&self, key: &LockKey) -> Result<Record> {
         let name: String = key.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
         let mut options = OpenOptions::new();
@@ -255,64 +257,3 @@ impl Directory {
 
 /// A step takes microseconds, unless its process is stopped in the middle of it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-
-/// What a file says: the largest token, who has the lease, until when, and since which boot.
-struct Record {
-    file: File,
-    token: u64,
-    holder: String,
-    expires: Moment,
-    boot: String,
-    now: Moment,
-}
-
-impl Record {
-    fn read(mut file: File, boot: &str, now: Moment) -> Result<Self> {
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(trouble)?;
-        let fields: Vec<_> = text.split_whitespace().collect();
-        let parsed = match fields[..] {
-            [] => Some((0, NOBODY, 0, boot)),
-            [token, holder, expires, boot] => match (token.parse(), expires.parse()) {
-                (Ok(token), Ok(expires)) => Some((token, holder, expires, boot)),
-                _ => None,
-            },
-            _ => None,
-        };
-        let unknown = || Error::new(ErrorKind::Protocol, "this is no lock file");
-        let (token, holder, expires, since) = parsed.ok_or_else(unknown)?;
-        Ok(Self {
-            token,
-            holder: if since == boot { holder } else { NOBODY }.to_owned(),
-            expires: Moment::from_nanos(expires),
-            boot: boot.to_owned(),
-            file,
-            now,
-        })
-    }
-
-    /// Writes as many bytes each time, so that a process which is killed leaves no rest of others.
-    fn write(&self) -> Result<()> {
-        let (token, expires) = (self.token, self.expires.as_nanos());
-        let text = format!("{token:020} {} {expires:020} {}\n", self.holder, self.boot);
-        self.file.write_all_at(text.as_bytes(), 0).map_err(trouble)
-    }
-
-    fn is_held(&self) -> bool {
-        self.holder != NOBODY && self.expires > self.now
-    }
-
-    fn is_held_by(&self, id: LeaseId) -> bool {
-        self.is_held() && self.holder == id.to_hex()
-    }
-}
-
-/// In place of the id of a holder.
-const NOBODY: &str = "00000000000000000000000000000000";
-
-/// Whatever the system says, the file may have been written.
-fn trouble(error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the lock file cannot be used")
-        .with_source(error)
-        .with_unknown_outcome()
-}

@@ -1,19 +1,21 @@
-//! A lock backend of one's own, beside those of polylock and under a scheme of its own: locks in the
-//! files of a directory.
+//! A lock backend of one's own, beside those of polylock and under a scheme of its own: locks in
+//! the files of a directory.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example custom_backend
 //! $ cargo run -p polylock-examples --example custom_backend -- --backend files:/var/lib/locks
 //! ```
 //!
-//! `files.rs` is all of it: four small traits. When to renew, when a lock is lost, the queue of a
-//! process, re-entry, namespaces, releases of guards that are dropped: all that is the same for every
-//! backend and comes from `lock_core`. The test is the conformance suite that every backend passes.
+//! `files.rs` and `record.rs` are all of it: four small traits over one file. When to renew, when a
+//! lock is lost, the queue of a process, re-entry, namespaces, releases of guards that are dropped:
+//! all that is the same for every backend and comes from `lock_core`. The test is the conformance
+//! suite that every backend passes.
 //!
 //! Exits with 0 if no increment was lost, the tokens grew, and the lock of a holder that died was
 //! free after its lease.
 
 mod files;
+mod record;
 
 use std::error::Error;
 use std::io::{self, Write};

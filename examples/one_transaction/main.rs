@@ -1,8 +1,8 @@
 //! A flash sale: forty buyers, eight at a time, want one of 25 lamps, and each is served in one
 //! transaction that has the lock of the lamp.
 //!
-//! The lock is a row of the same database and goes with the transaction: it cannot be lost while the
-//! transaction can still commit, and a commit gives it back.
+//! The lock is a row of the same database and goes with the transaction: it cannot be lost while
+//! the transaction can still commit, and a commit gives it back.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example one_transaction
@@ -10,9 +10,9 @@
 //!     --backend postgres://me:secret@localhost/sale
 //! ```
 //!
-//! The database is a SQLite file in a temporary directory unless `--backend` names an empty database
-//! of PostgreSQL or another file. Exits with 0 if exactly 25 were sold, each with a token of its own,
-//! and a shop assistant with an old token could not write.
+//! The database is a SQLite file in a temporary directory unless `--backend` names another file or
+//! an empty database of PostgreSQL. Exits with 0 if exactly 25 were sold, each with a token of its
+//! own, and a shop assistant with an old token could not write.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -97,7 +97,8 @@ async fn sale<S: Shop>(mut counters: Vec<Counter<S>>) -> Result<String> {
         return Err(format!("{sold} sold, {left} left, {tokens} tokens, {cents} cents").into());
     }
     Ok(format!(
-        "{BUYERS} buyers, {LAMPS} lamps, {sold} sold, {left} left, {tokens} tokens; refused: {stale}"
+        "{BUYERS} buyers, {LAMPS} lamps, {sold} sold, {left} left, {tokens} tokens; \
+         refused: {stale}"
     ))
 }
 

@@ -1,5 +1,5 @@
-//! A zombie writer: a process that has the lock is stopped for longer than its lease, and writes when
-//! somebody else has had the lock already.
+//! A zombie writer: a process that has the lock is stopped for longer than its lease, and writes
+//! when somebody else has had the lock already.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example zombie_writer
@@ -7,33 +7,30 @@
 //! ```
 //!
 //! The process looks whether it holds the lock, is stopped by SIGSTOP, and does not look again: no
-//! lock can do anything about that. What can is the place that it writes to, which keeps the largest
-//! fencing token that it has seen. One page of the store asks for the token, the other does not, and
-//! loses the second holder's text to the late write.
+//! lock can do anything about that. What can is the place that it writes to, which keeps the
+//! largest fencing token that it has seen. One page of the store asks for the token, the other does
+//! not, and loses the second holder's text to the late write.
 //!
 //! Exits with 0 if the late write won where nobody asked for its token, was refused where somebody
 //! did, and the lock of the stopped process was lost by the time it woke.
+
+mod process;
+mod store;
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use lock_sql::transaction::{Fence, WriteError};
-use polylock::FencingToken;
+use lock_sql::transaction::WriteError;
 use polylock::prelude::*;
-use rustix::process::{Pid, Signal, kill_process};
-use serde::de::DeserializeOwned;
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqliteConnection};
-use sqlx::{query_scalar, raw_sql};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+
+use crate::process::Zombie;
+use crate::store::Store;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -145,104 +142,6 @@ fn tell(what: &impl Serialize) -> Result<()> {
     Ok(writeln!(io::stdout().lock(), "{line}")?)
 }
 
-/// Two pages in a SQLite file.
-struct Store(SqliteConnection);
-
-impl Store {
-    async fn open(file: &Path) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(file)
-            .create_if_missing(true)
-            .busy_timeout(PATIENCE);
-        let mut connection = options.connect().await?;
-        let pages = "CREATE TABLE IF NOT EXISTS page (name TEXT PRIMARY KEY, text TEXT NOT NULL);
-                     INSERT OR IGNORE INTO page VALUES ('plain', ''), ('fenced', '')";
-        raw_sql(pages).execute(&mut connection).await?;
-        Ok(Self(connection))
-    }
-
-    /// Whoever writes last wins.
-    async fn write(&mut self, text: &str) -> Result<(), sqlx::Error> {
-        let update = format!("UPDATE page SET text = '{text}' WHERE name = 'plain'");
-        let update = raw_sql(AssertSqlSafe(update));
-        update.execute(&mut self.0).await.map(drop)
-    }
-
-    /// Whoever had the lock last wins.
-    async fn write_if_newer(&mut self, token: FencingToken, text: &str) -> Result<u64, WriteError> {
-        let update = format!("UPDATE page SET text = '{text}' WHERE name = 'fenced'");
-        let update = raw_sql(AssertSqlSafe(update));
-        let begin = self.0.begin_with("BEGIN IMMEDIATE").await;
-        let mut tx = begin.map_err(WriteError::Sql)?;
-        let fence = Fence::new();
-        let write = fence.write_if_newer(&mut *tx, KEY, token, update);
-        // Refused, the transaction is dropped and rolled back.
-        let rows = write.await?;
-        tx.commit().await.map_err(WriteError::Sql)?;
-        Ok(rows)
-    }
-
-    async fn read(&mut self, page: &str) -> Result<String> {
-        let text = query_scalar("SELECT text FROM page WHERE name = ?").bind(page);
-        Ok(text.fetch_one(&mut self.0).await?)
-    }
-}
-
-/// The other process. It is killed when the value is dropped, and ends by itself if this process
-/// is killed while it runs.
-struct Zombie {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Zombie {
-    fn start(backend: &str, store: &Path) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(COPY)
-            .env("ZOMBIE_BACKEND", backend)
-            .env("ZOMBIE_STORE", store)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Self {
-            input: child.stdin.take().ok_or("no input")?,
-            output: BufReader::new(child.stdout.take().ok_or("no output")?),
-            child,
-        })
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let id = self.child.id().map(i32::try_from).transpose()?;
-        let pid = id.and_then(Pid::from_raw).ok_or("the process has ended")?;
-        Ok(kill_process(pid, signal)?)
-    }
-
-    async fn tell(&mut self, line: &str) -> Result<()> {
-        Ok(self.input.write_all(format!("{line}\n").as_bytes()).await?)
-    }
-
-    /// The next thing that it says. A test runner says things of its own in between.
-    async fn hears<T: DeserializeOwned>(&mut self) -> Result<T> {
-        loop {
-            let mut line = String::new();
-            if timeout(PATIENCE, self.output.read_line(&mut line)).await?? == 0 {
-                return Err("the process has ended".into());
-            }
-            if let Some(at) = line.find('{') {
-                return Ok(serde_json::from_str(&line[at..])?);
-            }
-        }
-    }
-}
-
-#[cfg(not(test))]
-const COPY: &[&str] = &[];
-/// This program is the test runner then, and the copy one of its tests.
-#[cfg(test)]
-const COPY: &[&str] = &["--exact", "tests::the_zombie", "--ignored"];
-
 /// What happened.
 #[derive(Debug)]
 struct Story {
@@ -271,7 +170,7 @@ impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "the first holder, token {}, was stopped; the second, token {}, had the lock {} ms later",
+            "the first holder, token {}, was stopped; the second, token {}, was in after {} ms",
             self.first,
             self.second,
             self.takeover.as_millis()
