@@ -144,20 +144,14 @@ impl SqlDialect {
 
     fn purge(self, quoted: &str, now: &str) -> String {
         let over = format!("expires_at <= {now} ORDER BY expires_at LIMIT {PURGED}");
-        let some = |locked: &str| {
-            format!(
-                "DELETE FROM {quoted} WHERE response_key IN \
-                 (SELECT response_key FROM {quoted} WHERE {over}{locked})"
-            )
-        };
         match self {
             #[cfg(feature = "mysql")]
             Self::MySql => format!("DELETE FROM {quoted} WHERE {over}"),
             // Several may purge at once, and would wait for each other in a circle.
             #[cfg(feature = "postgres")]
-            Self::Postgres => some(" FOR UPDATE SKIP LOCKED"),
+            Self::Postgres => purge(quoted, &over, " FOR UPDATE SKIP LOCKED"),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite => some(""),
+            Self::Sqlite => purge(quoted, &over, ""),
         }
     }
 }
@@ -175,6 +169,14 @@ fn create(table: &str, quoted: &str, bytes: &str, small: &str) -> String {
     expires_at BIGINT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS \"{table}_expires\" ON {quoted} (expires_at)"
+    )
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn purge(quoted: &str, over: &str, locked: &str) -> String {
+    format!(
+        "DELETE FROM {quoted} WHERE response_key IN \
+         (SELECT response_key FROM {quoted} WHERE {over}{locked})"
     )
 }
 
