@@ -22,6 +22,9 @@ use super::store::ResponseStore;
 /// [`ResponseSlot`](super::ResponseSlot) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
 ///
+/// It is for responses that end: what is stored is read before the client sees any of it. Calls of
+/// gRPC are `POST` requests without a key, and do not belong behind it.
+///
 /// # Cancel safety
 ///
 /// Until the lock is held, a dropped future leaves the queue and nothing has happened. Afterwards

@@ -83,8 +83,8 @@ impl SqlResponses {
         Ok(responses)
     }
 
-    /// The statements that make a table, for those whose program may not: it needs `SELECT`,
-    /// `INSERT` and `DELETE`.
+    /// The statements that make a table, for those whose program may not. It needs `SELECT`,
+    /// `INSERT` and `DELETE`, and on PostgreSQL `UPDATE`, to lock the rows that it purges.
     ///
     /// # Errors
     ///
@@ -98,8 +98,8 @@ impl SqlResponses {
     /// if and only if what else the transaction does is.
     ///
     /// The connection is to the database that has the table. Roll back unless it is
-    /// [`Put::Stored`]: somebody else has handled the request. The handler returns the response when
-    /// the transaction is committed; nothing but its time limit has to be told to the layer.
+    /// [`Put::Stored`]: somebody else has handled the request. The handler returns the response after
+    /// the commit.
     ///
     /// # Errors
     ///
