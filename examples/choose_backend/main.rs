@@ -86,7 +86,10 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     let mut out = io::stdout().lock();
     let sold = serve(&options.url(), options.needed()).await?;
-    writeln!(out, "profile {:?}: {sold}", options.profile)?;
+    match options.backend {
+        Some(_) => writeln!(out, "--backend: {sold}")?,
+        None => writeln!(out, "profile {:?}: {sold}", options.profile)?,
+    }
     sold.check()?;
 
     let bare = Capabilities::least("a backend without tokens");
