@@ -67,11 +67,9 @@ impl HeldLock {
     }
 
     /// The key, with its namespace; the first of several in their order.
-    ///
-    /// `None` for a [`Locked`](crate::Locked) of no keys.
     #[must_use]
-    pub fn key(&self) -> Option<&LockKey> {
-        self.keys().next()
+    pub fn key(&self) -> &LockKey {
+        self.first()
     }
 
     /// The keys in their order.
@@ -181,24 +179,28 @@ impl HeldLock {
     /// Runs `work` until it is done or a lock is lost. The clock is read before each poll, so that a
     /// process that was paused beyond its lease does not go on.
     pub(crate) async fn run<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
-        let lost = self.lost();
-        tokio::pin!(work, lost);
+        // Most handlers are done at once, and need nobody to wake them.
+        let mut lost = None;
+        tokio::pin!(work);
         std::future::poll_fn(|cx| {
-            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(NotHeld::Lost(reason)));
-            }
-            // The signal comes from another thread, which may get to run later than this one.
             if let Some(reason) = self.lost_reason() {
                 return Poll::Ready(Err(NotHeld::Lost(reason)));
             }
-            let Poll::Ready(output) = work.as_mut().poll(cx) else {
-                return Poll::Pending;
-            };
-            // Work that ended after the lock was lost was not done under the lock.
-            let lost = self.lost_reason();
-            Poll::Ready(lost.map_or(Ok(output), |reason| Err(NotHeld::Lost(reason))))
+            if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                // Work that ended after the lock was lost was not done under the lock.
+                let lost = self.lost_reason();
+                return Poll::Ready(lost.map_or(Ok(output), |reason| Err(NotHeld::Lost(reason))));
+            }
+            let lost = lost.get_or_insert_with(|| Box::pin(self.lost()));
+            lost.as_mut()
+                .poll(cx)
+                .map(|reason| Err(NotHeld::Lost(reason)))
         })
         .await
+    }
+
+    fn first(&self) -> &LockKey {
+        self.keys().next().expect("BUG: a claim has a key")
     }
 
     /// Ends the hold; what is dropped is given back in the background.

@@ -48,6 +48,7 @@ mod answer;
 mod axum;
 mod held;
 pub mod idempotency;
+mod inner;
 pub mod keys;
 mod layer;
 mod locker;

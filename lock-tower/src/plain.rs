@@ -4,7 +4,6 @@
 //! with, [`CallLockLayer`] returns [`CallError`].
 
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,8 +12,9 @@ use lock_core::Mode;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::{Reason, Rejection};
-use crate::held::{HeldLock, NotHeld, Ward};
+use crate::answer::Rejection;
+use crate::held::{HeldLock, Ward};
+use crate::inner::call;
 use crate::keys::{KeyError, Keys};
 use crate::locker::{Locker, no_key};
 
@@ -144,18 +144,10 @@ async fn serve<S: Service<R>, R>(
     (settings.attach)(&mut request, ward.held().clone());
     let answer = match ward.held().run(call(inner, request)).await {
         Ok(answer) => answer.map_err(CallError::Inner),
-        Err(NotHeld::Lost(reason)) => {
-            return Err(rejected(Rejection::new(Reason::Lost).with_lost(reason)));
-        }
-        Err(_) => return Err(rejected(Rejection::new(Reason::Lost))),
+        Err(lost) => return Err(rejected(lost.into())),
     };
     ward.give_back().await;
     answer
-}
-
-async fn call<S: Service<R>, R>(mut service: S, request: R) -> Result<S::Response, S::Error> {
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    service.call(request).await
 }
 
 /// The future of a [`CallLock`].

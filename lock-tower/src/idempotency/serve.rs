@@ -1,20 +1,17 @@
 //! The way of one request.
 
-use std::future::poll_fn;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
-use lock_core::{LockKey, Mode};
+use lock_core::LockKey;
 use tower_service::Service;
-use tracing::Instrument as _;
 
 use crate::answer::{Asked, Reason, Rejection};
-use crate::held::{HeldLock, NotHeld, Ward};
-use crate::keys::Keys;
+use crate::held::{HeldLock, Ward};
+use crate::inner::{call, to_completion};
 use crate::layer::OnDisconnect;
 
 use super::body::{self, Buffered, IdempotencyBody};
@@ -54,7 +51,7 @@ where
         Err(refusal) => return Ok(settings.refuse(&asked, Refused::Request(refusal))),
     };
     let fingerprint = Fingerprint::of(&parts, &body);
-    let (key, held) = match enter(&settings, name, fingerprint).await {
+    let (key, held) = match enter(&settings, &name, fingerprint).await {
         Ok(Entered::Held(key, held)) => (key, held),
         Ok(Entered::Handled(response)) => return Ok(*response),
         Err(refused) => return Ok(settings.refuse(&asked, refused)),
@@ -71,14 +68,7 @@ where
     let work = async move { once(&settings, &asked, inner, (parts, body), slot, ward).await };
     match on_disconnect {
         OnDisconnect::Cancel => work.await,
-        OnDisconnect::RunToCompletion => match tokio::spawn(work.in_current_span()).await {
-            Ok(served) => served,
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime shuts down; nothing is left to answer.
-                Err(_) => std::future::pending().await,
-            },
-        },
+        OnDisconnect::RunToCompletion => to_completion(work).await,
     }
 }
 
@@ -91,15 +81,12 @@ enum Entered<B> {
 /// the lock may be replaying it, and replays need no lock service.
 async fn enter<B>(
     settings: &Settings,
-    name: String,
+    name: &str,
     fingerprint: Fingerprint,
 ) -> Result<Entered<B>, Refused> {
-    let key = settings.locker.key(&name).map_err(Refused::Lock)?;
-    let claim = settings
-        .locker
-        .claim(Keys::One(name), Mode::Exclusive, None);
-    let rejection = match claim.await {
-        Ok(claim) => return Ok(Entered::Held(key, HeldLock::new(claim.unwrap_or_default()))),
+    let key = settings.locker.key(name).map_err(Refused::Lock)?;
+    let rejection = match settings.locker.claim_key(key.clone()).await {
+        Ok(claim) => return Ok(Entered::Held(key, HeldLock::new(claim))),
         Err(rejection) => rejection,
     };
     match settings.look(&key, fingerprint).await {
@@ -144,7 +131,7 @@ where
             ward.give_back().await;
             served
         }
-        Err(lost) => Ok(settings.refuse(asked, Refused::Lock(lost_while_handled(lost)))),
+        Err(lost) => Ok(settings.refuse(asked, Refused::Lock(lost.into()))),
     }
 }
 
@@ -176,19 +163,5 @@ where
             tracing::error!("two requests with one Idempotency-Key were handled at once");
             Err(Rejection::new(Reason::Lost))
         }
-    }
-}
-
-/// Makes the service ready and calls it.
-async fn call<S: Service<R>, R>(mut service: S, request: R) -> Result<S::Response, S::Error> {
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    service.call(request).await
-}
-
-fn lost_while_handled(not_held: NotHeld) -> Rejection {
-    let rejection = Rejection::new(Reason::Lost);
-    match not_held {
-        NotHeld::Lost(reason) => rejection.with_lost(reason),
-        NotHeld::Released | NotHeld::Unprotected => rejection,
     }
 }

@@ -48,7 +48,7 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Keys {
-    /// All of these; acquired in one order, so that two requests cannot wait for each other.
+    /// All of these, 1 to 64; acquired in one order, so that two requests cannot wait for each other.
     Many(Vec<String>),
     /// This one.
     One(String),

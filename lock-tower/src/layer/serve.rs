@@ -1,7 +1,5 @@
 //! The way of one request.
 
-use std::future::poll_fn;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +8,10 @@ use http::{Request, Response};
 use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service;
-use tracing::Instrument as _;
 
-use crate::answer::{Asked, Reason, Rejection, grpc_timeout};
-use crate::held::{HeldLock, NotHeld, Ward};
+use crate::answer::{Asked, Rejection, grpc_timeout};
+use crate::held::{HeldLock, Ward};
+use crate::inner::{call, to_completion};
 
 use super::body::LockBody;
 use super::options::{HoldUntil, OnDisconnect, OnLost};
@@ -36,7 +34,7 @@ where
     let began = Instant::now();
     let (mut parts, body) = request.into_parts();
     let asked = Asked::of(&parts);
-    let patience = grpc_timeout(&parts);
+    let patience = asked.is_grpc().then(|| grpc_timeout(&parts)).flatten();
     let claim = match settings.enter(&mut parts, patience).await {
         Ok(Some(claim)) => claim,
         Ok(None) => {
@@ -56,19 +54,8 @@ where
     };
     match on_disconnect {
         OnDisconnect::Cancel => handled.await,
-        OnDisconnect::RunToCompletion => match tokio::spawn(handled.in_current_span()).await {
-            Ok(handled) => handled,
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                Err(_) => pending_for_ever().await,
-            },
-        },
+        OnDisconnect::RunToCompletion => to_completion(handled).await,
     }
-}
-
-/// The runtime shuts down and has dropped the handler; nothing is left to answer.
-async fn pending_for_ever<T>() -> T {
-    std::future::pending().await
 }
 
 /// Runs the handler under its locks, and gives them back when the settings say so.
@@ -96,7 +83,7 @@ where
             give_back(ward).await;
             return Err(error);
         }
-        Err(lost) => return Ok(settings.refuse(asked, &lost_while_handled(lost))),
+        Err(lost) => return Ok(settings.refuse(asked, &lost.into())),
     };
     match (settings.hold, ward) {
         (HoldUntil::BodyEnd { max }, Some(ward)) if !response.body().is_end_stream() => {
@@ -109,23 +96,9 @@ where
     }
 }
 
-/// Makes the service ready and calls it.
-async fn call<S: Service<R>, R>(mut service: S, request: R) -> Result<S::Response, S::Error> {
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    service.call(request).await
-}
-
 async fn give_back(ward: Option<Ward>) {
     if let Some(ward) = ward {
         ward.give_back().await;
-    }
-}
-
-fn lost_while_handled(not_held: NotHeld) -> Rejection {
-    let rejection = Rejection::new(Reason::Lost);
-    match not_held {
-        NotHeld::Lost(reason) => rejection.with_lost(reason),
-        NotHeld::Released | NotHeld::Unprotected => rejection,
     }
 }
 

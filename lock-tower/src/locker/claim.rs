@@ -3,7 +3,6 @@ use lock_core::{AcquireRequest, Error, LockGuard, LockKey, Released};
 use super::crowd::Place;
 
 /// Locks of one request, with its places among those who want them. Dropped, all are given back.
-#[derive(Default)]
 pub(crate) struct Claim {
     /// Sorted by key; empty if the request is unprotected.
     guards: Vec<LockGuard>,

@@ -9,9 +9,7 @@ mod namespace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, Mode, Wait,
-};
+use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 
 use crate::answer::{Reason, Rejection};
 use crate::keys::{KeyError, Keys};
@@ -85,6 +83,9 @@ impl Locker {
     /// Time after which a lock is taken from a handler that does not end, unless set.
     pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
+    /// Most locks that one request takes.
+    pub const MAX_KEYS: usize = 64;
+
     /// Starts a locker for keys in `namespace`, which has 1 to 64 bytes and no colon.
     ///
     /// The lock service stores `<namespace>:<name>`. Names that make more than 255 bytes with it
@@ -105,10 +106,12 @@ impl Locker {
     /// A dropped future leaves the queue at once; what it was granted is given back in the
     /// background, at worst after one ttl.
     pub async fn lock(&self, name: impl Into<String>) -> Result<Locked, Rejection> {
-        self.lock_keys(Keys::One(name.into())).await
+        let key = self.key(&name.into())?;
+        self.claim_key(key).await.map(Locked::new)
     }
 
-    /// Acquires the locks of all of the names or of none, in one order for everybody.
+    /// Acquires the locks of all of the names or of none, in one order for everybody. There have to
+    /// be 1 to 64 names.
     ///
     /// # Errors
     ///
@@ -121,12 +124,10 @@ impl Locker {
         &self,
         names: impl IntoIterator<Item = N> + Send,
     ) -> Result<Locked, Rejection> {
-        self.lock_keys(Keys::many(names)).await
-    }
-
-    async fn lock_keys(&self, keys: Keys) -> Result<Locked, Rejection> {
-        let claim = self.claim(keys, Mode::Exclusive, None).await?;
-        Ok(Locked::new(claim.unwrap_or_default()))
+        let names: Vec<_> = names.into_iter().map(Into::into).collect();
+        let keys = self.sorted(&names)?;
+        let claim = self.acquire(keys, Mode::Exclusive, None).await?;
+        Ok(Locked::new(claim))
     }
 
     /// How many keys are wanted or held in this process.
@@ -157,32 +158,51 @@ impl Locker {
         capabilities.check(&self.0.request.clone().with_mode(mode))
     }
 
-    /// Acquires what `keys` says; `None` if that is nothing. The wait is cut to `at_most`.
+    /// Acquires what `keys` says; `None` if that is to pass. `patience` is what the client has left.
     pub(crate) async fn claim(
         &self,
         keys: Keys,
         mode: Mode,
-        at_most: Option<Duration>,
+        patience: Option<Duration>,
     ) -> Result<Option<Claim>, Rejection> {
         let keys = match keys {
             Keys::One(name) => vec![self.key(&name)?],
             Keys::Many(names) => self.sorted(&names)?,
             Keys::Skip => return Ok(None),
         };
-        if keys.is_empty() {
-            return Ok(None);
-        }
+        self.acquire(keys, mode, patience).await.map(Some)
+    }
+
+    /// Acquires a key of this locker.
+    pub(crate) async fn claim_key(&self, key: LockKey) -> Result<Claim, Rejection> {
+        self.acquire(vec![key], Mode::Exclusive, None).await
+    }
+
+    async fn acquire(
+        &self,
+        keys: Vec<LockKey>,
+        mode: Mode,
+        patience: Option<Duration>,
+    ) -> Result<Claim, Rejection> {
         let places = self.enter(&keys)?;
-        let requests = self.requests(keys, mode, at_most);
-        match self.acquire(&requests).await {
-            Ok(guards) => Ok(Some(Claim::new(guards, places))),
-            Err(error) if self.bypasses(&error) => {
+        let wait = match (self.0.wait, patience) {
+            (Wait::AtMost(limit), Some(patience)) => Wait::AtMost(limit.min(patience)),
+            (wait, _) => wait,
+        };
+        let requests = self.requests(keys, mode, wait);
+        let acquired = match requests.as_slice() {
+            [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),
+            requests => self.0.locks.acquire_all(requests).await,
+        };
+        match acquired {
+            Ok(guards) => Ok(Claim::new(guards, places)),
+            Err(error) if self.bypasses(&error, wait) => {
                 tracing::warn!(
                     class = requests[0].class(),
                     %error,
                     "a request runs without its lock"
                 );
-                Ok(Some(Claim::unprotected(&requests, places)))
+                Ok(Claim::unprotected(&requests, places))
             }
             Err(error) => Err(self.rejection(error)),
         }
@@ -194,6 +214,10 @@ impl Locker {
     }
 
     fn sorted(&self, names: &[String]) -> Result<Vec<LockKey>, Rejection> {
+        if names.is_empty() || names.len() > Self::MAX_KEYS {
+            let detail = format!("a request needs 1 to {} locks", Self::MAX_KEYS);
+            return Err(no_key(KeyError::Invalid(detail)));
+        }
         let mut keys = names
             .iter()
             .map(|name| self.key(name))
@@ -215,31 +239,22 @@ impl Locker {
         })
     }
 
-    fn requests(
-        &self,
-        keys: Vec<LockKey>,
-        mode: Mode,
-        at_most: Option<Duration>,
-    ) -> Vec<AcquireRequest> {
-        let wait = match (self.0.wait, at_most) {
-            (Wait::AtMost(limit), Some(most)) => Wait::AtMost(limit.min(most)),
-            (wait, _) => wait,
-        };
+    fn requests(&self, keys: Vec<LockKey>, mode: Mode, wait: Wait) -> Vec<AcquireRequest> {
         let request = self.0.request.clone().with_mode(mode).with_wait(wait);
-        keys.into_iter()
-            .map(|key| request.clone().with_key(key))
-            .collect()
-    }
-
-    async fn acquire(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>, Error> {
-        match requests {
-            [request] => Ok(vec![self.0.locks.acquire(request).await?]),
-            requests => self.0.locks.acquire_all(requests).await,
+        match <[LockKey; 1]>::try_from(keys) {
+            Ok([key]) => vec![request.with_key(key)],
+            Err(keys) => keys
+                .into_iter()
+                .map(|key| request.clone().with_key(key))
+                .collect(),
         }
     }
 
-    fn bypasses(&self, error: &Error) -> bool {
-        self.0.when_unavailable == WhenUnavailable::Bypass && error.kind() == ErrorKind::Unavailable
+    /// A client that leaves no time for an answer does not get around the lock by that.
+    fn bypasses(&self, error: &Error, wait: Wait) -> bool {
+        self.0.when_unavailable == WhenUnavailable::Bypass
+            && error.kind() == ErrorKind::Unavailable
+            && wait == self.0.wait
     }
 
     fn rejection(&self, error: Error) -> Rejection {

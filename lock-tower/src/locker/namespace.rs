@@ -168,7 +168,11 @@ mod tests {
                 random ^= random >> 7;
                 random ^= random << 17;
                 // Mostly the same piece: long common heads.
-                let piece = if random % 8 == 0 { random >> 32 } else { 0 };
+                let piece = if random.is_multiple_of(8) {
+                    random >> 32
+                } else {
+                    0
+                };
                 name.push_str(pieces[(piece % 11) as usize]);
             }
             names.push(name);

@@ -98,7 +98,7 @@ async fn the_handler_gets_the_lock_and_the_place_of_its_response() {
             held.ensure_held().unwrap();
             assert!(held.fencing_token().is_some());
             assert_eq!(held.fencing_token(), slot.fencing_token());
-            assert_eq!(held.key(), Some(slot.key()));
+            assert_eq!(held.key(), slot.key());
             assert_eq!(slot.key().as_str(), "pay:/a");
             let body = http_body_util::Full::from(bytes::Bytes::new());
             Ok::<_, std::convert::Infallible>(http::Response::new(body))

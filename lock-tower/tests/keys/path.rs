@@ -54,7 +54,7 @@ impl App {
 
 /// A handler that answers with its key.
 async fn key(held: HeldLock) -> String {
-    held.key().map(ToString::to_string).unwrap_or_default()
+    held.key().to_string()
 }
 
 async fn send(router: Router, path: &str) -> Response<Body> {

@@ -7,12 +7,11 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, StreamBody};
-use lock_core::{DistributedLock as _, LockKey};
 use lock_tower::{BodyError, HoldUntil, KeyLockLayer, LockBody, OnLost};
 use tokio::sync::mpsc;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Scene, post, settle, stored};
+use super::support::{Scene, post, settle};
 
 type Part = Result<Frame<Bytes>, Infallible>;
 type Parts = mpsc::UnboundedSender<Part>;
@@ -27,11 +26,13 @@ async fn streamed(
     let (parts, body) = mpsc::unbounded_channel::<Part>();
     let body = std::sync::Arc::new(std::sync::Mutex::new(Some(body)));
     let inner = service_fn(move |_: Request<String>| {
-        let mut body = body.lock().unwrap().take().unwrap();
+        let body = body.lock().ok().and_then(|mut body| body.take());
+        let mut body = body.expect("one request is sent");
         let stream = futures_util::stream::poll_fn(move |cx| body.poll_recv(cx));
         async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
     });
-    let response = layer.layer(inner).oneshot(post("/a")).await.unwrap();
+    let response = layer.layer(inner).oneshot(post("/a")).await;
+    let response = response.expect("the handler does not fail");
     assert_eq!(response.status(), 200);
     (parts, response.into_body())
 }
@@ -106,9 +107,7 @@ async fn a_body_whose_lock_is_lost_ends_unless_it_may_go_on() {
     for on_lost in [OnLost::Cancel, OnLost::Continue] {
         let scene = Scene::new();
         let (parts, mut body) = streamed(until_end(&scene).with_on_lost(on_lost)).await;
-        let key = LockKey::new(stored("/a")).unwrap();
-        let admin = scene.memory.admin().unwrap();
-        admin.break_lock(&key, "a test").await.unwrap().unwrap();
+        scene.break_lock("/a").await;
         // The loss is learned by the next renewal.
         tokio::time::sleep(Duration::from_secs(8)).await;
         settle().await;

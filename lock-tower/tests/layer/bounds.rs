@@ -2,42 +2,40 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
-use lock_tower::{Locker, Reason};
+use http::StatusCode;
+use lock_tower::{KeyLock, Locker, Reason};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tower::{Layer as _, ServiceExt as _};
 
-use super::support::{Scene, by_path, handler, post, settle};
+use super::support::{Handler, Scene, by_path, handler, post, settle};
 
 /// A service whose handlers end when the test lets them.
 struct Gate {
-    service: Box<dyn Fn(&str) -> JoinHandle<StatusCode> + Send>,
+    service: KeyLock<Handler>,
     ends: Arc<Semaphore>,
 }
 
 impl Gate {
     fn new(locker: &Locker) -> Self {
         let ends = Arc::new(Semaphore::new(0));
-        let service = {
+        let inner = {
             let ends = Arc::clone(&ends);
-            by_path(locker.clone()).layer(handler(move |_| {
+            handler(move |_| {
                 let ends = Arc::clone(&ends);
                 async move {
                     ends.acquire().await.expect("it is open").forget();
                     "done"
                 }
-            }))
+            })
         };
-        let service = Box::new(move |path: &str| {
-            let answer = service.clone().oneshot(post(path));
-            tokio::spawn(async move { answer.await.as_ref().map(Response::status).unwrap() })
-        });
+        let service = by_path(locker.clone()).layer(inner);
         Self { service, ends }
     }
 
     fn send(&self, path: &str) -> JoinHandle<StatusCode> {
-        (self.service)(path)
+        let answer = self.service.clone().oneshot(post(path));
+        tokio::spawn(async move { answer.await.expect("the handler does not fail").status() })
     }
 }
 

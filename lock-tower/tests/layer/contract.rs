@@ -40,7 +40,7 @@ async fn the_inner_service_is_asked_when_the_lock_is_held() {
     assert_pending!(handle.poll_request(), "called without the lock");
 
     other.release().await.unwrap();
-    let served = tokio::spawn(async move { response.await });
+    let served = tokio::spawn(response);
     let (request, send) = handle.next_request().await.unwrap();
     assert_eq!(request.uri().path(), "/a");
     assert!(!scene.is_free("/a").await);

@@ -17,7 +17,7 @@ async fn a_handler_knows_key_token_and_deadline() {
         .with_fencing_token()
         .with_server_timing()
         .layer(handler(|held| async move {
-            assert_eq!(held.key().unwrap().as_str(), "test:/a");
+            assert_eq!(held.key().as_str(), "test:/a");
             assert!(held.deadline().unwrap() > Instant::now() + Duration::from_secs(20));
             assert!(!held.is_lost() && !held.is_unprotected());
             held.ensure_held().unwrap();
@@ -70,6 +70,18 @@ async fn several_keys_are_held_together_whatever_their_order() {
     }
     assert_eq!(began.elapsed(), Duration::from_millis(40));
     assert_eq!(layer.locker().live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_takes_one_lock_at_least_and_64_at_most() {
+    let scene = Scene::new();
+    let names = |number: u32| (0..number).map(|name| name.to_string());
+    for number in [0, 65, 10_000] {
+        let refused = scene.locker().lock_all(names(number)).await.unwrap_err();
+        assert_eq!(refused.reason(), Reason::InvalidKey, "{number}");
+    }
+    let held = scene.locker().lock_all(names(64)).await.unwrap();
+    assert_eq!(held.keys().count(), 64);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,18 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::{DistributedLock as _, LockKey, LostReason};
+use lock_core::LostReason;
 use lock_tower::{NotHeld, OnLost};
 use tokio::sync::Notify;
 use tower::{Layer as _, ServiceExt as _};
 
-use super::support::{Scene, handler, post, settle, stored};
-
-async fn break_lock(scene: &Scene, path: &str) {
-    let key = LockKey::new(stored(path)).unwrap();
-    let admin = scene.memory.admin().unwrap();
-    admin.break_lock(&key, "a test").await.unwrap().unwrap();
-}
+use super::support::{Scene, handler, post, settle, text};
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
@@ -34,7 +28,7 @@ async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
     };
     let request = tokio::spawn(service.oneshot(post("/a")));
     began.notified().await;
-    break_lock(&scene, "/a").await;
+    scene.break_lock("/a").await;
     let response = request.await.unwrap().unwrap();
     assert_eq!(response.status(), 503);
     assert!(response.headers().get("retry-after").is_none());
@@ -66,9 +60,9 @@ async fn a_handler_that_goes_on_sees_the_loss() {
     };
     let request = tokio::spawn(service.oneshot(post("/a")));
     began.notified().await;
-    break_lock(&scene, "/a").await;
+    scene.break_lock("/a").await;
     let response = request.await.unwrap().unwrap();
-    assert_eq!(response.body_text().await, LostReason::Broken.as_str());
+    assert_eq!(text(response).await, LostReason::Broken.as_str());
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,21 +83,9 @@ async fn a_handler_that_ends_after_the_loss_was_not_protected() {
     };
     let request = tokio::spawn(service.oneshot(post("/a")));
     began.notified().await;
-    break_lock(&scene, "/a").await;
+    scene.break_lock("/a").await;
     end.notify_one();
     assert_eq!(request.await.unwrap().unwrap().status(), 503);
     settle().await;
     assert!(scene.is_free("/a").await);
-}
-
-/// Reads a short body.
-trait BodyText {
-    async fn body_text(self) -> String;
-}
-
-impl BodyText for http::Response<lock_tower::LockBody<String>> {
-    async fn body_text(self) -> String {
-        let body = http_body_util::BodyExt::collect(self.into_body()).await;
-        String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
-    }
 }

@@ -21,15 +21,19 @@ fn by_id(scene: &Scene) -> KeyLockLayer {
 
 async fn key(held: HeldLock) -> Result<String, NotHeld> {
     held.ensure_held()?;
-    Ok(held.key().map(ToString::to_string).unwrap_or_default())
+    Ok(held.key().to_string())
 }
 
 async fn send(app: &Router, path: &str) -> (StatusCode, String) {
-    let request = Request::post(path).body(Body::empty()).unwrap();
-    let response = app.clone().oneshot(request).await.unwrap();
+    let request = Request::post(path).body(Body::empty());
+    let answer = app.clone().oneshot(request.expect("a request")).await;
+    let response = answer.expect("a router does not fail");
     let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    let body = response.into_body().collect().await.expect("it is there");
+    (
+        status,
+        String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +112,7 @@ impl FromRef<App> for Locker {
 /// The key is in the body of the request.
 async fn by_body(locker: Locker, account: String) -> Result<String, Rejection> {
     let held = locker.lock(account).await?;
-    let key = held.key().map(ToString::to_string).unwrap_or_default();
+    let key = held.key().to_string();
     Ok(key)
 }
 

@@ -10,9 +10,13 @@ async fn status(scene: &Scene, then: SafeMethods, method: Method) -> u16 {
     let inner = service_fn(|_: http::Request<String>| async {
         Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
     });
-    let layer = scene.layer().with_safe_methods(then).unwrap();
-    let response = layer.layer(inner).oneshot(request(method, "/a")).await;
-    response.unwrap().status().as_u16()
+    let layer = scene.layer().with_safe_methods(then);
+    let service = layer.expect("memory has shared locks").layer(inner);
+    let response = service.oneshot(request(method, "/a")).await;
+    response
+        .expect("the handler does not fail")
+        .status()
+        .as_u16()
 }
 
 #[tokio::test(start_paused = true)]

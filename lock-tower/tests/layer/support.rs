@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
 use lock_core::engine::Engine;
 use lock_core::layers::LocalQueue;
 use lock_core::memory::Memory;
-use lock_core::{DistributedLock, DistributedLockExt as _, LockGuard};
-use lock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, Locker, LockerBuilder};
+use lock_core::{DistributedLock, DistributedLockExt as _, LockGuard, LockKey};
+use lock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, LockBody, Locker, LockerBuilder};
 use tower::util::BoxCloneService;
 use tower::{ServiceExt as _, service_fn};
 
@@ -43,6 +44,14 @@ impl Scene {
     pub(crate) async fn try_elsewhere(&self, path: &str) -> Option<LockGuard> {
         let taken = self.memory.try_lock(stored(path)).await;
         taken.expect("memory answers")
+    }
+
+    /// As an operator does.
+    pub(crate) async fn break_lock(&self, path: &str) {
+        let key = LockKey::new(stored(path)).expect("a key");
+        let admin = self.memory.admin().expect("memory has one");
+        let broken = admin.break_lock(&key, "a test").await;
+        broken.expect("memory answers").expect("it was held");
     }
 
     pub(crate) async fn is_free(&self, path: &str) -> bool {
@@ -91,6 +100,12 @@ pub(crate) fn request(method: Method, path: &str) -> Request<String> {
     *request.method_mut() = method;
     *request.uri_mut() = path.parse().expect("a path");
     request
+}
+
+/// Reads a short body.
+pub(crate) async fn text(response: Response<LockBody<String>>) -> String {
+    let body = response.into_body().collect().await.expect("it is there");
+    String::from_utf8_lossy(&body.to_bytes()).into_owned()
 }
 
 /// Lets everybody else go on until nobody can.

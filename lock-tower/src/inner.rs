@@ -1,0 +1,32 @@
+//! The service inside.
+
+use std::future::poll_fn;
+use std::panic::resume_unwind;
+
+use tower_service::Service;
+use tracing::Instrument as _;
+
+/// Makes the service ready and calls it.
+pub(crate) async fn call<S: Service<R>, R>(
+    mut service: S,
+    request: R,
+) -> Result<S::Response, S::Error> {
+    poll_fn(|cx| service.poll_ready(cx)).await?;
+    service.call(request).await
+}
+
+/// Runs `work` to its end, whoever waits for it.
+pub(crate) async fn to_completion<T, W>(work: W) -> T
+where
+    W: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    match tokio::spawn(work.in_current_span()).await {
+        Ok(output) => output,
+        Err(ended) => match ended.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The runtime shuts down and has dropped the work; nothing is left to answer.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
