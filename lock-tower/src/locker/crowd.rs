@@ -72,20 +72,19 @@ impl Crowd {
                 asking: count.asking + 1,
                 ..*count
             };
-            let waits = after.waiters() > 0;
             if after.waiters() > self.bounds.waiters_per_key {
                 return Err(Full::WaitersOfKey);
             }
+            let waits = after.waiters() > count.waiters();
             if waits && !rises(&self.waiters, self.bounds.waiters) {
                 return Err(Full::Waiters);
             }
             *count = after;
-            Ok(waits)
-        })
-        .map(|waits| Place {
+            Ok(())
+        })?;
+        Ok(Place {
             crowd: Arc::clone(self),
             key: key.clone(),
-            waits,
             holds: false,
         })
     }
@@ -96,6 +95,21 @@ impl Crowd {
 
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.load(Ordering::Relaxed)
+    }
+
+    /// Changes the count of a key in a way that makes no more waiters; only `enter` does.
+    fn lessen(&self, key: &LockKey, change: impl FnOnce(&mut Count)) {
+        self.change(key, |count| {
+            let before = count.waiters();
+            change(count);
+            // Whoever is granted need not be the one who came first, so none of them is a waiter by
+            // itself.
+            let fewer = before - count.waiters();
+            self.waiters.fetch_sub(fewer, Ordering::Relaxed);
+            if count.asking + count.holding == 0 {
+                self.keys.fetch_sub(1, Ordering::Relaxed);
+            }
+        });
     }
 
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Count) -> T) -> T {
@@ -138,7 +152,6 @@ fn rises(number: &AtomicUsize, bound: usize) -> bool {
 pub(crate) struct Place {
     crowd: Arc<Crowd>,
     key: LockKey,
-    waits: bool,
     holds: bool,
 }
 
@@ -146,32 +159,20 @@ impl Place {
     /// The request has the lock.
     pub(crate) fn granted(&mut self) {
         self.holds = true;
-        self.crowd.change(&self.key, |count| {
+        self.crowd.lessen(&self.key, |count| {
             count.asking -= 1;
             count.holding += 1;
         });
-        self.stop_waiting();
-    }
-
-    fn stop_waiting(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.crowd.waiters.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.stop_waiting();
-        let crowd = &self.crowd;
-        crowd.change(&self.key, |count| {
+        self.crowd.lessen(&self.key, |count| {
             if self.holds {
                 count.holding -= 1;
             } else {
                 count.asking -= 1;
-            }
-            if count.asking + count.holding == 0 {
-                crowd.keys.fetch_sub(1, Ordering::Relaxed);
             }
         });
     }
@@ -184,5 +185,34 @@ impl fmt::Debug for Crowd {
             .field("live_keys", &self.live_keys())
             .field("waiters", &self.waiters())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_are_counted_whoever_is_granted_first() {
+        let bounds = Bounds {
+            waiters_per_key: 2,
+            waiters: 2,
+            keys: 1,
+        };
+        let (crowd, key) = (Crowd::new(bounds), LockKey::new("k").unwrap());
+        let enter = || crowd.enter(&key);
+        let (first, mut second) = (enter().unwrap(), enter().unwrap());
+        assert_eq!(crowd.waiters(), 1);
+        second.granted();
+        assert_eq!(crowd.waiters(), 1, "the first one waits");
+        let mut third = enter().unwrap();
+        assert_eq!(enter().err(), Some(Full::WaitersOfKey));
+        drop(second);
+        assert_eq!(crowd.waiters(), 1, "one of two does not count");
+        drop(first);
+        assert_eq!(crowd.waiters(), 0);
+        third.granted();
+        drop(third);
+        assert_eq!((crowd.waiters(), crowd.live_keys()), (0, 0));
     }
 }
