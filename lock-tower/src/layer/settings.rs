@@ -34,6 +34,10 @@ pub(super) enum Source {
 }
 
 impl Source {
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(clippy::unused_async, reason = "extractors of axum are")
+    )]
     async fn keys(&self, parts: &mut Parts) -> Result<Keys, KeyError> {
         match self {
             #[cfg(feature = "axum")]
