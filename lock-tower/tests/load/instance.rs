@@ -48,10 +48,8 @@ async fn serve() {
     let setup: Setup = serde_json::from_str(&setup).expect("a test says how it is set up");
     let server = Server::start(setup.router().await).await;
     println!("\n{LISTENS}{}", server.address);
-    let leash = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
-    while !leash.is_finished() {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    let leash = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    drop(leash.await);
 }
 
 const SETUP: &str = "POLYLOCK_LOAD_SETUP";

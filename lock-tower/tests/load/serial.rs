@@ -27,6 +27,14 @@ async fn requests_on_one_key_are_serial_on_sqlite() {
     println!("{told}");
 }
 
+/// So that it is known that the tests above can fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[should_panic(expected = "two were in it at once")]
+async fn instances_whose_locks_are_not_the_same_are_caught() {
+    let told = assert_serial("memory:", 500).await;
+    println!("{told}");
+}
+
 /// Sends the requests to three instances, looks at what they did, and tells how long it took.
 async fn assert_serial(url: &str, requests: usize) -> String {
     let dir = tempfile::tempdir().expect("a directory");
