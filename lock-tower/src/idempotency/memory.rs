@@ -21,16 +21,11 @@ pub struct MemoryResponses {
 
 #[derive(Default)]
 struct Kept {
-    responses: HashMap<LockKey, Entry>,
+    responses: HashMap<LockKey, StoredResponse>,
     /// By the end of their time; the number tells those apart that end at the same time.
     ends: BTreeMap<(Instant, u64), LockKey>,
     next: u64,
     bytes: usize,
-}
-
-struct Entry {
-    response: StoredResponse,
-    token: Option<FencingToken>,
 }
 
 impl MemoryResponses {
@@ -88,26 +83,25 @@ impl ResponseStore for MemoryResponses {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
         let mut kept = self.kept();
         kept.purge(Instant::now());
-        Ok(kept.responses.get(key).map(|entry| entry.response.clone()))
+        Ok(kept.responses.get(key).cloned())
     }
 
     async fn put(
         &self,
         key: &LockKey,
         response: &StoredResponse,
-        token: Option<FencingToken>,
+        _: Option<FencingToken>,
         retention: Duration,
     ) -> Result<Put, StoreError> {
         let now = Instant::now();
         let mut kept = self.kept();
         kept.purge(now);
-        if let Some(entry) = kept.responses.get(key) {
-            let is_ours = token.is_some() && token == entry.token;
+        if let Some(there) = kept.responses.get(key) {
+            let is_ours = there.run() == response.run();
             return Ok(if is_ours { Put::Stored } else { Put::Refused });
         }
         let end = now.checked_add(retention.min(LONGEST)).unwrap_or(now);
-        let response = response.clone();
-        kept.insert(key, Entry { response, token }, end);
+        kept.insert(key, response.clone(), end);
         while kept.responses.len() > self.most || kept.bytes > self.most_bytes {
             kept.drop_first();
         }
@@ -119,11 +113,11 @@ impl ResponseStore for MemoryResponses {
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Kept {
-    fn insert(&mut self, key: &LockKey, entry: Entry, end: Instant) {
-        self.bytes += weight(key, &entry.response);
+    fn insert(&mut self, key: &LockKey, response: StoredResponse, end: Instant) {
+        self.bytes += weight(key, &response);
         self.ends.insert((end, self.next), key.clone());
         self.next += 1;
-        self.responses.insert(key.clone(), entry);
+        self.responses.insert(key.clone(), response);
     }
 
     fn purge(&mut self, now: Instant) {
@@ -140,14 +134,14 @@ impl Kept {
         let Some((_, key)) = self.ends.pop_first() else {
             return;
         };
-        if let Some(entry) = self.responses.remove(&key) {
-            self.bytes -= weight(&key, &entry.response);
+        if let Some(response) = self.responses.remove(&key) {
+            self.bytes -= weight(&key, &response);
         }
     }
 }
 
 fn weight(key: &LockKey, response: &StoredResponse) -> usize {
-    key.as_bytes().len() + response.len() + size_of::<Entry>()
+    key.as_bytes().len() + response.len()
 }
 
 impl fmt::Debug for MemoryResponses {

@@ -53,6 +53,7 @@ mod future;
 mod layer;
 mod memory;
 mod refusal;
+mod run;
 mod serve;
 mod service;
 mod settings;
@@ -67,6 +68,7 @@ pub use self::fingerprint::Fingerprint;
 pub use self::future::IdempotencyFuture;
 pub use self::layer::{IdempotencyLayer, Missing};
 pub use self::memory::MemoryResponses;
+pub use self::run::RunId;
 pub use self::service::Idempotency;
 pub use self::slot::ResponseSlot;
 #[cfg(feature = "_sql")]

@@ -17,6 +17,7 @@ use crate::layer::OnDisconnect;
 use super::body::{self, Buffered, IdempotencyBody};
 use super::fingerprint::Fingerprint;
 use super::refusal::Refusal;
+use super::run::RunId;
 use super::settings::{Refused, Settings};
 use super::slot::ResponseSlot;
 use super::store::Put;
@@ -61,6 +62,7 @@ where
     let slot = ResponseSlot {
         key,
         fingerprint,
+        run: RunId::random(),
         token: ward.held().fencing_token(),
         retention: settings.retention,
     };
@@ -124,7 +126,7 @@ where
             return Ok(response.map(IdempotencyBody::of));
         }
         let stored = store(settings, &slot, response).await;
-        Ok(stored.unwrap_or_else(|rejection| settings.refuse(asked, Refused::Lock(rejection))))
+        Ok(stored.unwrap_or_else(|refused| settings.refuse(asked, refused)))
     };
     match ward.held().run(work).await {
         Ok(served) => {
@@ -140,7 +142,7 @@ async fn store<B>(
     settings: &Settings,
     slot: &ResponseSlot,
     response: Response<B>,
-) -> Result<Response<IdempotencyBody<B>>, Rejection>
+) -> Result<Response<IdempotencyBody<B>>, Refused>
 where
     B: Body<Error: Into<BoxError>>,
 {
@@ -158,10 +160,15 @@ where
     };
     match settings.keep(slot, &head, kept).await {
         Put::Stored => Ok(Response::from_parts(head, body)),
-        // Somebody else has stored one, so this request was not alone.
+        // Somebody else has stored one, so this request was not alone. What others will be told is
+        // the better answer to this one too.
         Put::Refused => {
             tracing::error!("two requests with one Idempotency-Key were handled at once");
-            Err(Rejection::new(Reason::Lost))
+            match settings.look(&slot.key, slot.fingerprint).await {
+                Ok(Some(response)) => Ok(response),
+                Err(refusal @ Refusal::ResponseNotKept) => Err(Refused::Request(refusal)),
+                _ => Err(Refused::Lock(Rejection::new(Reason::Lost))),
+            }
         }
     }
 }

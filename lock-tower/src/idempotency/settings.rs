@@ -19,7 +19,6 @@ use super::layer::Missing;
 use super::refusal::Refusal;
 use super::slot::ResponseSlot;
 use super::store::{Put, ResponseStore, StoreError};
-use super::stored::StoredResponse;
 
 /// What a layer was told. All services of it share one.
 #[derive(Clone)]
@@ -114,7 +113,7 @@ impl Settings {
         let mut response = Response::new(body);
         *response.status_mut() = head.status;
         response.headers_mut().clone_from(&head.headers);
-        let stored = StoredResponse::new(slot.fingerprint, &response);
+        let stored = slot.stored_of(&response);
         let put = self
             .store
             .put(&slot.key, &stored, slot.token, slot.retention);

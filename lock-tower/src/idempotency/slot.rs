@@ -4,16 +4,18 @@ use bytes::Bytes;
 use http::Response;
 use lock_core::{FencingToken, LockKey};
 
-use super::{Fingerprint, StoredResponse};
+use super::{Fingerprint, RunId, StoredResponse};
 
 /// Where the response of a request will be stored; in the extensions of the request.
 ///
 /// For handlers that store their response in the transaction of its effect: then one is there if and
-/// only if the other is. What the layer stores afterwards has the same token and changes nothing.
+/// only if the other is. What the layer stores afterwards is known by its [`RunId`] for the same, and
+/// changes nothing; after a rollback it is stored then.
 #[derive(Clone, Debug)]
 pub struct ResponseSlot {
     pub(super) key: LockKey,
     pub(super) fingerprint: Fingerprint,
+    pub(super) run: RunId,
     pub(super) token: Option<FencingToken>,
     pub(super) retention: Duration,
 }
@@ -31,6 +33,12 @@ impl ResponseSlot {
         self.fingerprint
     }
 
+    /// Who stores it.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
     /// The token of the lock; `None` if the backend has none, or the request is unprotected.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
@@ -46,6 +54,10 @@ impl ResponseSlot {
     /// What to store of a response.
     #[must_use]
     pub fn stored(&self, response: &Response<Bytes>) -> StoredResponse {
-        StoredResponse::new(self.fingerprint, &response.clone().map(Some))
+        self.stored_of(&response.clone().map(Some))
+    }
+
+    pub(super) fn stored_of(&self, response: &Response<Option<Bytes>>) -> StoredResponse {
+        StoredResponse::new(self.fingerprint, response).of_run(self.run)
     }
 }

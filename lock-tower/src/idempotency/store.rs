@@ -28,8 +28,9 @@ pub trait ResponseStore: Send + Sync + 'static {
 
     /// Stores a response for `retention`.
     ///
-    /// Refused if there is one whose time is not over, whatever its token. If it has this very token,
-    /// the call is a repetition: nothing is changed, and it counts as stored.
+    /// Refused if there is one whose time is not over. If that is of the same
+    /// [run](StoredResponse::run), the call is a repetition: nothing is changed, and it counts as
+    /// stored. The token decides nothing; it is for stores that keep record of it.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
-use super::{Fingerprint, StoreError};
+use super::{Fingerprint, RunId, StoreError};
 
 /// A response that is kept, and what tells which request it answers.
 ///
@@ -16,21 +16,29 @@ use super::{Fingerprint, StoreError};
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredResponse {
     fingerprint: Fingerprint,
+    run: RunId,
     status: StatusCode,
     headers: HeaderMap,
     body: Option<Bytes>,
 }
 
 impl StoredResponse {
-    /// Keeps a response to the request with this fingerprint; without a body, that it was too large.
+    /// Keeps a response to the request with this fingerprint, as made by a run of its own; without a
+    /// body, that it was too large.
     #[must_use]
     pub fn new(fingerprint: Fingerprint, response: &Response<Option<Bytes>>) -> Self {
         Self {
             fingerprint,
+            run: RunId::random(),
             status: response.status(),
             headers: lasting(response.headers()),
             body: response.body().clone(),
         }
+    }
+
+    pub(super) fn of_run(mut self, run: RunId) -> Self {
+        self.run = run;
+        self
     }
 
     /// Rebuilds one of what a store has kept of it.
@@ -41,6 +49,7 @@ impl StoredResponse {
     /// [`fields`](Self::fields).
     pub fn from_stored(
         fingerprint: Fingerprint,
+        run: RunId,
         status: u16,
         fields: &[u8],
         body: Option<Bytes>,
@@ -60,6 +69,7 @@ impl StoredResponse {
         }
         Ok(Self {
             fingerprint,
+            run,
             status,
             headers,
             body,
@@ -70,6 +80,12 @@ impl StoredResponse {
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// Who made it: two are the same if this is.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.run
     }
 
     /// The status.
@@ -182,7 +198,8 @@ mod tests {
             .body(Some(Bytes::from_static(b"\0paid\n")));
         let stored = StoredResponse::new(ANY, &response.expect("a response"));
         let fields = stored.fields();
-        let back = StoredResponse::from_stored(ANY, 201, &fields, stored.body().cloned());
+        let back =
+            StoredResponse::from_stored(ANY, stored.run(), 201, &fields, stored.body().cloned());
         assert_eq!(back.expect("it can be read"), stored);
         let replayed = stored.replay().expect("it has a body");
         assert_eq!(replayed.headers().get_all("vary").iter().count(), 2);
@@ -212,7 +229,8 @@ mod tests {
             (200, b"a b:c"),
             (200, b"a:\x01"),
         ] {
-            let read = StoredResponse::from_stored(ANY, status, fields, None);
+            let read =
+                StoredResponse::from_stored(ANY, RunId::from_bytes([7; 16]), status, fields, None);
             assert!(read.is_err(), "{status} {fields:?}");
         }
     }

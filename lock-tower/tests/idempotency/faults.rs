@@ -1,5 +1,6 @@
 //! What happens while something does not work.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -55,6 +56,23 @@ async fn who_finds_another_response_was_not_alone() {
     scene.store.refuses.store(true, Ordering::SeqCst);
     let refused = send(&service, post("a")).await;
     assert_eq!((refused.status, &refused.reason()[..]), (503, "lock-lost"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_not_alone_gets_what_is_stored_though_the_tokens_are_equal() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let apart = Scene {
+        store: Arc::clone(&scene.store),
+        ..Scene::new()
+    };
+    let services =
+        [&scene, &apart].map(|scene| payments.slow(&scene.layer(), Duration::from_millis(100)));
+    let [one, other] = &services;
+    let (one, other) = tokio::join!(send(one, post("a")), send(other, post("a")));
+    assert_eq!(payments.charged(), 2);
+    assert_eq!((one.status, other.status), (201, 201));
+    assert_eq!(one.body, other.body);
+    assert_ne!(one.is_replayed(), other.is_replayed());
 }
 
 #[tokio::test(start_paused = true)]

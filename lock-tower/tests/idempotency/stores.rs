@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 use lock_core::{FencingToken, LockKey};
-use lock_tower::idempotency::{Fingerprint, MemoryResponses, Put, ResponseStore, StoredResponse};
+use lock_tower::idempotency::{
+    Fingerprint, MemoryResponses, Put, ResponseStore, RunId, StoredResponse,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -13,7 +15,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 async fn keeps_responses(store: &dyn ResponseStore) {
     what_is_put_is_found(store).await;
     a_second_one_is_refused(store).await;
-    one_token_puts_once(store).await;
+    one_run_puts_once(store).await;
     one_of_many_is_stored(store).await;
     what_is_over_is_not_found_and_replaced(store).await;
     many_come_and_go(store).await;
@@ -67,24 +69,25 @@ async fn a_second_one_is_refused(store: &dyn ResponseStore) {
     );
 }
 
-async fn one_token_puts_once(store: &dyn ResponseStore) {
+/// Whatever the token: two lock services give the same ones.
+async fn one_run_puts_once(store: &dyn ResponseStore) {
     let key = key("again");
-    for number in [1, 2] {
-        assert_eq!(put(store, &key, &text(number), 5).await, Put::Stored);
+    for (number, token, then) in [
+        (1, 5, Put::Stored),
+        (1, 5, Put::Stored),
+        (1, 6, Put::Stored),
+        (2, 5, Put::Refused),
+    ] {
+        assert_eq!(put(store, &key, &text(number), token).await, then);
     }
     assert_eq!(
         store.get(&key).await.expect("the store works"),
         Some(text(1))
     );
     let key = self::key("again without");
-    for put in [Put::Stored, Put::Refused] {
-        assert_eq!(
-            store
-                .put(&key, &text(1), None, DAY)
-                .await
-                .expect("the store works"),
-            put
-        );
+    for (number, then) in [(1, Put::Stored), (1, Put::Stored), (2, Put::Refused)] {
+        let put = store.put(&key, &text(number), None, DAY).await;
+        assert_eq!(put.expect("the store works"), then);
     }
 }
 
@@ -166,10 +169,17 @@ fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
             HeaderValue::from_bytes(b"caf\xe9").expect("it is right"),
         )
         .body(body);
-    StoredResponse::new(
-        Fingerprint::from_bytes([number; 32]),
-        &response.expect("it is right"),
+    let response = response.expect("it is right");
+    let response = StoredResponse::new(Fingerprint::from_bytes([number; 32]), &response);
+    // The same number is the same run.
+    StoredResponse::from_stored(
+        response.fingerprint(),
+        RunId::from_bytes([number; 16]),
+        response.status().as_u16(),
+        &response.fields(),
+        response.body().cloned(),
     )
+    .expect("it is right")
 }
 
 #[tokio::test]

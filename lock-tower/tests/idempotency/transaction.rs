@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use lock_core::memory::Memory;
-use lock_tower::Locker;
+use lock_core::memory::{Memory, Reachable};
 use lock_tower::idempotency::{IdempotencyLayer, Put, ResponseSlot, SqlResponses};
+use lock_tower::{Locker, WhenUnavailable};
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteConnectOptions;
 use tower::util::BoxCloneSyncService;
@@ -20,15 +20,20 @@ type Paid = Response<Full<Bytes>>;
 
 #[tokio::test]
 async fn effect_and_response_are_there_both_or_not_at_all() {
-    charge_twice(false).await;
+    charge_twice(false, Reachable::Connected).await;
 }
 
 #[tokio::test]
 async fn the_layer_takes_what_the_handler_has_stored_for_its_own() {
-    charge_twice(true).await;
+    charge_twice(true, Reachable::Connected).await;
 }
 
-async fn charge_twice(layer_stores: bool) {
+#[tokio::test]
+async fn it_does_so_without_a_lock_too() {
+    charge_twice(true, Reachable::Cut).await;
+}
+
+async fn charge_twice(layer_stores: bool, locks: Reachable) {
     let directory = tempfile::tempdir().expect("it works");
     let file = directory.path().join("bank.db");
     let responses = SqlResponses::connect(&format!("sqlite:{}", file.display()))
@@ -42,7 +47,10 @@ async fn charge_twice(layer_stores: bool) {
         .await
         .expect("it works");
 
-    let locker = Locker::builder(Arc::new(Memory::new()), "pay")
+    let memory = Memory::new();
+    memory.faults().set_reachable(locks);
+    let locker = Locker::builder(Arc::new(memory), "pay")
+        .when_unavailable(WhenUnavailable::Bypass)
         .build()
         .expect("it works");
     let layer = IdempotencyLayer::new(locker, Arc::new(responses.clone()))
@@ -55,6 +63,10 @@ async fn charge_twice(layer_stores: bool) {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.expect("it works").to_bytes();
                 let slot: &ResponseSlot = head.extensions.get().expect("it works");
+                assert_eq!(
+                    slot.fencing_token().is_some(),
+                    locks == Reachable::Connected
+                );
                 let mut tx = bank.begin_with("BEGIN IMMEDIATE").await.expect("it works");
                 let charge = sqlx::query("INSERT INTO charges VALUES (1000)");
                 charge.execute(&mut *tx).await.expect("it works");

@@ -12,6 +12,7 @@ pub trait SqlConnection: Dialog {}
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "nobody else reads it")]
 pub struct Record<B> {
+    pub(super) run: B,
     pub(super) token: Option<i64>,
     pub(super) fingerprint: B,
     pub(super) status: i64,
@@ -66,11 +67,12 @@ macro_rules! connections {
                 let found = sqlx::query(sql).bind(key).fetch_optional(self).await?;
                 let read = |row: <sqlx::$database as sqlx::Database>::Row| {
                     Ok(Record {
-                        token: row.try_get(0)?,
-                        fingerprint: row.try_get(1)?,
-                        status: i64::from(row.try_get::<$status, _>(2)?),
-                        fields: row.try_get(3)?,
-                        body: row.try_get(4)?,
+                        run: row.try_get(0)?,
+                        token: row.try_get(1)?,
+                        fingerprint: row.try_get(2)?,
+                        status: i64::from(row.try_get::<$status, _>(3)?),
+                        fields: row.try_get(4)?,
+                        body: row.try_get(5)?,
                     })
                 };
                 found.map(read).transpose()
@@ -85,6 +87,7 @@ macro_rules! connections {
             ) -> sqlx::Result<bool> {
                 let inserted = sqlx::query(sql)
                     .bind(key)
+                    .bind(record.run)
                     .bind(record.token)
                     .bind(record.fingerprint)
                     .bind(record.status)

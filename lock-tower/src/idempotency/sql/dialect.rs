@@ -21,10 +21,10 @@ pub enum SqlDialect {
 #[derive(Clone, Debug)]
 pub(super) struct Texts {
     pub(super) create: SqlStr,
-    /// Takes a key; returns token, fingerprint, status, fields and body of what is not over.
+    /// Takes a key; returns run, token, fingerprint, status, fields and body of what is not over.
     pub(super) find: SqlStr,
-    /// Takes key, token, fingerprint, status, fields, body and retention. Fails, or changes nothing,
-    /// if there is one.
+    /// Takes key, run, token, fingerprint, status, fields, body and retention. Fails, or changes
+    /// nothing, if there is one.
     pub(super) insert: SqlStr,
     /// Takes a key, and deletes what is over.
     pub(super) clear: SqlStr,
@@ -40,13 +40,13 @@ impl Texts {
         let quoted = format!("{quote}{table}{quote}");
         let sql = |text: String| AssertSqlSafe(text).into_sql_str();
         let find = format!(
-            "SELECT token, fingerprint, status, fields, body FROM {quoted} \
+            "SELECT run, token, fingerprint, status, fields, body FROM {quoted} \
              WHERE response_key = $1 AND expires_at > {now}"
         );
         let insert = format!(
             "INSERT INTO {quoted} \
-             (response_key, token, fingerprint, status, fields, body, expires_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, {now} + $7)"
+             (response_key, run, token, fingerprint, status, fields, body, expires_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, {now} + $8)"
         );
         let clear = format!("DELETE FROM {quoted} WHERE response_key = $1 AND expires_at <= {now}");
         let [find, insert, clear] = [find, insert, clear].map(|text| dialect.numbered(text));
@@ -89,6 +89,7 @@ impl SqlDialect {
             Self::MySql => format!(
                 "CREATE TABLE IF NOT EXISTS {quoted} (
     response_key VARBINARY(1024) NOT NULL PRIMARY KEY,
+    run BINARY(16) NOT NULL,
     token BIGINT,
     fingerprint BINARY(32) NOT NULL,
     status SMALLINT NOT NULL,
@@ -109,7 +110,7 @@ impl SqlDialect {
     fn numbered(self, text: String) -> String {
         match self {
             #[cfg(feature = "mysql")]
-            Self::MySql => (1..=7).fold(text, |text, n| text.replace(&format!("${n}"), "?")),
+            Self::MySql => (1..=8).fold(text, |text, n| text.replace(&format!("${n}"), "?")),
             #[cfg(feature = "postgres")]
             Self::Postgres => text,
             #[cfg(feature = "sqlite")]
@@ -161,6 +162,7 @@ fn create(table: &str, quoted: &str, bytes: &str, small: &str) -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS {quoted} (
     response_key {bytes} NOT NULL PRIMARY KEY,
+    run {bytes} NOT NULL,
     token BIGINT,
     fingerprint {bytes} NOT NULL,
     status {small} NOT NULL,

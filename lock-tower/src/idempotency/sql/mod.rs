@@ -17,7 +17,7 @@ use lock_core::{FencingToken, LockKey};
 use self::connection::Record;
 use self::dialect::Texts;
 use self::pools::{Pools, on_connection};
-use super::{Fingerprint, Put, ResponseSlot, ResponseStore, StoreError, StoredResponse};
+use super::{Fingerprint, Put, ResponseSlot, ResponseStore, RunId, StoreError, StoredResponse};
 
 pub use self::connection::SqlConnection;
 pub use self::dialect::SqlDialect;
@@ -162,7 +162,9 @@ async fn put<C: SqlConnection>(
     let retention = i64::try_from(retention.as_micros()).map_or(LONGEST, |time| time.min(LONGEST));
     let fingerprint = response.fingerprint();
     let fields = response.fields();
+    let run = response.run();
     let record = Record {
+        run: &run.as_bytes()[..],
         token,
         fingerprint: &fingerprint.as_bytes()[..],
         status: i64::from(response.status().as_u16()),
@@ -170,20 +172,26 @@ async fn put<C: SqlConnection>(
         body: response.body().map(|body| &body[..]),
     };
     let key = key.as_bytes();
-    // The insertion decides; what is over and not purged yet only makes it take two.
-    for _ in 0..2 {
+    // The insertion decides. Where there is nothing when it has failed, what it met is over.
+    for _ in 0..ROUNDS {
         let insert = texts.insert.clone();
         if connection.insert(insert, key, &record, retention).await? {
             return Ok(Put::Stored);
         }
-        if !connection.delete(texts.clear.clone(), Some(key)).await? {
-            break;
+        if connection.delete(texts.clear.clone(), Some(key)).await? {
+            continue;
+        }
+        if let Some(found) = connection.find(texts.find.clone(), key).await? {
+            let is_ours = found.run == record.run;
+            return Ok(if is_ours { Put::Stored } else { Put::Refused });
         }
     }
-    let found = connection.find(texts.find.clone(), key).await?;
-    let is_ours = token.is_some() && found.is_some_and(|found| found.token == token);
-    Ok(if is_ours { Put::Stored } else { Put::Refused })
+    let message = "what is over comes and goes under the key of a response";
+    Err(sqlx::Error::Protocol(message.to_owned()))
 }
+
+/// Each takes somebody who puts or purges in between.
+const ROUNDS: usize = 8;
 
 /// Microseconds that can be added to a time: longer than anybody keeps a response.
 const LONGEST: i64 = i64::MAX / 4;
@@ -226,9 +234,11 @@ fn read(record: Record<Vec<u8>>) -> Result<StoredResponse, StoreError> {
     let broken = || StoreError::new("a stored response cannot be read");
     let fingerprint = record.fingerprint.try_into().map_err(|_| broken())?;
     let status = u16::try_from(record.status).map_err(|error| broken().with_source(error))?;
+    let run = record.run.try_into().map_err(|_| broken())?;
     let body = record.body.map(Bytes::from);
     let fingerprint = Fingerprint::from_bytes(fingerprint);
-    StoredResponse::from_stored(fingerprint, status, &record.fields, body)
+    let run = RunId::from_bytes(run);
+    StoredResponse::from_stored(fingerprint, run, status, &record.fields, body)
 }
 
 fn unwritten(error: sqlx::Error) -> StoreError {
