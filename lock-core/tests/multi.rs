@@ -137,3 +137,21 @@ impl DistributedLock for Counted {
         self.inner.shutdown(within).await
     }
 }
+
+/// The time that the first key took says nothing about the server of the second.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_used_up_by_one_key_is_no_outage_of_the_next() {
+    let (store, locks, _) = queue();
+    let other = store.client().lock("a").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let wait = Wait::AtMost(Duration::from_secs(2));
+    let both = both.with(|request| request.with_wait(wait)).acquire();
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(1_999)).await;
+        let late = Fault::LateReply(secs(1));
+        store.faults().plan(Request::Acquire, late);
+        other.release().await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(both, release);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Contended);
+}

@@ -9,12 +9,12 @@ use std::time::Duration;
 use lock_core::{Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, Released};
 use tokio::time::Instant;
 
-use crate::locker::Claim;
+use crate::locker::{Claim, Namespace};
 
 /// The locks of a request; a handler gets it as an extractor (feature `axum`) or from the
 /// extensions of its request.
 ///
-/// Clones are the same locks. A clone that outlives the handler keeps nothing held, except with
+/// Behind several layers it is that of the innermost. Clones are the same locks. A clone that outlives the handler keeps nothing held, except with
 /// [`HoldUntil::Manual`](crate::HoldUntil::Manual).
 ///
 /// Work that must not happen twice carries [`fencing_token`](HeldLock::fencing_token) to where the
@@ -23,6 +23,7 @@ use crate::locker::Claim;
 pub struct HeldLock(Arc<State>);
 
 struct State {
+    namespace: Namespace,
     /// Sorted by key.
     locks: Box<[One]>,
     /// Keys that the request runs without.
@@ -60,6 +61,7 @@ impl HeldLock {
             lost: guard.lost(),
         };
         Self(Arc::new(State {
+            namespace: claim.namespace().clone(),
             locks: claim.guards().iter().map(one).collect(),
             missing: claim.missing().into(),
             claim: Mutex::new(Some(claim)),
@@ -78,25 +80,38 @@ impl HeldLock {
         held.chain(&self.0.missing)
     }
 
-    /// The number to send with every write that the lock protects; for several keys that of the
-    /// first. `None` if the backend has no tokens, or the request is unprotected.
+    /// The number to send with every write that the lock protects: it grows with every holder of
+    /// the key, as far as [`Fencing`](lock_core::Fencing) of the backend goes.
+    ///
+    /// `None` if the backend has no tokens, if the request is unprotected, and if it holds several
+    /// locks: each of them has its own, see [`fencing_token_of`](HeldLock::fencing_token_of).
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.0.locks.first()?.token
+        match &*self.0.locks {
+            [one] => one.token,
+            _ => None,
+        }
     }
 
-    /// The tokens of all keys, in their order. Each key has its own.
+    /// The token of one of several locks, by its name without the namespace.
+    #[must_use]
+    pub fn fencing_token_of(&self, name: &str) -> Option<FencingToken> {
+        let key = self.0.namespace.key(name).ok()?;
+        self.0.locks.iter().find(|one| one.key == key)?.token
+    }
+
+    /// The tokens of all keys, in their order.
     pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockKey, Option<FencingToken>)> {
         self.0.locks.iter().map(|one| (&one.key, one.token))
     }
 
-    /// Until when all of the locks are held if nothing renews them; `None` if they have no time
-    /// limit, or are not held.
+    /// Until when all of the locks are held if nothing renews them; now, if one is lost. `None` if
+    /// they have no time limit, were given back, or the request is unprotected.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let claim = self.claim();
-        let guards = claim.as_ref()?.guards();
-        guards.iter().filter_map(LockGuard::valid_until).min()
+        self.claim().as_ref()?;
+        let deadlines = self.0.locks.iter().map(|one| one.lost.valid_until());
+        deadlines.flatten().min()
     }
 
     /// Whether one of the locks is lost, by the clock of this machine. Lost is final.

@@ -3,6 +3,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::hold::Hold;
 
 /// Why a lock was lost.
@@ -114,6 +116,13 @@ impl LostSignal {
     #[must_use]
     pub fn reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
+    }
+
+    /// Until when the lock is held, as [`LockGuard::valid_until`](crate::LockGuard::valid_until)
+    /// says; now, if it was given back.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<Instant> {
+        self.hold.valid_until()
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::{LeaseId, Moment};
+use crate::engine::LeaseId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Released, Upkeep, renew};
@@ -111,11 +111,7 @@ impl LockGuard {
     /// time limit, because it lives with a session or a connection.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
-        match self.hold().deadline() {
-            Some(Moment::NEVER) => None,
-            Some(until) => Some(Instant::now() + until.since(self.hold().engine().now())),
-            None => Some(Instant::now()),
-        }
+        self.hold().valid_until()
     }
 
     /// The signal that the lock is lost; it outlives the guard.

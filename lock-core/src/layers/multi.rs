@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Wait};
@@ -11,7 +13,8 @@ use crate::request::{AcquireRequest, Wait};
 ///
 /// # Errors
 ///
-/// That of the first request that fails.
+/// That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
+/// answered in the little that the keys before it left of the wait.
 ///
 /// # Cancel safety
 ///
@@ -29,9 +32,34 @@ pub async fn in_order<L: DistributedLock + ?Sized>(
             None if wait == Wait::Never => Wait::Never,
             None => Wait::Forever,
         };
-        guards.push(lock.acquire(&request.clone().with_wait(left)).await?);
+        let acquired = lock.acquire(&request.clone().with_wait(left)).await;
+        guards.push(acquired.map_err(|error| match left {
+            Wait::AtMost(left) if !guards.is_empty() && left < LEAST_LEFT => used_up(error),
+            _ => error,
+        })?);
     }
     // One that was lost while the others were waited for is not held together with them.
     guards.iter().try_for_each(LockGuard::ensure_held)?;
     Ok(guards)
+}
+
+/// In less, a server that is well may not have answered.
+const LEAST_LEFT: Duration = Duration::from_millis(500);
+
+/// Nothing is said about the server by a wait that those who held the other keys have used up.
+fn used_up(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable => {
+            let message = "the wait was used up by the keys before this one";
+            let mut contended = Error::new(ErrorKind::Contended, message);
+            if error.is_outcome_unknown() {
+                contended = contended.with_unknown_outcome();
+            }
+            if let Some(key) = error.key() {
+                contended = contended.with_key(key);
+            }
+            contended.with_source(error)
+        }
+        _ => error,
+    }
 }

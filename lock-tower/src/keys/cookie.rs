@@ -1,6 +1,9 @@
+use std::borrow::Cow;
+
 use http::header::{self, HeaderMap};
 use http::request::Parts;
 use lock_core::{Error, ErrorKind, Result};
+use percent_encoding::percent_decode;
 
 use super::header::trimmed;
 use super::origin::Origin;
@@ -8,9 +11,10 @@ use super::{KeyError, KeyExtractor, Keys};
 
 /// Takes the name of the lock from a cookie.
 ///
-/// One pair of double quotes around the value is taken off, and nothing is decoded. A cookie that is
-/// missing or empty is [`KeyError::Missing`]; one that is there more than once (also with the same
-/// value, or in several `Cookie` headers), is not UTF-8, has control characters or more than
+/// One pair of double quotes around the value is taken off. A cookie that is missing or empty is
+/// [`KeyError::Missing`]; one that is there more than once (also with the same value, in several
+/// `Cookie` headers, or with its name percent-encoded), whose value is percent-encoded, which some
+/// services decode and others do not, is not UTF-8, has control characters or more than
 /// [`MAX_NAME_LEN`](super::MAX_NAME_LEN) bytes is [`KeyError::Invalid`].
 ///
 /// A cookie of a session is a secret, and the backend stores names of locks and shows them to its
@@ -67,8 +71,11 @@ impl KeyExtractor for Cookie {
             kind: "cookie",
             name: &self.name,
         };
-        let value = origin.only(values(&parts.headers, &self.name))?;
-        origin.text(unquoted(value)).map(Keys::one)
+        let value = unquoted(origin.only(values(&parts.headers, &self.name))?);
+        if is_encoded(value) {
+            return Err(origin.invalid("is percent-encoded"));
+        }
+        origin.text(value).map(Keys::one)
     }
 }
 
@@ -79,8 +86,20 @@ fn values<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h [u
     pairs.filter_map(move |pair| {
         let middle = pair.iter().position(|byte| *byte == b'=')?;
         let (found, value) = (&pair[..middle], &pair[middle + 1..]);
-        (trimmed(found) == name.as_bytes()).then(|| trimmed(value))
+        let found = trimmed(found);
+        // Whoever decodes names has two cookies of one name.
+        let is_it = found == name.as_bytes() || *decoded(found) == *name.as_bytes();
+        is_it.then(|| trimmed(value))
     })
+}
+
+/// Whether those who decode cookies and those who do not would read different values.
+fn is_encoded(value: &[u8]) -> bool {
+    *decoded(value) != *value
+}
+
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(text).into()
 }
 
 fn unquoted(value: &[u8]) -> &[u8] {

@@ -3,6 +3,7 @@
 mod body;
 mod future;
 mod options;
+mod sending;
 mod serve;
 mod service;
 mod settings;

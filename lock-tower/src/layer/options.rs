@@ -5,7 +5,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HoldUntil {
     /// When the body of the response has been sent, was dropped, or `max` has passed since its head:
-    /// then the rest of the body is an error, and whoever reads slowly is cut off.
+    /// then the rest of the body is an error, and whoever reads slowly is cut off. A body that
+    /// nobody asks for a frame lives on until its connection ends, without the lock.
     BodyEnd {
         /// Longest time for the body.
         max: Duration,
@@ -43,6 +44,10 @@ pub enum OnLost {
 }
 
 /// What becomes of requests whose method is safe: `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+///
+/// `Pass` is for services that look at the method themselves, as the routes of axum do. A service
+/// that does not, such as one of tonic, runs the same handler whatever the method says: a client
+/// would get around the lock with another word. It takes `Exclusive`.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {

@@ -9,7 +9,7 @@ use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::answer::{Asked, Rejection, grpc_timeout};
+use crate::answer::{Asked, Rejection};
 use crate::held::{HeldLock, Ward};
 use crate::inner::{call, to_completion};
 
@@ -34,8 +34,7 @@ where
     let began = Instant::now();
     let (mut parts, body) = request.into_parts();
     let asked = Asked::of(&parts);
-    let patience = asked.is_grpc().then(|| grpc_timeout(&parts)).flatten();
-    let claim = match settings.enter(&mut parts, patience).await {
+    let claim = match settings.enter(&mut parts, &asked).await {
         Ok(Some(claim)) => claim,
         Ok(None) => {
             let response = call(inner, Request::from_parts(parts, body)).await?;

@@ -1,11 +1,11 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::request::Parts;
 use lock_core::Mode;
 
-use crate::answer::{Answer, Problem, Rejection};
+use crate::answer::{Answer, Asked, Problem, Rejection, grpc_timeout};
+use crate::held::HeldLock;
 use crate::keys::{KeyError, KeyExtractor, Keys};
 use crate::locker::{Claim, Locker, no_key};
 
@@ -66,18 +66,22 @@ impl Settings {
     pub(super) async fn enter(
         &self,
         parts: &mut Parts,
-        patience: Option<Duration>,
+        asked: &Asked,
     ) -> Result<Option<Claim>, Rejection> {
-        let Some(mode) = self.mode(parts) else {
+        // Not that of a layer outside: a handler that takes one is to have the lock of its own layer.
+        parts.extensions.remove::<HeldLock>();
+        let Some(mode) = self.mode(asked) else {
             return Ok(None);
         };
         let keys = self.source.keys(parts).await.map_err(no_key)?;
+        let patience = asked.is_grpc().then(|| grpc_timeout(parts)).flatten();
         self.locker.claim(keys, mode, patience).await
     }
 
-    fn mode(&self, parts: &Parts) -> Option<Mode> {
+    fn mode(&self, asked: &Asked) -> Option<Mode> {
         match self.safe_methods {
-            _ if !parts.method.is_safe() => Some(Mode::Exclusive),
+            // Nothing in gRPC looks at the method.
+            _ if asked.is_grpc() || !asked.method().is_safe() => Some(Mode::Exclusive),
             SafeMethods::Exclusive => Some(Mode::Exclusive),
             SafeMethods::Pass => None,
             SafeMethods::Shared => Some(Mode::Shared),

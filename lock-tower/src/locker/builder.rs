@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockKey, Mode, Result, Wait};
+use lock_core::{
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Renewal, Result, Wait,
+};
 
 use super::crowd::{Bounds, Crowd};
 use super::namespace::Namespace;
@@ -55,7 +57,8 @@ impl LockerBuilder {
     /// Changes what is asked of the backend: ttl, longest hold, label, class.
     ///
     /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. Key, mode and
-    /// wait are set for each request.
+    /// wait are set for each request; there can be no owner, who would let all requests in at once,
+    /// and the lease is renewed automatically.
     pub fn request(mut self, change: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.request = change(self.request);
         self
@@ -99,12 +102,17 @@ impl LockerBuilder {
     /// # Errors
     ///
     /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if the namespace is empty, longer
-    ///   than 64 bytes, or contains a colon or a control character.
+    ///   than 64 bytes, or contains a colon or a control character, and if the request has an owner
+    ///   or is to be renewed by hand.
     /// - [`InvalidRequest`](lock_core::ErrorKind::InvalidRequest) and
     ///   [`Unsupported`](lock_core::ErrorKind::Unsupported) if no request of this kind could ever be
     ///   granted.
     pub fn build(self) -> Result<Locker> {
         let namespace = Namespace::new(&self.namespace)?;
+        if self.request.owner().is_some() || self.request.renewal() != Renewal::Automatic {
+            let message = "requests have no owner, and their leases are renewed automatically";
+            return Err(Error::new(ErrorKind::InvalidConfig, message));
+        }
         let request = match self.request.class() {
             None => self.request.with_class(namespace.as_str()),
             Some(_) => self.request,

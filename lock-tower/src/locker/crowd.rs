@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::LockKey;
+use tokio::sync::Notify;
 
 /// Greatest numbers; see [`LockerBuilder`](crate::LockerBuilder).
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +27,38 @@ pub(crate) enum Full {
 
 /// Who wants or has a key. Whoever comes first, or alone to a key that others hold elsewhere, does
 /// not count as a waiter: with no waiters allowed, one request at a time is still served.
+///
+/// Readers do not stand in the line of this process. They count among all who wait while they ask,
+/// and not among those of their key: many that nobody keeps waiting ask at a time.
 #[derive(Clone, Copy, Default)]
 struct Count {
     asking: usize,
+    reading: usize,
     holding: usize,
 }
 
 impl Count {
-    fn waiters(self) -> usize {
+    fn waiters_in_line(self) -> usize {
         match self.holding {
             0 => self.asking.saturating_sub(1),
             _ => self.asking,
         }
     }
+
+    fn waiters(self) -> usize {
+        self.waiters_in_line() + self.reading
+    }
+
+    fn is_idle(self) -> bool {
+        self.asking + self.reading + self.holding == 0
+    }
+}
+
+/// How a request wants a key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Access {
+    Exclusive,
+    Shared,
 }
 
 /// The counts of all keys, in shards so that busy keys do not wait for each other. A key that nobody
@@ -47,6 +67,7 @@ pub(crate) struct Crowd {
     bounds: Bounds,
     waiters: AtomicUsize,
     keys: AtomicUsize,
+    emptied: Notify,
     hasher: RandomState,
     shards: Box<[Mutex<HashMap<LockKey, Count>>]>,
 }
@@ -57,27 +78,33 @@ impl Crowd {
             bounds,
             waiters: AtomicUsize::new(0),
             keys: AtomicUsize::new(0),
+            emptied: Notify::new(),
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
 
     /// Counts a request in that asks for `key`.
-    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> Result<Place, Full> {
+    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey, access: Access) -> Result<Place, Full> {
         self.change(key, |count| {
-            if count.asking + count.holding == 0 && !rises(&self.keys, self.bounds.keys) {
-                return Err(Full::Keys);
+            let mut after = *count;
+            match access {
+                Access::Exclusive => after.asking += 1,
+                Access::Shared => after.reading += 1,
             }
-            let after = Count {
-                asking: count.asking + 1,
-                ..*count
-            };
-            if after.waiters() > self.bounds.waiters_per_key {
+            let in_line = access == Access::Exclusive;
+            if in_line && after.waiters_in_line() > self.bounds.waiters_per_key {
                 return Err(Full::WaitersOfKey);
             }
             let waits = after.waiters() > count.waiters();
             if waits && !rises(&self.waiters, self.bounds.waiters) {
                 return Err(Full::Waiters);
+            }
+            if count.is_idle() && !rises(&self.keys, self.bounds.keys) {
+                if waits {
+                    self.waiters.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Err(Full::Keys);
             }
             *count = after;
             Ok(())
@@ -85,8 +112,24 @@ impl Crowd {
         Ok(Place {
             crowd: Arc::clone(self),
             key: key.clone(),
-            holds: false,
+            state: match access {
+                Access::Exclusive => Stands::Asking,
+                Access::Shared => Stands::Reading,
+            },
         })
+    }
+
+    /// Waits until nobody wants or has a key.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.live_keys() == 0 {
+                return;
+            }
+            emptied.await;
+        }
     }
 
     pub(crate) fn live_keys(&self) -> usize {
@@ -106,8 +149,8 @@ impl Crowd {
             // itself.
             let fewer = before - count.waiters();
             self.waiters.fetch_sub(fewer, Ordering::Relaxed);
-            if count.asking + count.holding == 0 {
-                self.keys.fetch_sub(1, Ordering::Relaxed);
+            if count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.emptied.notify_waiters();
             }
         });
     }
@@ -116,7 +159,7 @@ impl Crowd {
         let mut shard = self.shard(key);
         let count = shard.entry(key.clone()).or_default();
         let result = change(count);
-        if count.asking + count.holding == 0 {
+        if count.is_idle() {
             shard.remove(key);
             if shard.capacity() > SPARE && shard.len() < shard.capacity() / 4 {
                 let room = SPARE.max(shard.len() * 2);
@@ -152,15 +195,32 @@ fn rises(number: &AtomicUsize, bound: usize) -> bool {
 pub(crate) struct Place {
     crowd: Arc<Crowd>,
     key: LockKey,
-    holds: bool,
+    state: Stands,
+}
+
+#[derive(Clone, Copy)]
+enum Stands {
+    Asking,
+    Holding,
+    Reading,
+}
+
+impl Stands {
+    fn leave(self, count: &mut Count) {
+        match self {
+            Self::Asking => count.asking -= 1,
+            Self::Holding => count.holding -= 1,
+            Self::Reading => count.reading -= 1,
+        }
+    }
 }
 
 impl Place {
     /// The request has the lock.
     pub(crate) fn granted(&mut self) {
-        self.holds = true;
+        let before = std::mem::replace(&mut self.state, Stands::Holding);
         self.crowd.lessen(&self.key, |count| {
-            count.asking -= 1;
+            before.leave(count);
             count.holding += 1;
         });
     }
@@ -168,13 +228,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.crowd.lessen(&self.key, |count| {
-            if self.holds {
-                count.holding -= 1;
-            } else {
-                count.asking -= 1;
-            }
-        });
+        self.crowd
+            .lessen(&self.key, |count| self.state.leave(count));
     }
 }
 
@@ -200,7 +255,7 @@ mod tests {
             keys: 1,
         };
         let (crowd, key) = (Crowd::new(bounds), LockKey::new("k").unwrap());
-        let enter = || crowd.enter(&key);
+        let enter = || crowd.enter(&key, Access::Exclusive);
         let (first, mut second) = (enter().unwrap(), enter().unwrap());
         assert_eq!(crowd.waiters(), 1);
         second.granted();
@@ -213,6 +268,28 @@ mod tests {
         assert_eq!(crowd.waiters(), 0);
         third.granted();
         drop(third);
+        assert_eq!((crowd.waiters(), crowd.live_keys()), (0, 0));
+    }
+
+    #[test]
+    fn readers_do_not_stand_in_line() {
+        let bounds = Bounds {
+            waiters_per_key: 1,
+            waiters: 3,
+            keys: 1,
+        };
+        let (crowd, key) = (Crowd::new(bounds), LockKey::new("k").unwrap());
+        let mut readers: Vec<_> = (0..3)
+            .map(|_| crowd.enter(&key, Access::Shared).unwrap())
+            .collect();
+        assert_eq!(crowd.enter(&key, Access::Shared).err(), Some(Full::Waiters));
+        readers.iter_mut().for_each(Place::granted);
+        assert_eq!(crowd.waiters(), 0);
+        let writer = crowd.enter(&key, Access::Exclusive).unwrap();
+        assert_eq!(crowd.waiters(), 1, "it waits for the readers");
+        drop(readers);
+        assert_eq!(crowd.waiters(), 0);
+        drop(writer);
         assert_eq!((crowd.waiters(), crowd.live_keys()), (0, 0));
     }
 }

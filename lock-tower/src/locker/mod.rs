@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 
+use tokio::time::{Instant, timeout_at};
+
 use crate::answer::{Reason, Rejection};
 use crate::keys::{KeyError, Keys};
 
-use self::crowd::{Crowd, Full, Place};
-use self::namespace::Namespace;
+use self::crowd::{Access, Crowd, Full, Place};
 
 pub(crate) use self::claim::Claim;
+pub(crate) use self::namespace::Namespace;
 
 pub use self::builder::LockerBuilder;
 pub use self::locked::Locked;
@@ -69,7 +71,8 @@ struct Shared {
 pub enum WhenUnavailable {
     /// They run without a lock, with a warning in the log, and
     /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. Two may run
-    /// at once.
+    /// at once. Calls of gRPC with a deadline that is shorter than the wait are rejected all the
+    /// same: a client that leaves no time for an answer does not get around the lock by that.
     Bypass,
     /// They are rejected.
     #[default]
@@ -142,14 +145,18 @@ impl Locker {
         self.0.crowd.waiters()
     }
 
-    /// Waits for releases that go on in the background; true if all were done `within` the time.
-    /// Call it when the server has stopped, before the process ends.
+    /// Waits until no request wants or has a lock, and for releases that go on in the background;
+    /// true if all were done `within` the time. Call it when the server has stopped, before the
+    /// process ends: handlers that run to completion may outlive their clients, and the server.
     ///
     /// # Cancel safety
     ///
-    /// The releases go on.
+    /// The handlers and the releases go on.
     pub async fn shutdown(&self, within: Duration) -> bool {
-        self.0.locks.shutdown(within).await
+        let deadline = Instant::now() + within;
+        let emptied = timeout_at(deadline, self.0.crowd.emptied()).await.is_ok();
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.0.locks.shutdown(left).await && emptied
     }
 
     /// Whether requests in this mode could be granted.
@@ -184,7 +191,7 @@ impl Locker {
         mode: Mode,
         patience: Option<Duration>,
     ) -> Result<Claim, Rejection> {
-        let places = self.enter(&keys)?;
+        let places = self.enter(&keys, mode)?;
         let wait = match (self.0.wait, patience) {
             (Wait::AtMost(limit), Some(patience)) => Wait::AtMost(limit.min(patience)),
             (wait, _) => wait,
@@ -195,14 +202,14 @@ impl Locker {
             requests => self.0.locks.acquire_all(requests).await,
         };
         match acquired {
-            Ok(guards) => Ok(Claim::new(guards, places)),
+            Ok(guards) => Ok(Claim::new(&self.0.namespace, guards, places)),
             Err(error) if self.bypasses(&error, wait) => {
                 tracing::warn!(
                     class = requests[0].class(),
                     %error,
                     "a request runs without its lock"
                 );
-                Ok(Claim::unprotected(&requests, places))
+                Ok(Claim::unprotected(&self.0.namespace, &requests, places))
             }
             Err(error) => Err(self.rejection(error)),
         }
@@ -227,8 +234,12 @@ impl Locker {
         Ok(keys)
     }
 
-    fn enter(&self, keys: &[LockKey]) -> Result<Vec<Place>, Rejection> {
-        let places = keys.iter().map(|key| self.0.crowd.enter(key));
+    fn enter(&self, keys: &[LockKey], mode: Mode) -> Result<Vec<Place>, Rejection> {
+        let access = match mode {
+            Mode::Shared => Access::Shared,
+            _ => Access::Exclusive,
+        };
+        let places = keys.iter().map(|key| self.0.crowd.enter(key, access));
         places.collect::<Result<_, _>>().map_err(|full| {
             let detail = match full {
                 Full::Keys => "too many locks are wanted at once",
@@ -250,7 +261,7 @@ impl Locker {
         }
     }
 
-    /// A client that leaves no time for an answer does not get around the lock by that.
+    /// Whether the service has had the time to answer that it was set up with.
     fn bypasses(&self, error: &Error, wait: Wait) -> bool {
         self.0.when_unavailable == WhenUnavailable::Bypass
             && error.kind() == ErrorKind::Unavailable
@@ -262,7 +273,10 @@ impl Locker {
             ErrorKind::Contended if self.0.wait == Wait::Never => self.later(Reason::Busy),
             ErrorKind::Contended => self.later(Reason::TimedOut),
             ErrorKind::QueueFull => self.later(Reason::QueueFull),
-            ErrorKind::Unavailable => self.later(Reason::Unavailable),
+            // One of several may be lost while the others are acquired; no handler has run.
+            ErrorKind::Lost | ErrorKind::Protocol | ErrorKind::Unavailable => {
+                self.later(Reason::Unavailable)
+            }
             ErrorKind::InvalidKey => Rejection::new(Reason::InvalidKey),
             _ => Rejection::new(Reason::Misconfigured),
         };

@@ -1,4 +1,5 @@
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use lock_core::{Error, ErrorKind, LockKey, Result};
 use sha2::{Digest as _, Sha256};
@@ -7,7 +8,7 @@ use crate::keys::KeyError;
 
 /// Goes before every key of a locker, so that lockers of different purpose do not meet.
 #[derive(Clone, Debug)]
-pub(crate) struct Namespace(String);
+pub(crate) struct Namespace(Arc<str>);
 
 impl Namespace {
     pub(crate) fn new(name: &str) -> Result<Self> {
@@ -18,7 +19,7 @@ impl Namespace {
                 "a namespace has 1 to 64 bytes without colons and control characters",
             ));
         }
-        Ok(Self(name.to_owned()))
+        Ok(Self(name.into()))
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -59,7 +59,7 @@ fn cookie_is_found_in_any_list() {
         ("key=\"1", "\"1"),
         ("key=\"", "\""),
         ("key=a=b==", "a=b=="),
-        ("key=%2F", "%2F"),
+        ("key=100%", "100%"),
         ("KEY=2; key=1; key2=3; =4; ;", "1"),
     ] {
         assert_eq!(cookie(list).unwrap(), Keys::one(value), "{list}");
@@ -73,6 +73,21 @@ fn cookie_is_found_in_any_list() {
         Cookie::new("key").expect("a name").keys(&split).unwrap(),
         Keys::one("1")
     );
+}
+
+/// Some services decode cookies, names included, and others do not.
+#[test]
+fn a_cookie_that_services_read_in_two_ways_is_none() {
+    for list in [
+        "key=c%2D17",
+        "key=%61",
+        "key=1; %6bey=2",
+        "%6Bey=%31",
+        "key=1; k%65y=1",
+    ] {
+        let error = cookie(list).unwrap_err();
+        assert!(matches!(error, KeyError::Invalid(_)), "{list}: {error}");
+    }
 }
 
 #[test]

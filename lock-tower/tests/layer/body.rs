@@ -11,7 +11,7 @@ use lock_tower::{BodyError, HoldUntil, KeyLockLayer, LockBody, OnLost};
 use tokio::sync::mpsc;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Scene, post, settle};
+use super::support::{Scene, post, settle, stored};
 
 type Part = Result<Frame<Bytes>, Infallible>;
 type Parts = mpsc::UnboundedSender<Part>;
@@ -146,4 +146,66 @@ async fn a_body_keeps_its_size() {
     assert_eq!(body.collect().await.unwrap().to_bytes(), "four");
     settle().await;
     assert!(scene.is_free("/a").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_may_go_on_after_a_loss_is_cut_off_at_its_time() {
+    let scene = Scene::new();
+    let layer = until_end(&scene).with_on_lost(OnLost::Continue);
+    let (_parts, mut body) = streamed(layer).await;
+    scene.break_lock("/a").await;
+    let began = tokio::time::Instant::now();
+    let error = body.frame().await.unwrap().unwrap_err();
+    let max = Duration::from_secs(10);
+    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(max)));
+    assert_eq!(began.elapsed(), max);
+}
+
+#[test]
+fn layers_outside_can_answer_with_an_empty_body() {
+    let body = LockBody::<String>::default();
+    assert!(body.is_end_stream());
+}
+
+/// A body that is in the middle of a frame when its time is over, on another thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_is_not_free_while_the_body_runs() {
+    let memory = lock_core::memory::Memory::new();
+    let locks = std::sync::Arc::new(memory.client());
+    let locker = lock_tower::Locker::builder(locks, "test").build().unwrap();
+    let max = Duration::from_millis(50);
+    let layer = super::support::by_path(locker).with_hold(HoldUntil::BodyEnd { max });
+    let (began, mut begins) = mpsc::unbounded_channel();
+    let (end, ends) = std::sync::mpsc::channel();
+    let ends = std::sync::Mutex::new(ends);
+    let both = std::sync::Arc::new((began, ends));
+    let inner = service_fn(move |_: Request<String>| {
+        let both = std::sync::Arc::clone(&both);
+        let stream = futures_util::stream::poll_fn(move |_| {
+            let (began, ends) = &*both;
+            began.send(()).expect("the test hears it");
+            ends.lock()
+                .expect("one thread")
+                .recv()
+                .expect("the test says it");
+            std::task::Poll::Ready(Some(data("late")))
+        });
+        async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
+    });
+    let response = layer.layer(inner).oneshot(post("/a")).await.unwrap();
+    let mut body = response.into_body();
+    let reader = tokio::spawn(async move { body.frame().await });
+    begins.recv().await.unwrap();
+    // Well after its time.
+    tokio::time::sleep(max * 4).await;
+    let taken = lock_core::DistributedLockExt::try_lock(&memory, stored("/a")).await;
+    assert!(
+        taken.unwrap().is_none(),
+        "the lock is free while the body runs"
+    );
+    end.send(()).unwrap();
+    let error = reader.await.unwrap().unwrap().unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(max)));
+    let next = lock_core::DistributedLockExt::lock(&memory, stored("/a")).await;
+    next.unwrap().release().await.unwrap();
 }

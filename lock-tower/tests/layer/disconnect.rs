@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lock_tower::{HoldUntil, OnDisconnect};
 use tokio::sync::Notify;
@@ -110,6 +111,28 @@ async fn a_handler_that_runs_to_completion_keeps_its_lock_until_then() {
     settle().await;
     assert!(scene.is_free("/a").await);
     assert_eq!(layer.locker().live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_handlers_that_have_outlived_their_clients() {
+    let scene = Scene::new();
+    let layer = scene
+        .layer()
+        .with_on_disconnect(OnDisconnect::RunToCompletion);
+    let (locker, minute) = (layer.locker().clone(), Duration::from_secs(60));
+    let service = layer.layer(handler(move |_| async move {
+        tokio::time::sleep(minute).await;
+        "done"
+    }));
+    let request = tokio::spawn(service.oneshot(post("/a")));
+    settle().await;
+    request.abort();
+    settle().await;
+    assert!(!locker.shutdown(Duration::from_secs(1)).await);
+    let began = tokio::time::Instant::now();
+    assert!(locker.shutdown(minute * 2).await);
+    assert_eq!(began.elapsed(), Duration::from_secs(59));
+    assert!(scene.is_free("/a").await);
 }
 
 #[tokio::test(start_paused = true)]

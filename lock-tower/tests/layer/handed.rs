@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::FencingToken;
+use lock_core::{Owner, Renewal};
 use lock_tower::{KeyLockLayer, Keys, Reason};
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _};
@@ -56,9 +56,11 @@ async fn several_keys_are_held_together_whatever_their_order() {
     let service = layer.layer(handler(|held| async move {
         let keys: Vec<_> = held.keys().map(|key| key.as_str().to_owned()).collect();
         assert_eq!(keys, ["test:a", "test:b"]);
-        let tokens = held.fencing_tokens().map(|(_, token)| token);
-        let tokens: Option<Vec<FencingToken>> = tokens.collect();
-        assert_eq!(tokens.unwrap().len(), 2);
+        let tokens: Vec<_> = held.fencing_tokens().map(|(_, token)| token).collect();
+        assert_eq!(tokens, ["a", "b"].map(|name| held.fencing_token_of(name)));
+        assert!(tokens.iter().all(Option::is_some) && tokens[0] != tokens[1]);
+        assert_eq!(held.fencing_token(), None, "each key has its own");
+        assert_eq!(held.fencing_token_of("c"), None);
         tokio::time::sleep(Duration::from_millis(10)).await;
         "done"
     }));
@@ -123,6 +125,11 @@ async fn what_could_never_be_granted_is_refused_at_once() {
         .builder()
         .request(|request| request.with_ttl(Duration::from_millis(1)));
     assert!(short.build().is_err());
+    // An owner would let all requests in at once.
+    let owned = scene.builder().request(|r| r.with_owner(Owner::new()));
+    assert!(owned.build().is_err());
+    let manual = |r: lock_core::AcquireRequest| r.with_renewal(Renewal::Manual);
+    assert!(scene.builder().request(manual).build().is_err());
     for namespace in ["", "a:b", "a\nb"] {
         let locks = std::sync::Arc::clone(&scene.locks);
         assert!(

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRef, Path};
+use axum::http::request::Parts;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -65,6 +66,21 @@ async fn a_handler_that_expects_a_lock_and_has_none_does_not_run() {
     let maybe = async |held: Option<HeldLock>| held.is_some().to_string();
     let app = Router::new().route("/a", post(maybe));
     assert_eq!(send(&app, "/a").await.1, "false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_does_not_take_the_lock_of_an_outer_layer_for_its_own() {
+    let scene = Scene::new();
+    let passes = KeyLockLayer::new(scene.locker(), |_: &Parts| Ok(Keys::Skip));
+    let route = || Router::new().route("/a/{id}", post(key));
+    let app = route().layer(passes).layer(by_id(&scene));
+    let (status, _) = send(&app, "/a/42").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+
+    let other = Locker::builder(Arc::clone(&scene.locks), "inner").build();
+    let inner = KeyLockLayer::new(other.unwrap(), |_: &Parts| Ok(Keys::one("k")));
+    let app = route().layer(inner).layer(by_id(&scene));
+    assert_eq!(send(&app, "/a/42").await.1, "inner:k");
 }
 
 #[tokio::test(start_paused = true)]

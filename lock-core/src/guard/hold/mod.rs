@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::entries::Entries;
 use super::give_back::release_in_background;
@@ -188,6 +189,15 @@ impl Hold {
         match self.look(self.engine.now()) {
             State::Held(until) => Some(until),
             State::Ended(_) => None,
+        }
+    }
+
+    /// The same for users; now, if the lock is not held, and `None` if it has no time limit.
+    pub(crate) fn valid_until(&self) -> Option<Instant> {
+        match self.deadline() {
+            Some(Moment::NEVER) => None,
+            Some(until) => Some(Instant::now() + until.since(self.engine.now())),
+            None => Some(Instant::now()),
         }
     }
 

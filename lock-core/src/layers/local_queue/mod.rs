@@ -80,7 +80,7 @@ impl LocalQueue {
     /// Default: 16, and more within [`DEFAULT_HANDOVER_TIME`](Self::DEFAULT_HANDOVER_TIME).
     ///
     /// More gives more throughput to this process and longer waits to the others; with 0 every
-    /// acquisition goes to the server.
+    /// acquisition goes to the server. Time does not count any more, unless it is set after this.
     #[must_use]
     pub fn with_max_handovers(self, most: u32) -> Self {
         let time = Duration::ZERO;
@@ -91,7 +91,8 @@ impl LocalQueue {
     /// the server; however often, but up to the number of hand-overs in any case. Default: 25 ms.
     ///
     /// A way to the server and back costs from a tenth of a millisecond to several, and short work
-    /// would pay it every few times. Other processes wait this much longer for their turn.
+    /// would pay it every few times. Other processes wait this much longer for their turn, and for
+    /// whoever has the lock when the time is over and the one after.
     #[must_use]
     pub fn with_handover_time(self, time: Duration) -> Self {
         let most = self.table.handovers.most;
@@ -155,10 +156,10 @@ impl LocalQueue {
                     let attempt = contender.attempt(|contest| self.attempt(request, contest));
                     match within(deadline, attempt).await {
                         Some(answer) => answer?,
-                        None if contender.contest().has_seen_held() => {
-                            return Err(contended(request));
+                        None if self.seat(request).is_in_the_dark() => {
+                            return Err(unanswered(request).with_unknown_outcome());
                         }
-                        None => return Err(unanswered(request).with_unknown_outcome()),
+                        None => return Err(contended(request)),
                     }
                 }
             };

@@ -1,0 +1,128 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::held::{HeldLock, Ward};
+
+use super::body::BodyError;
+use super::options::OnLost;
+
+/// The lock of a body that is being sent. Dropped, it gives the lock back.
+#[derive(Debug)]
+pub(super) struct Sending {
+    ward: Ward,
+    on_lost: OnLost,
+    gate: Arc<Gate>,
+    watch: AbortHandle,
+}
+
+/// Lets either the body run or its lock go.
+#[derive(Debug, Default)]
+struct Gate(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the body is being polled, on another thread than the one that watches.
+    runs: bool,
+    cut: Option<BodyError>,
+    reader: Option<Waker>,
+}
+
+impl Sending {
+    /// A task of its own looks at the time: nobody polls the body of a client that does not read.
+    pub(super) fn new(ward: Ward, max: Duration, on_lost: OnLost) -> Self {
+        let gate = Arc::<Gate>::default();
+        let watch = tokio::spawn(watch(
+            ward.held().clone(),
+            Instant::now() + max,
+            BodyError::TooSlow(max),
+            on_lost,
+            Arc::clone(&gate),
+        ));
+        Self {
+            ward,
+            on_lost,
+            gate,
+            watch: watch.abort_handle(),
+        }
+    }
+
+    /// Asks before the body is polled.
+    pub(super) fn begin(&self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        self.gate.change(|state| {
+            self.look(state)?;
+            state.runs = true;
+            state.reader = Some(cx.waker().clone());
+            Ok(())
+        })
+    }
+
+    /// Asks after it was polled.
+    pub(super) fn end(&self) -> Result<(), BodyError> {
+        self.gate.change(|state| {
+            state.runs = false;
+            self.look(state)
+        })
+    }
+
+    fn look(&self, state: &State) -> Result<(), BodyError> {
+        if let Some(error) = state.cut {
+            return Err(error);
+        }
+        // The task that watches may get to run later than this one.
+        let lost = self.ward.held().lost_reason();
+        match lost.filter(|_| self.on_lost == OnLost::Cancel) {
+            Some(reason) => Err(BodyError::Lost(reason)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl Gate {
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends the body; false if it is being polled, and ends by itself.
+    fn cut(&self, error: BodyError) -> bool {
+        let (runs, reader) = self.change(|state| {
+            state.cut = Some(error);
+            (state.runs, state.reader.take())
+        });
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        !runs
+    }
+}
+
+/// Cuts the body off when its lock is lost or its time is over, and gives the lock back.
+async fn watch(
+    held: HeldLock,
+    deadline: Instant,
+    too_slow: BodyError,
+    on_lost: OnLost,
+    gate: Arc<Gate>,
+) {
+    let error = match timeout_at(deadline, held.lost()).await {
+        Ok(reason) if on_lost == OnLost::Cancel => BodyError::Lost(reason),
+        Ok(_) => {
+            tokio::time::sleep_until(deadline).await;
+            too_slow
+        }
+        Err(_) => too_slow,
+    };
+    // A body that is being polled gives the lock back itself, when it has seen that it is cut off.
+    if gate.cut(error) {
+        drop(held.release().await);
+    }
+}
