@@ -80,7 +80,8 @@ enum Entered<B> {
 }
 
 /// Takes the lock. Who does not get it looks whether there is a response all the same: whoever holds
-/// the lock may be replaying it, and replays need no lock service.
+/// the lock may be replaying it, and replays need no lock service. Where too many wait already,
+/// nobody looks: the store has to take the responses of those who are handled.
 async fn enter<B>(
     settings: &Settings,
     name: &str,
@@ -89,6 +90,9 @@ async fn enter<B>(
     let key = settings.locker.key(name).map_err(Refused::Lock)?;
     let rejection = match settings.locker.claim_key(key.clone()).await {
         Ok(claim) => return Ok(Entered::Held(key, HeldLock::new(claim))),
+        Err(rejection) if rejection.reason() == Reason::QueueFull => {
+            return Err(Refused::Lock(rejection));
+        }
         Err(rejection) => rejection,
     };
     match settings.look(&key, fingerprint).await {

@@ -1,5 +1,6 @@
 //! Requests with one key that come at the same time.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_tower::idempotency::ResponseSlot;
@@ -67,6 +68,17 @@ async fn a_wait_that_was_in_vain_is_a_conflict() {
     let mut statuses = [first.status, second.status];
     statuses.sort_unstable();
     assert_eq!(statuses, [201, 409]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_queue_nobody_looks() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let few = |locker: LockerBuilder| locker.wait(TIME * 50).max_waiters_per_key(4);
+    let service = payments.slow(&scene.layer_with(few), TIME);
+    let seen = at_once(&[service], 50).await;
+    let beyond = seen.iter().filter(|seen| seen.status == 429).count();
+    assert!(beyond >= 40, "{beyond}");
+    assert_eq!(scene.store.looks.load(Ordering::SeqCst), 50 - beyond);
 }
 
 #[tokio::test(start_paused = true)]

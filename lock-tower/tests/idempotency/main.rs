@@ -7,6 +7,8 @@ mod duplicates;
 mod faults;
 mod retention;
 mod stores;
+#[cfg(feature = "postgres")]
+mod stuck;
 mod support;
 #[cfg(feature = "sqlite")]
 mod transaction;

@@ -66,11 +66,14 @@ pub(crate) struct Store {
     pub(crate) is_unwritable: AtomicBool,
     pub(crate) is_stuck: AtomicBool,
     pub(crate) refuses: AtomicBool,
+    /// How often somebody has looked.
+    pub(crate) looks: AtomicUsize,
 }
 
 #[async_trait]
 impl ResponseStore for Store {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
         if self.is_stuck.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }

@@ -13,10 +13,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 use lock_core::{FencingToken, LockKey};
+use tokio::sync::Semaphore;
 
 use self::connection::Record;
 use self::dialect::Texts;
-use self::pools::{Pools, on_connection};
+use self::pools::{CONNECTIONS, Pools, on_connection};
 use super::{Fingerprint, Put, ResponseSlot, ResponseStore, RunId, StoreError, StoredResponse};
 
 pub use self::connection::SqlConnection;
@@ -26,13 +27,15 @@ pub use self::dialect::SqlDialect;
 ///
 /// Times are those of the clock of the database. Responses whose time is over are not found, and
 /// purged in passing. They lie in the table as they were sent: whoever reads it sees what clients
-/// saw. Clones share up to four connections.
+/// saw. Clones share up to four connections, one of which is for what is to be stored.
 #[derive(Clone)]
 pub struct SqlResponses {
     pools: Pools,
     table: Arc<str>,
     texts: Texts,
     puts: Arc<AtomicU32>,
+    /// Keeps those who look and who purge from taking all of the connections.
+    others: Arc<Semaphore>,
 }
 
 /// A response is put so often between two purges, each of which can delete more.
@@ -76,6 +79,7 @@ impl SqlResponses {
             pools,
             table: table.into(),
             puts: Arc::default(),
+            others: Arc::new(Semaphore::new(CONNECTIONS - 1)),
         };
         responses.ensure().await.map_err(|error| {
             StoreError::new("the table of the responses is not there").with_source(error)
@@ -200,6 +204,7 @@ const LONGEST: i64 = i64::MAX / 4;
 impl ResponseStore for SqlResponses {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
         let find = self.texts.find.clone();
+        let _place = self.others.acquire().await.map_err(unopened)?;
         let found = on_connection!(&self.pools, connection => {
             connection::Dialog::find(connection, find, key.as_bytes()).await
         });
@@ -239,6 +244,10 @@ fn read(record: Record<Vec<u8>>) -> Result<StoredResponse, StoreError> {
     let fingerprint = Fingerprint::from_bytes(fingerprint);
     let run = RunId::from_bytes(run);
     StoredResponse::from_stored(fingerprint, run, status, &record.fields, body)
+}
+
+fn unopened(error: tokio::sync::AcquireError) -> StoreError {
+    StoreError::new("the store of the responses is closed").with_source(error)
 }
 
 fn unwritten(error: sqlx::Error) -> StoreError {

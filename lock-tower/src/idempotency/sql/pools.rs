@@ -104,9 +104,9 @@ impl Pools {
 
 fn options_of_pool<D: sqlx::Database>() -> PoolOptions<D> {
     PoolOptions::new()
-        .max_connections(CONNECTIONS)
+        .max_connections(CONNECTIONS as u32)
         .acquire_timeout(PATIENCE)
 }
 
-const CONNECTIONS: u32 = 4;
+pub(super) const CONNECTIONS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
