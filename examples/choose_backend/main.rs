@@ -17,6 +17,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,13 +61,14 @@ enum Profile {
 }
 
 impl Options {
-    fn url(&self) -> String {
+    /// A real profile names a path that all processes know; this one is gone with the example.
+    fn url(&self, temporary: &Path) -> String {
         match (&self.backend, self.profile) {
             (Some(url), _) => url.clone(),
             // Without a name every connection would have a store of its own.
             (None, Profile::Dev) => "memory:choose_backend".to_owned(),
             (None, Profile::Staging) => {
-                let file = std::env::temp_dir().join("choose_backend.db");
+                let file = temporary.join("locks.db");
                 format!("sqlite:{}", file.display())
             }
             (None, Profile::Prod) => self.redis.clone(),
@@ -85,12 +87,13 @@ impl Options {
 async fn main() -> Result<()> {
     let options = Options::parse();
     let mut out = io::stdout().lock();
-    let sold = serve(&options.url(), options.needed()).await?;
+    let directory = tempfile::tempdir()?;
+    let sold = serve(&options.url(directory.path()), options.needed()).await?;
+    sold.check()?;
     match options.backend {
         Some(_) => writeln!(out, "--backend: {sold}")?,
         None => writeln!(out, "profile {:?}: {sold}", options.profile)?,
     }
-    sold.check()?;
 
     let bare = Capabilities::least("a backend without tokens");
     match demand(bare, options.needed()) {
@@ -253,8 +256,10 @@ mod tests {
 
     #[test]
     fn a_url_goes_before_the_profile() {
-        let url = |args: &[&str]| Options::try_parse_from(args).unwrap().url();
+        let here = Path::new("/here");
+        let url = |args: &[&str]| Options::try_parse_from(args).unwrap().url(here);
         let dev = ["choose_backend", "--profile", "dev"];
+        let staging = ["choose_backend", "--profile", "staging"];
         let prod = [
             "choose_backend",
             "--profile",
@@ -264,6 +269,7 @@ mod tests {
         ];
         let other = ["choose_backend", "--profile", "prod", "--backend", "zk://a"];
         assert_eq!(url(&dev), "memory:choose_backend");
+        assert_eq!(url(&staging), "sqlite:/here/locks.db");
         assert_eq!(url(&prod), "redis://cache");
         assert_eq!(url(&other), "zk://a");
     }

@@ -39,16 +39,13 @@ impl Run {
             }
         };
         if self.mode.is_exact() {
-            let sold_out = self.answers.turned_away > 0 || left == 0;
-            claim(orders <= pieces, format!("sold {orders} of {pieces}"));
+            let turned_away = self.answers.turned_away;
+            claim(orders == pieces, format!("sold {orders} of {pieces}"));
             claim(
                 left + orders == pieces,
                 format!("{left} are left of {pieces}, {orders} sold"),
             );
-            claim(
-                sold_out,
-                format!("{left} are left, and buyers were told that none is"),
-            );
+            claim(turned_away == 0, format!("{turned_away} were turned away"));
         } else {
             claim(
                 orders > pieces,

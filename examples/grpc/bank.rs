@@ -47,14 +47,21 @@ impl Ledger {
         self.cents.lock().unwrap_or_else(PoisonError::into_inner)[account] = cents;
     }
 
-    fn enter(&self, account: usize) {
-        if self.at_work[account].fetch_add(1, Ordering::SeqCst) > 0 {
+    fn enter(&self, account: usize) -> AtWork<'_> {
+        let at_work = &self.at_work[account];
+        if at_work.fetch_add(1, Ordering::SeqCst) > 0 {
             self.overlaps.fetch_add(1, Ordering::SeqCst);
         }
+        AtWork(at_work)
     }
+}
 
-    fn leave(&self, account: usize) {
-        self.at_work[account].fetch_sub(1, Ordering::SeqCst);
+/// A call that is at work on an account, until it is done or dropped.
+struct AtWork<'a>(&'a AtomicU64);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -68,8 +75,7 @@ impl Bank {
     async fn transfer(self, request: Request<Transfer>) -> Result<Response<Balances>, Status> {
         let [from, to] = ["from", "to"].map(|name| account(&request, name));
         let (from, to, ledger) = (from?, to?, self.ledger);
-        ledger.enter(from);
-        ledger.enter(to);
+        let _at_work = [from, to].map(|account| ledger.enter(account));
         let before = ledger.balances();
         // What a database takes to answer; another call may come in between.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -80,8 +86,6 @@ impl Bank {
         };
         ledger.write(from, after.from);
         ledger.write(to, after.to);
-        ledger.leave(to);
-        ledger.leave(from);
         Ok(Response::new(after))
     }
 }

@@ -15,9 +15,7 @@ async fn pays_what_was_put_in_to_twenty_people() {
     let late = locked.told.values().filter(|told| **told == [None, None]);
     assert_eq!(late.count(), 30);
 
-    let paid = unlocked.sum() + unlocked.left.cents;
-    assert!(paid > 8888, "{paid} cents: {unlocked}");
-    assert!(!unlocked.faults(&args).is_empty());
+    assert!(unlocked.sum() > 8888, "{unlocked}");
 }
 
 #[test]
