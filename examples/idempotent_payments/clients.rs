@@ -13,6 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::task::JoinSet;
 
 use crate::Result;
+use crate::customer;
 use crate::service::{Payment, Receipt};
 
 /// What all clients were told together.
@@ -135,10 +136,12 @@ pub(crate) async fn refused(instance: SocketAddr) -> Result<[u16; 2]> {
 fn payment(instance: SocketAddr, card: Option<u32>, cents: u32) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::post(format!("http://{instance}/payments"))
         .header("content-type", "application/json");
-    if let Some(card) = card {
-        request = request.header("idempotency-key", format!("\"payment-{card}\""));
+    if card.is_some() {
+        // Every customer begins to count at 1.
+        request = request.header("idempotency-key", "\"payment-1\"");
     }
     let card = card.unwrap_or_default();
+    request = request.header("authorization", customer::credentials_of(card));
     let body = serde_json::to_vec(&Payment { card, cents })?;
     Ok(request.body(Full::from(body))?)
 }

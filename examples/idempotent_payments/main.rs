@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Three instances of a service take `POST /payments` and charge a card, which takes 100 ms and
-//! cannot be undone. Each client has one payment with one `Idempotency-Key`. It sends it to two
-//! instances at once, and again until it gets a receipt; every second client hangs up after 20 ms.
+//! cannot be undone. Each client has one payment with one `Idempotency-Key`, which all of them call
+//! by the same name: keys are known within the scope of a customer. It sends it to two instances at
+//! once, and again until it gets a receipt; every second client hangs up after 20 ms.
 //!
 //! | mode | what happens |
 //! |---|---|
@@ -23,6 +24,7 @@
 //! effect is in the database of the responses, `SqlResponses::put_in` makes them one.
 
 mod clients;
+mod customer;
 mod report;
 mod service;
 

@@ -45,9 +45,15 @@ impl Report {
         let mut broken = Vec::new();
         for run in &self.runs {
             let (mode, charged) = (run.mode, run.charged());
-            let is_exact = charged as usize == self.payments && run.worst() == 1;
-            if is_exact != (mode == Mode::Layer) {
-                broken.push(format!("{mode:?} made {charged} charges"));
+            let is_as_claimed = match mode {
+                Mode::None | Mode::Store => run.worst() > 1,
+                Mode::Layer => charged as usize == self.payments && run.worst() == 1,
+            };
+            if !is_as_claimed {
+                let worst = run.worst();
+                broken.push(format!(
+                    "{mode:?} made {charged} charges, {worst} of one card"
+                ));
             }
             if run.answers.charges.len() != self.payments {
                 broken.push(format!("{mode:?} left somebody without a receipt"));

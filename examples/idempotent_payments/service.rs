@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::Result;
+use crate::customer::{self, Customer};
 
 /// What keeps a payment from being made twice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -93,9 +94,10 @@ impl Instance {
             Mode::Store => post(charge).layer(from_fn_with_state(responses, store_only)),
             Mode::Layer => {
                 let layer = IdempotencyLayer::new(locker.clone(), Arc::new(responses));
-                post(charge).layer(layer)
+                post(charge).layer(layer.with_scope(customer::scope))
             }
         };
+        let payments = payments.layer(from_fn(customer::authenticate));
         let app = Router::new().route("/payments", payments).with_state(cards);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -132,12 +134,13 @@ async fn charge(
 /// What a layer without a lock does: look, handle, store.
 async fn store_only(
     State(responses): State<SqlResponses>,
+    Extension(Customer(customer)): Extension<Customer>,
     request: Request,
     next: Next,
 ) -> Result<Response, StatusCode> {
     let failed = StatusCode::INTERNAL_SERVER_ERROR;
     let key = request.headers().get("idempotency-key");
-    let key = key.and_then(|key| LockKey::new(key.to_str().ok()?).ok());
+    let key = key.and_then(|key| LockKey::new(format!("{customer}:{}", key.to_str().ok()?)).ok());
     let key = key.ok_or(StatusCode::BAD_REQUEST)?;
     if let Some(stored) = responses.get(&key).await.map_err(|_| failed)? {
         let body = stored.body().cloned().unwrap_or_default();
