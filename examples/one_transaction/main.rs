@@ -4,6 +4,11 @@
 //! The lock is a row of the same database and goes with the transaction: it cannot be lost while
 //! the transaction can still commit, and a commit gives it back.
 //!
+//! The sale runs without the lock first. On PostgreSQL it sells more lamps than there are: both
+//! transactions read what was committed before, and one overwrites the other. On SQLite it sells
+//! each once, because `BEGIN IMMEDIATE` alone lets one transaction write at a time, on the whole
+//! file: the lock adds a token to that, for what is written later or somewhere else.
+//!
 //! ```console
 //! $ cargo run -p polylock-examples --example one_transaction
 //! $ cargo run -p polylock-examples --example one_transaction -- \
@@ -11,8 +16,9 @@
 //! ```
 //!
 //! The database is a SQLite file in a temporary directory unless `--backend` names another file or
-//! an empty database of PostgreSQL. Exits with 0 if exactly 25 were sold, each with a token of its
-//! own, and a shop assistant with an old token could not write.
+//! an empty database of PostgreSQL. Exits with 0 if with the lock exactly 25 were sold, each with a
+//! token of its own, a shop assistant with an old token could not write, and without the lock more
+//! were sold on PostgreSQL, and exactly 25 on SQLite.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -20,8 +26,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
+use lock_core::LockUrl;
 use lock_core::fencing::StaleToken;
-use lock_core::{FencingToken, LockUrl};
 use lock_sql::Schema;
 use lock_sql::transaction::{Connection, Fence, TransactionLocks, WriteError};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -69,50 +75,74 @@ async fn sale<S: Shop>(mut counters: Vec<Counter<S>>) -> Result<String> {
                 CREATE TABLE price (cents BIGINT NOT NULL);
                 INSERT INTO price VALUES (9900)";
     counters[0].run(raw_sql(shop)).await?;
-    let stock = format!("INSERT INTO stock VALUES ({LAMPS})");
-    counters[0].run(raw_sql(AssertSqlSafe(stock))).await?;
 
-    let mut open = JoinSet::new();
-    for (first, mut counter) in (0..).zip(counters) {
-        open.spawn(async move {
-            for buyer in (first..BUYERS).step_by(COUNTERS as usize) {
-                serve::<S>(&mut counter, buyer).await?;
-            }
-            Ok::<_, Box<dyn Error + Send + Sync>>(counter)
-        });
+    let mut counters = serve_all::<S>(counters, With::NoLock).await?;
+    let unlocked = S::number(&mut counters[0], ORDERS).await?;
+    if (unlocked > LAMPS) == S::IS_SERIAL || unlocked < LAMPS {
+        return Err(format!("{unlocked} sold without the lock").into());
     }
-    let closed = open
-        .join_all()
-        .await
-        .into_iter()
-        .collect::<Result<Vec<_>>>();
-    let mut counter = closed?.pop().ok_or("no counter is left")?;
 
-    let sold = S::number(&mut counter, "SELECT COUNT(*) FROM orders").await?;
-    let left = S::number(&mut counter, "SELECT lamps FROM stock").await?;
-    let tokens = S::number(&mut counter, "SELECT COUNT(DISTINCT token) FROM orders").await?;
-    let stale = reprice::<S>(&mut counter).await?;
-    let cents = S::number(&mut counter, "SELECT cents FROM price").await?;
+    let mut counters = serve_all::<S>(counters, With::Lock).await?;
+    let counter = &mut counters[0];
+    let sold = S::number(counter, ORDERS).await?;
+    let left = S::number(counter, "SELECT lamps FROM stock").await?;
+    let tokens = S::number(counter, "SELECT COUNT(DISTINCT token) FROM orders").await?;
+    let stale = reprice::<S>(counter).await?;
+    let cents = S::number(counter, "SELECT cents FROM price").await?;
     if (sold, left, tokens, cents) != (LAMPS, 0, LAMPS, 4900) {
         return Err(format!("{sold} sold, {left} left, {tokens} tokens, {cents} cents").into());
     }
     Ok(format!(
-        "{BUYERS} buyers, {LAMPS} lamps, {sold} sold, {left} left, {tokens} tokens; \
+        "{BUYERS} buyers, {LAMPS} lamps\n\
+         in a transaction without the lock: {unlocked} sold\n\
+         in a transaction with the lock: {sold} sold, {left} left, {tokens} tokens\n\
          refused: {stale}"
     ))
 }
 
-/// Sells a lamp if there is one. Reading and writing are two statements: without the lock two
-/// buyers would get one lamp.
-async fn serve<S: Shop>(counter: &mut Counter<S>, buyer: i64) -> Result<()> {
-    let locks = TransactionLocks::new();
+const ORDERS: &str = "SELECT COUNT(*) FROM orders";
+
+/// What a transaction has.
+#[derive(Clone, Copy)]
+enum With {
+    Lock,
+    NoLock,
+}
+
+/// Puts the lamps on sale, serves all buyers, and returns the counters.
+async fn serve_all<S: Shop>(mut counters: Vec<Counter<S>>, with: With) -> Result<Vec<Counter<S>>> {
+    let stock =
+        format!("DELETE FROM orders; DELETE FROM stock; INSERT INTO stock VALUES ({LAMPS})");
+    counters[0].run(raw_sql(AssertSqlSafe(stock))).await?;
+    let mut open = JoinSet::new();
+    for (first, mut counter) in (0..).zip(counters) {
+        open.spawn(async move {
+            for buyer in (first..BUYERS).step_by(COUNTERS as usize) {
+                serve::<S>(&mut counter, buyer, with).await?;
+            }
+            Ok(counter)
+        });
+    }
+    open.join_all().await.into_iter().collect()
+}
+
+/// Sells a lamp if there is one. Reading and writing are two statements, and in between the shop
+/// thinks.
+async fn serve<S: Shop>(counter: &mut Counter<S>, buyer: i64, with: With) -> Result<()> {
     let mut tx = counter.begin_with(S::BEGIN).await?;
-    let lock = locks.acquire_in(&mut *tx, "stock/lamp").await?;
+    let token = match with {
+        With::Lock => {
+            let locks = TransactionLocks::new();
+            let lock = locks.acquire_in(&mut *tx, "stock/lamp").await?;
+            lock.fencing_token().value()
+        }
+        With::NoLock => 0,
+    };
     let lamps = S::number(&mut tx, "SELECT lamps FROM stock").await?;
     if lamps == 0 {
         return Ok(tx.rollback().await?);
     }
-    let token = lock.fencing_token();
+    tokio::time::sleep(THINKING).await;
     let sell = format!(
         "UPDATE stock SET lamps = {}; INSERT INTO orders VALUES ({buyer}, {token})",
         lamps - 1
@@ -121,17 +151,26 @@ async fn serve<S: Shop>(counter: &mut Counter<S>, buyer: i64) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// Two assistants change the price. The lock of the first one was lost while it slept, and its
-/// write comes after that of the second.
+const THINKING: Duration = Duration::from_millis(5);
+
+/// Two assistants change the price. The first one keeps its token when its transaction has ended,
+/// and the lock with it, falls asleep, and writes after the second.
 async fn reprice<S: Shop>(counter: &mut Counter<S>) -> Result<StaleToken> {
-    let fence = Fence::new();
-    let [asleep, awake] = [41, 42].map(FencingToken::new);
+    let (locks, fence) = (TransactionLocks::new(), Fence::new());
     let mut tx = counter.begin_with(S::BEGIN).await?;
+    let asleep = locks.acquire_in(&mut *tx, "price/lamp").await?;
+    let asleep = asleep.fencing_token();
+    tx.commit().await?;
+
+    let mut tx = counter.begin_with(S::BEGIN).await?;
+    let awake = locks.acquire_in(&mut *tx, "price/lamp").await?;
+    let awake = awake.fencing_token();
     let cheaper = raw_sql("UPDATE price SET cents = 4900");
     fence
         .write_if_newer(&mut *tx, "price/lamp", awake, cheaper)
         .await?;
     tx.commit().await?;
+
     let mut tx = counter.begin_with(S::BEGIN).await?;
     let dearer = raw_sql("UPDATE price SET cents = 12900");
     let late = fence
@@ -139,7 +178,7 @@ async fn reprice<S: Shop>(counter: &mut Counter<S>) -> Result<StaleToken> {
         .await;
     tx.rollback().await?;
     match late {
-        Err(WriteError::Stale(stale)) => Ok(stale),
+        Err(WriteError::Stale(stale)) if stale.token == asleep && asleep < awake => Ok(stale),
         Err(error) => Err(error.into()),
         Ok(_) => Err("the late write was let in".into()),
     }
@@ -151,6 +190,8 @@ trait Shop: Sized + 'static {
 
     /// Who begins by reading may come too late to write on SQLite.
     const BEGIN: &str;
+    /// Whether such a transaction lets no other one read before it has written, lock or not.
+    const IS_SERIAL: bool;
 
     fn number(
         connection: &mut Counter<Self>,
@@ -166,6 +207,7 @@ struct OnSqlite;
 impl Shop for OnSqlite {
     type Database = sqlx::Sqlite;
     const BEGIN: &str = "BEGIN IMMEDIATE";
+    const IS_SERIAL: bool = true;
 
     async fn number(connection: &mut SqliteConnection, sql: &'static str) -> sqlx::Result<i64> {
         raw_sql(sql).fetch_one(connection).await?.try_get(0)
@@ -177,6 +219,7 @@ struct OnPostgres;
 impl Shop for OnPostgres {
     type Database = sqlx::Postgres;
     const BEGIN: &str = "BEGIN";
+    const IS_SERIAL: bool = false;
 
     async fn number(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<i64> {
         raw_sql(sql).fetch_one(connection).await?.try_get(0)
@@ -217,11 +260,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = format!("sqlite:{}", directory.path().join("sale.db").display());
         let postgres = PostgresServer::shared().database();
-        let shops = [sale_at(&file).await, sale_at(&postgres).await];
-        for said in shops {
-            let said = said.unwrap();
-            assert!(said.contains("25 sold, 0 left"), "{said}");
-            assert!(said.contains("41 is stale"), "{said}");
+        let without = "without the lock: 25 sold";
+        for (url, is_serial) in [(&file, true), (&postgres, false)] {
+            let said = sale_at(url).await.unwrap();
+            assert_eq!(said.contains(without), is_serial, "{said}");
+            assert!(said.contains("25 sold, 0 left, 25 tokens"), "{said}");
+            assert!(said.contains("is stale"), "{said}");
         }
     }
 }
