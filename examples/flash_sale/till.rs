@@ -90,7 +90,10 @@ impl Till {
 /// that of the order in it.
 ///
 /// The number of the instance is a fencing token that it drew when it started, so that it differs
-/// after a restart too; names of hosts and ids of processes come back, and counters begin again.
+/// after a restart of the service too: names of hosts and ids of processes come back, and counters
+/// begin again. This assumes that the backend of the locks keeps its own counter: memory that
+/// nobody is connected to, or a Redis that restarts without its data, gives the same tokens again.
+/// Who cannot assume it puts a unique constraint on the id, or takes a random one.
 #[derive(Debug)]
 pub(crate) struct OrderIds {
     instance: FencingToken,
