@@ -9,9 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::uri::PathAndQuery;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use lock_tower::{HeldLock, KeyError, KeyExtractor, Keys};
 use prost::Message;
+use tokio::net::TcpStream;
 use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinSet;
 use tonic::body::Body;
@@ -193,6 +198,28 @@ impl Server {
         let endpoint = Channel::from_shared(format!("http://{}", self.address));
         let channel = endpoint.expect("a URL").connect().await;
         Client(tonic::client::Grpc::new(channel.expect("it listens")))
+    }
+
+    /// What a client gets that does not keep to gRPC: a call that adds 1, by `GET`.
+    pub(crate) async fn call_by_get(&self, account: &str) -> Status {
+        let stream = TcpStream::connect(self.address).await.expect("it listens");
+        let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (mut client, connection) = connected.expect("it speaks HTTP/2");
+        let mut connections = JoinSet::new();
+        connections.spawn(connection);
+        // Not compressed, two bytes, and in them that the field 1 is 1.
+        let message = Bytes::from_static(&[0, 0, 0, 0, 2, 0x08, 1]);
+        let request = http::Request::get(format!("http://{}/bank.Bank/Add", self.address))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("account", account)
+            .body(Full::new(message));
+        let answer = client.send_request(request.expect("a request")).await;
+        let (head, body) = answer.expect("it is answered").into_parts();
+        let body = body.collect().await.expect("the answer ends");
+        let status = Status::from_header_map(&head.headers);
+        let in_trailers = || body.trailers().and_then(Status::from_header_map);
+        status.or_else(in_trailers).expect("an answer of gRPC")
     }
 }
 

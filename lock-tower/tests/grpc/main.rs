@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request};
 use lock_core::engine::Engine;
 use lock_core::memory::Memory;
-use lock_tower::{KeyLockLayer, Locker, LockerBuilder};
+use lock_tower::{KeyLockLayer, Locker, LockerBuilder, SafeMethods};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -89,6 +89,27 @@ async fn a_busy_key_is_aborted_with_the_time_to_come_back() {
 }
 
 #[tokio::test]
+async fn a_call_by_get_takes_the_lock_like_others() {
+    let locker = locker(LockerBuilder::try_only);
+    for serve in [behind_the_server, around_the_service] {
+        let bank = Bank::default();
+        let server = serve(&bank, &locker);
+        let held = locker.lock("joint").await.unwrap();
+        let refused = server.call_by_get("joint").await;
+        assert_eq!(refused.code(), Code::Aborted, "{refused:?}");
+        assert_eq!(
+            refused.get_details_error_info().unwrap().reason,
+            "LOCK_BUSY"
+        );
+        assert_eq!(bank.balance(), 0);
+        held.release().await.unwrap();
+        // It is a call: the service takes it for one.
+        let served = server.call_by_get("joint").await;
+        assert_eq!((served.code(), bank.balance()), (Code::Ok, 1), "{served:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_call_without_a_key_is_an_invalid_argument() {
     let server = behind_the_server(&Bank::default(), &locker(|locker| locker));
     let refused = server.client().await.add(tonic::Request::new(1)).await;
@@ -124,7 +145,7 @@ async fn a_call_does_not_wait_beyond_its_deadline() {
 async fn the_server_itself_ends_the_wait_at_the_deadline() {
     let locker = locker(|locker| locker.wait(Duration::from_secs(600)));
     let held = locker.lock("joint").await.unwrap();
-    let bank = KeyLockLayer::new(locker.clone(), by_account()).layer(Bank::default());
+    let bank = layer(&locker).layer(Bank::default());
     let call = Request::post("/bank.Bank/Add")
         .header("content-type", "application/grpc")
         .header("account", "joint")
@@ -164,16 +185,23 @@ fn locker(set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
     locker.build().expect("the options go together")
 }
 
-fn behind_the_server(bank: &Bank, locker: &Locker) -> Server {
+/// tonic serves a call by whatever method it comes: one by `GET` would pass a layer that lets safe
+/// methods pass.
+fn layer(locker: &Locker) -> KeyLockLayer {
     let layer = KeyLockLayer::new(locker.clone(), by_account());
+    let layer = layer.with_safe_methods(SafeMethods::Exclusive);
+    layer.expect("every backend has exclusive locks")
+}
+
+fn behind_the_server(bank: &Bank, locker: &Locker) -> Server {
+    let layer = layer(locker);
     let mut server = tonic::transport::Server::builder().layer(layer);
     let router = server.add_service(bank.clone());
     Server::start(|incoming| router.serve_with_incoming(incoming))
 }
 
 fn around_the_service(bank: &Bank, locker: &Locker) -> Server {
-    let layer = KeyLockLayer::new(locker.clone(), by_account());
-    let service = layer.layer(bank.clone());
+    let service = layer(locker).layer(bank.clone());
     let router = tonic::transport::Server::builder().add_service(service);
     Server::start(|incoming| router.serve_with_incoming(incoming))
 }
