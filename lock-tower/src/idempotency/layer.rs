@@ -147,7 +147,8 @@ impl IdempotencyLayer {
         self.change(|settings| settings.max_response = bytes)
     }
 
-    /// Sets how long the store may take to answer. Default: 5 s.
+    /// Sets how long the store may take to answer. Default: 5 s. A response that it does not take is
+    /// put up to four times again within this time, for 0.75 s.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|settings| settings.store_timeout = limit)

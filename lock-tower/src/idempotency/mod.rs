@@ -12,7 +12,7 @@
 //! | has a larger body than may be kept in memory | 413 |
 //! | repeats one that is being handled | 409, or waits for it: [the locker](#waiting) |
 //! | repeats one that has been handled | the stored response, with `Idempotent-Replayed: true` |
-//! | repeats one whose response was too large to be stored | 409 |
+//! | repeats one whose response was too large to be stored, or broke off | 409 |
 //! | has the key of another request | 422 |
 //! | comes while locks or responses cannot be reached | 503, the handler does not run |
 //! | lost its lock while it was handled | 503, nothing is stored |

@@ -84,7 +84,8 @@ impl Refusal {
             Self::KeyMissing => "this operation needs an Idempotency-Key, new for each request",
             Self::KeyReused => "another request has been sent with this Idempotency-Key",
             Self::ResponseNotKept => {
-                "the request has been handled before, and its response was too large to be kept"
+                "the request has been handled before, and its response was too large to be kept, or \
+                 incomplete"
             }
             Self::StoreUnavailable => {
                 "it is not known whether the request has been handled before; it was not handled"

@@ -153,8 +153,8 @@ where
     let (head, body) = response.into_parts();
     let (kept, body) = match body::response(body, settings.max_response).await {
         Buffered::Broken(body) => {
-            tracing::warn!("the body of a response broke off, it is not stored");
-            return Ok(Response::from_parts(head, body));
+            tracing::warn!("the body of a response broke off, only that there was one is stored");
+            (None, body)
         }
         Buffered::TooLarge(body) => (None, body),
         Buffered::Whole(bytes, trailers) => {

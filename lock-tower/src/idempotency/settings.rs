@@ -19,6 +19,7 @@ use super::layer::Missing;
 use super::refusal::Refusal;
 use super::slot::ResponseSlot;
 use super::store::{Put, ResponseStore, StoreError};
+use super::stored::StoredResponse;
 
 /// What a layer was told. All services of it share one.
 #[derive(Clone)]
@@ -114,15 +115,27 @@ impl Settings {
         *response.status_mut() = head.status;
         response.headers_mut().clone_from(&head.headers);
         let stored = slot.stored_of(&response);
-        let put = self
-            .store
-            .put(&slot.key, &stored, slot.token, slot.retention);
-        match self.in_time(put).await {
+        match self.in_time(self.put(slot, &stored)).await {
             Ok(put) => put,
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
                 Put::Stored
             }
+        }
+    }
+
+    /// Tries several times: what is not stored is handled again. A repetition that meets what an
+    /// earlier try has stored is told that it is stored.
+    async fn put(&self, slot: &ResponseSlot, stored: &StoredResponse) -> Result<Put, StoreError> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let (token, retention) = (slot.token, slot.retention);
+            let error = match self.store.put(&slot.key, stored, token, retention).await {
+                Ok(put) => return Ok(put),
+                Err(error) => error,
+            };
+            let pause = pauses.next().ok_or(error)?;
+            tokio::time::sleep(Duration::from_millis(*pause)).await;
         }
     }
 
@@ -150,6 +163,8 @@ impl Settings {
     }
 }
 
+/// Between the tries to store a response, in milliseconds; the client waits for them.
+const PAUSES: [u64; 4] = [50, 100, 200, 400];
 const UNREADABLE: &str = "stored responses cannot be read, a request is refused";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
 

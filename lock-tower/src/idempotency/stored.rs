@@ -24,7 +24,7 @@ pub struct StoredResponse {
 
 impl StoredResponse {
     /// Keeps a response to the request with this fingerprint, as made by a run of its own; without a
-    /// body, that it was too large.
+    /// body, that it was too large, or broke off.
     #[must_use]
     pub fn new(fingerprint: Fingerprint, response: &Response<Option<Bytes>>) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl StoredResponse {
         fields
     }
 
-    /// The body; `None` if it was too large to be kept.
+    /// The body; `None` if it was too large to be kept, or broke off.
     #[must_use]
     pub fn body(&self) -> Option<&Bytes> {
         self.body.as_ref()
@@ -121,7 +121,7 @@ impl StoredResponse {
         fields + self.body.as_ref().map_or(0, Bytes::len) + size_of::<Self>()
     }
 
-    /// The response for another request of the same client; `None` if the body was too large.
+    /// The response for another request of the same client; `None` if the body was not kept.
     pub(super) fn replay(self) -> Option<Response<Bytes>> {
         let mut response = Response::new(self.body?);
         *response.status_mut() = self.status;

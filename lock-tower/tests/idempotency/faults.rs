@@ -50,6 +50,20 @@ async fn a_response_that_is_not_stored_is_given_to_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_a_moment_is_asked_again() {
+    for lost in 1..=4 {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let service = payments.behind(&scene.layer());
+        scene.store.loses.store(lost, Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
+        let first = send(&service, post("a")).await;
+        assert_eq!((first.status, &first.body[..]), (201, "charge 1"));
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(send(&service, post("a")).await.is_replayed(), "{lost}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());

@@ -31,6 +31,19 @@ async fn a_response_is_stored_while_all_who_look_are_stuck() {
     }
 }
 
+#[tokio::test]
+async fn who_gives_up_leaves_no_connection_behind_that_waits() {
+    let (store, _stuck) = stuck().await;
+    let stuck = key("stuck");
+    for _ in 0..6 {
+        let look = tokio::time::timeout(TIME / 8, store.get(&stuck)).await;
+        assert!(look.is_err(), "nobody was stuck");
+    }
+    let other = key("other");
+    let look = tokio::time::timeout(TIME, store.get(&other)).await;
+    assert_eq!(look.expect("it does not wait").expect("it works"), None);
+}
+
 /// A store in which who looks for one key waits, as long as the connection lives.
 async fn stuck() -> (SqlResponses, PgConnection) {
     let url = PostgresServer::shared().database();

@@ -66,6 +66,8 @@ pub(crate) struct Store {
     pub(crate) is_unwritable: AtomicBool,
     pub(crate) is_stuck: AtomicBool,
     pub(crate) refuses: AtomicBool,
+    /// So many puts are not answered, though every second of them is done.
+    pub(crate) loses: AtomicUsize,
     /// How often somebody has looked.
     pub(crate) looks: AtomicUsize,
 }
@@ -96,7 +98,19 @@ impl ResponseStore for Store {
         if self.refuses.load(Ordering::SeqCst) {
             return Ok(Put::Refused);
         }
-        self.kept.put(key, response, token, retention).await
+        let lose = |n: usize| n.checked_sub(1);
+        let lost = self
+            .loses
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose);
+        let is_lost_before = lost.is_ok_and(|n| n % 2 == 0);
+        if is_lost_before {
+            return Err(StoreError::new("the store is away"));
+        }
+        let put = self.kept.put(key, response, token, retention).await;
+        match lost {
+            Ok(_) => Err(StoreError::new("the answer is away")),
+            Err(_) => put,
+        }
     }
 }
 

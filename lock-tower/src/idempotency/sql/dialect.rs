@@ -23,6 +23,8 @@ pub(super) struct Texts {
     pub(super) create: SqlStr,
     /// Takes a key; returns run, token, fingerprint, status, fields and body of what is not over.
     pub(super) find: SqlStr,
+    /// The same in a transaction that has read before: what is committed now.
+    pub(super) find_newest: SqlStr,
     /// Takes key, run, token, fingerprint, status, fields, body and retention. Fails, or changes
     /// nothing, if there is one.
     pub(super) insert: SqlStr,
@@ -52,7 +54,8 @@ impl Texts {
         let [find, insert, clear] = [find, insert, clear].map(|text| dialect.numbered(text));
         Ok(Self {
             create: sql(dialect.create(table, &quoted)),
-            find: sql(find + dialect.newest()),
+            find: sql(find.clone()),
+            find_newest: sql(find + dialect.newest()),
             insert: sql(insert + dialect.unless_there()),
             clear: sql(clear),
             purge: sql(dialect.purge(&quoted, now)),

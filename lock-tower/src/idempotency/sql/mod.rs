@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use self::connection::Record;
 use self::dialect::Texts;
-use self::pools::{CONNECTIONS, Pools, on_connection};
+use self::pools::{CONNECTIONS, Lent, Pools, on_connection};
 use super::{Fingerprint, Put, ResponseSlot, ResponseStore, RunId, StoreError, StoredResponse};
 
 pub use self::connection::SqlConnection;
@@ -36,10 +36,13 @@ pub struct SqlResponses {
     puts: Arc<AtomicU32>,
     /// Keeps those who look and who purge from taking all of the connections.
     others: Arc<Semaphore>,
+    /// One at a time.
+    purging: Arc<Semaphore>,
 }
 
 /// A response is put so often between two purges, each of which can delete more.
 const PUTS_PER_PURGE: u32 = 32;
+const PURGE_LIMIT: Duration = Duration::from_secs(30);
 
 impl SqlResponses {
     /// The table, unless another is named.
@@ -80,6 +83,7 @@ impl SqlResponses {
             table: table.into(),
             puts: Arc::default(),
             others: Arc::new(Semaphore::new(CONNECTIONS - 1)),
+            purging: Arc::new(Semaphore::new(1)),
         };
         responses.ensure().await.map_err(|error| {
             StoreError::new("the table of the responses is not there").with_source(error)
@@ -134,17 +138,44 @@ impl SqlResponses {
         put.await.map_err(unwritten)
     }
 
+    /// Nobody waits for it.
+    fn purge_aside(&self) {
+        let Ok(turn) = Arc::clone(&self.purging).try_acquire_owned() else {
+            return;
+        };
+        let responses = self.clone();
+        tokio::spawn(async move {
+            let purged = tokio::time::timeout(PURGE_LIMIT, responses.purge()).await;
+            let late = |_| Err(StoreError::new("the database does not answer in time"));
+            if let Err(error) = purged.unwrap_or_else(late) {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "old responses are not purged");
+            }
+            drop(turn);
+        });
+    }
+
+    async fn purge(&self) -> Result<(), StoreError> {
+        let purge = self.texts.purge.clone();
+        let _place = self.others.acquire().await.map_err(unopened)?;
+        let purged = on_connection!(&self.pools, connection => {
+            connection::Dialog::delete(connection, purge, None).await
+        });
+        purged.map(drop).map_err(unwritten)
+    }
+
     /// Looks first, because who may use the table need not be who may make it.
     async fn ensure(&self) -> sqlx::Result<()> {
         let Texts { find, create, .. } = &self.texts;
         on_connection!(&self.pools, connection => {
             if look(connection, find.clone()).await.is_ok() {
-                return Ok(());
-            }
-            match connection::Dialog::run(connection, create.clone()).await {
-                Ok(()) => look(connection, find.clone()).await,
-                // Several make it at once, and all but one are told that it is there.
-                Err(error) => look(connection, find.clone()).await.map_err(|_| error),
+                Ok(())
+            } else {
+                match connection::Dialog::run(connection, create.clone()).await {
+                    Ok(()) => look(connection, find.clone()).await,
+                    // Several make it at once, and all but one are told that it is there.
+                    Err(error) => look(connection, find.clone()).await.map_err(|_| error),
+                }
             }
         })
     }
@@ -185,7 +216,8 @@ async fn put<C: SqlConnection>(
         if connection.delete(texts.clear.clone(), Some(key)).await? {
             continue;
         }
-        if let Some(found) = connection.find(texts.find.clone(), key).await? {
+        let find = texts.find_newest.clone();
+        if let Some(found) = connection.find(find, key).await? {
             let is_ours = found.run == record.run;
             return Ok(if is_ours { Put::Stored } else { Put::Refused });
         }
@@ -222,15 +254,11 @@ impl ResponseStore for SqlResponses {
         let puts = self.puts.fetch_add(1, Ordering::Relaxed);
         let purges = puts.is_multiple_of(PUTS_PER_PURGE);
         let done = on_connection!(&self.pools, connection => {
-            let done = put(&self.texts, connection, key, response, token, retention).await;
-            if done.is_ok() && purges {
-                let purge = self.texts.purge.clone();
-                if let Err(error) = connection::Dialog::delete(connection, purge, None).await {
-                    tracing::debug!(%error, "old responses are not purged");
-                }
-            }
-            done
+            put(&self.texts, connection, key, response, token, retention).await
         });
+        if done.is_ok() && purges {
+            self.purge_aside();
+        }
         done.map_err(unwritten)
     }
 }

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use sqlx::pool::PoolOptions;
+use sqlx::Database;
+use sqlx::pool::{PoolConnection, PoolOptions};
 
 use super::dialect::SqlDialect;
 use crate::idempotency::StoreError;
@@ -22,25 +23,31 @@ macro_rules! on_connection {
         match $pools {
             #[cfg(feature = "mysql")]
             Pools::MySql(pool) => match pool.acquire().await {
-                Ok(mut connection) => {
-                    let $connection = &mut *connection;
-                    $work
+                Ok(connection) => {
+                    let mut lent = Lent::new(connection);
+                    let $connection = lent.connection();
+                    let done = $work;
+                    lent.back_after(done)
                 }
                 Err(error) => Err(error),
             },
             #[cfg(feature = "postgres")]
             Pools::Postgres(pool) => match pool.acquire().await {
-                Ok(mut connection) => {
-                    let $connection = &mut *connection;
-                    $work
+                Ok(connection) => {
+                    let mut lent = Lent::new(connection);
+                    let $connection = lent.connection();
+                    let done = $work;
+                    lent.back_after(done)
                 }
                 Err(error) => Err(error),
             },
             #[cfg(feature = "sqlite")]
             Pools::Sqlite(pool) => match pool.acquire().await {
-                Ok(mut connection) => {
-                    let $connection = &mut *connection;
-                    $work
+                Ok(connection) => {
+                    let mut lent = Lent::new(connection);
+                    let $connection = lent.connection();
+                    let done = $work;
+                    lent.back_after(done)
                 }
                 Err(error) => Err(error),
             },
@@ -48,6 +55,39 @@ macro_rules! on_connection {
     };
 }
 pub(super) use on_connection;
+
+/// A connection that is closed unless its work ends: one with a statement on its way would keep its
+/// place in the pool for as long as the database does not answer.
+pub(super) struct Lent<D: Database> {
+    connection: PoolConnection<D>,
+    is_idle: bool,
+}
+
+impl<D: Database> Lent<D> {
+    pub(super) fn new(connection: PoolConnection<D>) -> Self {
+        Self {
+            connection,
+            is_idle: false,
+        }
+    }
+
+    pub(super) fn connection(&mut self) -> &mut D::Connection {
+        &mut self.connection
+    }
+
+    pub(super) fn back_after<T>(mut self, done: sqlx::Result<T>) -> sqlx::Result<T> {
+        self.is_idle = matches!(done, Ok(_) | Err(sqlx::Error::Database(_)));
+        done
+    }
+}
+
+impl<D: Database> Drop for Lent<D> {
+    fn drop(&mut self) {
+        if !self.is_idle {
+            self.connection.close_on_drop();
+        }
+    }
+}
 
 impl Pools {
     pub(super) async fn connect(url: &str) -> Result<Self, StoreError> {
@@ -102,7 +142,7 @@ impl Pools {
     }
 }
 
-fn options_of_pool<D: sqlx::Database>() -> PoolOptions<D> {
+fn options_of_pool<D: Database>() -> PoolOptions<D> {
     PoolOptions::new()
         .max_connections(CONNECTIONS as u32)
         .acquire_timeout(PATIENCE)
