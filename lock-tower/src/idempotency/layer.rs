@@ -38,20 +38,24 @@ use super::store::ResponseStore;
 /// use std::sync::Arc;
 ///
 /// use lock_core::memory::Memory;
-/// use lock_tower::Locker;
 /// use lock_tower::idempotency::{IdempotencyLayer, MemoryResponses};
+/// use lock_tower::{KeyError, Locker};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let payments = Locker::builder(Arc::new(Memory::new()), "payments")
 ///     .try_only()
 ///     .build()?;
 /// let layer = IdempotencyLayer::new(payments, Arc::new(MemoryResponses::new()))
-///     .with_scope(|parts| match parts.headers.get("x-account") {
-///         Some(account) => Ok(String::from_utf8_lossy(account.as_bytes()).into_owned()),
-///         None => Ok(String::new()),
+///     .with_scope(|parts| match parts.extensions.get::<Account>() {
+///         Some(Account(name)) => Ok(name.clone()),
+///         None => Err(KeyError::Missing("it is not known who asks".to_owned())),
 ///     });
 /// # let _ = layer;
 /// # Ok(()) }
+///
+/// /// Whose request it is; the authentication puts it there.
+/// #[derive(Clone)]
+/// struct Account(String);
 /// ```
 #[derive(Clone)]
 pub struct IdempotencyLayer {
@@ -92,8 +96,8 @@ impl IdempotencyLayer {
         self.change(|settings| settings.methods = methods)
     }
 
-    /// Says whose key it is: the tenant or the principal, which must be authenticated. Keys of two
-    /// scopes never meet. Default: all clients share one scope.
+    /// Says whose key it is: the tenant or the principal, which must be authenticated; a header that
+    /// clients send is not. Keys of two scopes never meet. Default: all clients share one scope.
     #[must_use]
     pub fn with_scope(
         self,
@@ -112,7 +116,8 @@ impl IdempotencyLayer {
     /// is handled again. What is stored is read to its end under the lock.
     ///
     /// Default: all except those that ask to be repeated, which are 5xx, 408, 425, 429, and every
-    /// other 4xx with `Retry-After`.
+    /// other 4xx with `Retry-After`; and except 401 and 403, because who is let in afterwards would
+    /// be turned away for as long as they are kept.
     #[must_use]
     pub fn with_stored(
         self,
@@ -162,8 +167,11 @@ impl IdempotencyLayer {
         self.change(|settings| settings.on_disconnect = then)
     }
 
-    /// Sets how requests are answered that do not get their lock. Default:
-    /// [`Problem`](crate::Problem).
+    /// Sets how requests are answered that do not get their lock, or lose it, or have no scope.
+    /// Default: [`Problem`](crate::Problem).
+    ///
+    /// What concerns the header, the bodies and the store (the reasons that begin with
+    /// `idempotency-`) is answered with problem documents of `urn:polylock:`, whatever is set here.
     #[must_use]
     pub fn with_answer(self, answer: impl Answer) -> Self {
         self.change(|settings| settings.answer = Arc::new(answer))

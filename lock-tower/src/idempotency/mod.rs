@@ -14,15 +14,20 @@
 //! | repeats one that has been handled | the stored response, with `Idempotent-Replayed: true` |
 //! | repeats one whose response was too large to be stored, or broke off | 409 |
 //! | has the key of another request | 422 |
-//! | comes while locks or responses cannot be reached | 503, the handler does not run |
-//! | lost its lock while it was handled | 503, nothing is stored |
+//! | comes while stored responses cannot be read | 503, the handler does not run |
+//! | comes while the lock service cannot be reached | the stored response, or 503; or it is handled without a lock: [`Bypass`] |
+//! | lost its lock while it was handled | 503; nothing is stored, unless it was by then |
+//! | was not alone under its lock | the response that is stored; 503 if that is of another request |
 //!
 //! "Another request" is one whose method, path, query or body differs: their hash is stored with
 //! the response. The path is the one that the layer sees; routers that are nested cut it.
 //!
+//! [`Bypass`]: crate::WhenUnavailable::Bypass
+//!
 //! # Keys
 //!
-//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) takes for one. Whoever knows a key and the request gets its response. Where clients do not trust each other,
+//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) takes for one. Whoever knows a key
+//! and the request gets its response. Where clients do not trust each other,
 //! [`with_scope`](IdempotencyLayer::with_scope) puts the tenant or the principal before the key;
 //! without it, one client can meet the key of another.
 //!
@@ -35,14 +40,16 @@
 //! # Guarantees
 //!
 //! While the lock and the store work, the handler runs to its end at most once in the time that
-//! responses are kept, for all requests with one key. It runs again
+//! responses are kept, for all requests with one key. A response whose body breaks off counts: it
+//! is stored that there was one. The handler runs again
 //!
-//! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, if it panicked, or
-//!   if its service returned an error,
+//! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, 401 and 403, if it
+//!   panicked, or if its service returned an error,
 //! - if the lock was lost meanwhile (503): what it did is unknown, and the fencing token in
 //!   [`HeldLock`](crate::HeldLock) keeps its late writes out,
-//! - if the store did not take the response: the client gets it, a warning is logged, and a
-//!   repetition is handled again.
+//! - if it ran without a lock, because the layer is told to go on so,
+//! - if the store did not take the response, though it was put several times: the client gets it, a
+//!   warning is logged, and a repetition is handled again.
 //!
 //! A handler whose effect is in the same database as the responses closes these gaps: it stores its
 //! response in the transaction of the effect (`SqlResponses::put_in`).

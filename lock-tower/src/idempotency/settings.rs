@@ -75,7 +75,11 @@ impl Settings {
             Err(KeyError::Missing(_)) if self.missing == Missing::Reject => {
                 return Err(Refused::Request(Refusal::KeyMissing));
             }
-            Ok(Keys::Many(_) | Keys::Skip) | Err(KeyError::Missing(_)) => return Ok(None),
+            Err(KeyError::Missing(_)) => return Ok(None),
+            Ok(Keys::Many(_) | Keys::Skip) => {
+                let error = KeyError::Misconfigured("an Idempotency-Key is one key".to_owned());
+                return Err(Refused::Lock(no_key(error)));
+            }
             Err(error) => return Err(Refused::Request(Refusal::KeyInvalid(error.to_string()))),
         };
         let scope = (self.scope)(parts).map_err(|error| Refused::Lock(no_key(error)))?;
@@ -168,12 +172,14 @@ const PAUSES: [u64; 4] = [50, 100, 200, 400];
 const UNREADABLE: &str = "stored responses cannot be read, a request is refused";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
 
-/// Whether a response is one, and not a request to come again.
+/// Whether a response is one, and not a request to come again, with other credentials or later.
 fn is_final(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-            false
-        }
+        StatusCode::UNAUTHORIZED
+        | StatusCode::FORBIDDEN
+        | StatusCode::REQUEST_TIMEOUT
+        | StatusCode::TOO_EARLY
+        | StatusCode::TOO_MANY_REQUESTS => false,
         status if status.is_client_error() => !headers.contains_key(RETRY_AFTER),
         status => !status.is_server_error(),
     }

@@ -160,7 +160,7 @@ async fn keys_of_two_scopes_do_not_meet() {
 
 #[tokio::test(start_paused = true)]
 async fn what_asks_to_be_repeated_is_handled_again() {
-    for status in [408, 425, 429, 500, 503] {
+    for status in [401, 403, 408, 425, 429, 500, 503] {
         let (scene, payments) = (Scene::new(), Payments::default());
         let status = StatusCode::from_u16(status).unwrap();
         payments.statuses.lock().unwrap().push_back(status);
