@@ -87,7 +87,8 @@ fn layer(
 ) -> Result<KeyLockLayer> {
     let accounts = set(Locker::builder(Arc::clone(locks), "accounts")).build()?;
     let layer = KeyLockLayer::new(accounts, both_accounts);
-    // tonic serves a call by whatever method it comes: one by `GET` would pass the layer.
+    // tonic looks neither at the method nor at the content type: a `GET` that does not say that it
+    // is a call is one, and would pass the layer.
     Ok(layer.with_safe_methods(SafeMethods::Exclusive)?)
 }
 

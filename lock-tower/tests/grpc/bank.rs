@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::uri::PathAndQuery;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
@@ -200,8 +201,13 @@ impl Server {
         Client(tonic::client::Grpc::new(channel.expect("it listens")))
     }
 
-    /// What a client gets that does not keep to gRPC: a call that adds 1, by `GET`.
-    pub(crate) async fn call_by_get(&self, account: &str) -> Status {
+    /// What a client gets that does not keep to gRPC: a call that adds 1, by `GET`. The answer may
+    /// not be one of gRPC.
+    pub(crate) async fn call_by_get(
+        &self,
+        account: &str,
+        content_type: &str,
+    ) -> Result<Status, StatusCode> {
         let stream = TcpStream::connect(self.address).await.expect("it listens");
         let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (mut client, connection) = connected.expect("it speaks HTTP/2");
@@ -210,7 +216,7 @@ impl Server {
         // Not compressed, two bytes, and in them that the field 1 is 1.
         let message = Bytes::from_static(&[0, 0, 0, 0, 2, 0x08, 1]);
         let request = http::Request::get(format!("http://{}/bank.Bank/Add", self.address))
-            .header("content-type", "application/grpc")
+            .header("content-type", content_type)
             .header("te", "trailers")
             .header("account", account)
             .body(Full::new(message));
@@ -219,7 +225,7 @@ impl Server {
         let body = body.collect().await.expect("the answer ends");
         let status = Status::from_header_map(&head.headers);
         let in_trailers = || body.trailers().and_then(Status::from_header_map);
-        status.or_else(in_trailers).expect("an answer of gRPC")
+        status.or_else(in_trailers).ok_or(head.status)
     }
 }
 

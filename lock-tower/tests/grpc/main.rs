@@ -7,7 +7,7 @@ mod bank;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
 use lock_core::engine::Engine;
 use lock_core::memory::Memory;
 use lock_tower::{KeyLockLayer, Locker, LockerBuilder, SafeMethods};
@@ -95,7 +95,10 @@ async fn a_call_by_get_takes_the_lock_like_others() {
         let bank = Bank::default();
         let server = serve(&bank, &locker);
         let held = locker.lock("joint").await.unwrap();
-        let refused = server.call_by_get("joint").await;
+        let refused = server.call_by_get("joint", "text/plain").await;
+        assert_eq!(refused.unwrap_err(), StatusCode::CONFLICT);
+        let refused = server.call_by_get("joint", "application/grpc").await;
+        let refused = refused.unwrap();
         assert_eq!(refused.code(), Code::Aborted, "{refused:?}");
         assert_eq!(
             refused.get_details_error_info().unwrap().reason,
@@ -103,9 +106,12 @@ async fn a_call_by_get_takes_the_lock_like_others() {
         );
         assert_eq!(bank.balance(), 0);
         held.release().await.unwrap();
-        // It is a call: the service takes it for one.
-        let served = server.call_by_get("joint").await;
-        assert_eq!((served.code(), bank.balance()), (Code::Ok, 1), "{served:?}");
+        // Both are calls: the service takes them for that.
+        for content_type in ["text/plain", "application/grpc"] {
+            let served = server.call_by_get("joint", content_type).await.unwrap();
+            assert_eq!(served.code(), Code::Ok, "{served:?}");
+        }
+        assert_eq!(bank.balance(), 2);
     }
 }
 
@@ -185,8 +191,8 @@ fn locker(set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
     locker.build().expect("the options go together")
 }
 
-/// tonic serves a call by whatever method it comes: one by `GET` would pass a layer that lets safe
-/// methods pass.
+/// tonic looks neither at the method nor at the content type: a `GET` that does not say that it is a
+/// call is one, and would pass a layer that lets safe methods pass.
 fn layer(locker: &Locker) -> KeyLockLayer {
     let layer = KeyLockLayer::new(locker.clone(), by_account());
     let layer = layer.with_safe_methods(SafeMethods::Exclusive);
