@@ -10,5 +10,5 @@ mod stores;
 #[cfg(feature = "postgres")]
 mod stuck;
 mod support;
-#[cfg(feature = "sqlite")]
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod transaction;

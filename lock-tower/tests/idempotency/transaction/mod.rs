@@ -1,0 +1,181 @@
+//! Handlers that store their response in the transaction of its effect, on every database.
+
+mod bank;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use lock_core::memory::{Memory, Reachable};
+use lock_tower::idempotency::{IdempotencyLayer, Put, ResponseSlot, SqlResponses};
+use lock_tower::{Locker, WhenUnavailable};
+use tokio::sync::Barrier;
+use tower::{Layer as _, service_fn};
+
+use self::bank::Bank;
+use super::support::{Handler, Layered, Seen, post, send};
+
+/// A bank, and the responses in its database.
+struct Branch<B> {
+    bank: B,
+    responses: SqlResponses,
+    /// Where handlers wait for each other, in their transactions.
+    meet: Arc<Barrier>,
+}
+
+/// What a handler does after its charge; requests ask for it by their body.
+#[derive(Clone, Copy)]
+enum Then {
+    Commit,
+    /// And says that it failed.
+    Fail,
+    /// And goes on as if nothing was.
+    RollBack,
+}
+
+async fn effect_and_response_are_there_both_or_not_at_all<B: Bank>(url: &str) {
+    let branch = Branch::<B>::open(url, 1).await;
+    let service = branch.service(Reachable::Connected, false);
+    assert_eq!(send(&service, charge("a", "commit")).await.body, "paid");
+    assert_replayed(&send(&service, charge("a", "commit")).await);
+    for _ in 0..2 {
+        assert_eq!(send(&service, charge("b", "fail")).await.status, 503);
+    }
+    assert_eq!(branch.bank.charges().await, 1);
+}
+
+async fn the_layer_takes_what_the_handler_has_stored_for_its_own<B: Bank>(url: &str) {
+    pays_once::<B>(url, Reachable::Connected).await;
+}
+
+/// Then there is no fencing token.
+async fn it_does_so_without_a_lock_too<B: Bank>(url: &str) {
+    pays_once::<B>(url, Reachable::Cut).await;
+}
+
+async fn pays_once<B: Bank>(url: &str, locks: Reachable) {
+    let branch = Branch::<B>::open(url, 1).await;
+    let service = branch.service(locks, true);
+    let first = send(&service, charge("a", "commit")).await;
+    assert_eq!((first.status, &first.body[..]), (200, "paid"));
+    assert!(!first.is_replayed());
+    assert_replayed(&send(&service, charge("a", "commit")).await);
+    assert_eq!(branch.bank.charges().await, 1);
+}
+
+async fn after_a_rollback_the_layer_stores_what_the_handler_says<B: Bank>(url: &str) {
+    let branch = Branch::<B>::open(url, 1).await;
+    let service = branch.service(Reachable::Connected, true);
+    let first = send(&service, charge("a", "roll back")).await;
+    assert_eq!((first.status, &first.body[..]), (200, "rolled back"));
+    let again = send(&service, charge("a", "roll back")).await;
+    assert_eq!(
+        (&again.body[..], again.is_replayed()),
+        ("rolled back", true)
+    );
+    assert_eq!(branch.bank.charges().await, 0);
+}
+
+/// Their locks know nothing of each other, and have given the same token.
+async fn of_two_at_once_one_pays_and_both_get_its_response<B: Bank>(url: &str) {
+    let branch = Branch::<B>::open(url, 2).await;
+    let services = [(); 2].map(|()| branch.service(Reachable::Connected, true));
+    let [one, other] = &services;
+    let (one, other) = tokio::join!(
+        send(one, charge("a", "commit")),
+        send(other, charge("a", "commit"))
+    );
+    assert_eq!((&one.body[..], &other.body[..]), ("paid", "paid"));
+    assert_ne!(one.is_replayed(), other.is_replayed());
+    assert_eq!(branch.bank.charges().await, 1);
+}
+
+fn assert_replayed(seen: &Seen) {
+    assert_eq!((&seen.body[..], seen.is_replayed()), ("paid", true));
+}
+
+fn charge(key: &str, then: &'static str) -> Request<Full<Bytes>> {
+    post(key).map(|_| Full::from(then))
+}
+
+impl<B: Bank> Branch<B> {
+    async fn open(url: &str, handlers: usize) -> Self {
+        Self {
+            responses: SqlResponses::connect(url).await.expect("it runs"),
+            bank: B::open(url).await,
+            meet: Arc::new(Barrier::new(handlers)),
+        }
+    }
+
+    /// With locks of its own.
+    fn service(&self, locks: Reachable, layer_stores: bool) -> Layered {
+        let memory = Memory::new();
+        memory.faults().set_reachable(locks);
+        let locker = Locker::builder(Arc::new(memory), "pay")
+            .when_unavailable(WhenUnavailable::Bypass)
+            .build();
+        let store = Arc::new(self.responses.clone());
+        let layer = IdempotencyLayer::new(locker.expect("memory serves this"), store)
+            .with_stored(move |status, _| layer_stores && status.is_success());
+        let (bank, responses, meet) = (
+            self.bank.clone(),
+            self.responses.clone(),
+            Arc::clone(&self.meet),
+        );
+        let handler = move |request: Request<Full<Bytes>>| {
+            let (bank, responses, meet) = (bank.clone(), responses.clone(), Arc::clone(&meet));
+            async move {
+                let (head, body) = request.into_parts();
+                let slot: &ResponseSlot = head.extensions.get().expect("the layer puts it there");
+                assert_eq!(
+                    slot.fencing_token().is_some(),
+                    locks == Reachable::Connected
+                );
+                let then = match &body.collect().await.expect("a body").to_bytes()[..] {
+                    b"commit" => Then::Commit,
+                    b"fail" => Then::Fail,
+                    _ => Then::RollBack,
+                };
+                let paid = Response::new(Bytes::from("paid"));
+                let put = bank.charge(&responses, slot, &paid, &meet, then).await;
+                Ok::<_, Infallible>(match (put, then) {
+                    (Put::Stored, Then::Commit) => paid.map(Full::from),
+                    (_, Then::Fail) => {
+                        let failed = Response::builder().status(StatusCode::SERVICE_UNAVAILABLE);
+                        failed.body(Full::default()).expect("a response")
+                    }
+                    _ => Response::new(Full::from("rolled back")),
+                })
+            }
+        };
+        layer.layer(Handler::new(service_fn(handler)))
+    }
+}
+
+const TIME: Duration = Duration::from_secs(4);
+
+/// Each test on each database.
+macro_rules! on_each {
+    ($name:ident, $bank:ident: $($test:ident)*) => {
+        mod $name {
+            $(#[tokio::test]
+            async fn $test() {
+                let (url, _directory) = super::bank::$name();
+                super::$test::<super::bank::$bank>(&url).await;
+            })*
+        }
+    };
+    ($($name:ident, $bank:ident;)*) => { $(
+        on_each! { $name, $bank:
+            effect_and_response_are_there_both_or_not_at_all
+            the_layer_takes_what_the_handler_has_stored_for_its_own
+            it_does_so_without_a_lock_too
+            after_a_rollback_the_layer_stores_what_the_handler_says
+            of_two_at_once_one_pays_and_both_get_its_response
+        }
+    )* };
+}
+on_each! { sqlite, SqliteBank; postgres, PostgresBank; mariadb, MariaDbBank; }
