@@ -119,10 +119,11 @@ async fn a_service_is_called_again_and_again() {
     let inner = service_fn(|_: Request<String>| async {
         Ok::<_, Infallible>(Response::new(String::new()))
     });
-    let mut service = scene.layer().layer(inner);
+    let layer = scene.layer();
+    let mut service = layer.layer(inner);
     for _ in 0..3 {
         let response = service.ready().await.unwrap().call(post("/a")).await;
         assert_eq!(response.unwrap().status(), StatusCode::OK);
     }
-    assert_eq!(scene.layer().locker().live_keys(), 0);
+    assert_eq!(layer.locker().live_keys(), 0);
 }

@@ -1,5 +1,6 @@
 //! What the layer promises, on the memory backend and a clock that stands still.
 
+mod api;
 mod body;
 mod bounds;
 mod contract;
