@@ -34,7 +34,7 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
         work: TTL + TTL / 4,
         ..Setup::new(format!("{}?timeout=300ms", redis.url()), dir.path())
     };
-    let instance = Instance::start(&setup);
+    let instance = Instance::start(&setup).await;
     let traffic = Traffic::start(instance.address, 16);
     traffic.meets(StatusCode::OK, "at first").await;
     redis.stop();

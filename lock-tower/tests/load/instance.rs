@@ -1,6 +1,7 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::app::Setup;
 use super::server::Server;
@@ -8,14 +9,17 @@ use super::server::Server;
 /// The application in a process of its own; killed and reaped when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    child: Child,
     pub(crate) address: SocketAddr,
+    _process: Process,
 }
 
+#[derive(Debug)]
+struct Process(Child);
+
 impl Instance {
-    pub(crate) fn start(setup: &Setup) -> Self {
+    pub(crate) async fn start(setup: &Setup) -> Self {
         let setup = serde_json::to_string(setup).expect("plain data");
-        let mut child = Command::new(std::env::current_exe().expect("a test has a path"))
+        let child = Command::new(std::env::current_exe().expect("a test has a path"))
             .args(["instance::serve", "--exact", "--ignored", "--nocapture"])
             .env(SETUP, setup)
             // Open for as long as this process lives, however it ends.
@@ -23,21 +27,31 @@ impl Instance {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the test can be run");
-        let output = child.stdout.take().expect("it is piped");
-        let told = BufReader::new(output)
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| line.strip_prefix(LISTENS).map(str::to_owned));
-        let address = told.expect("it listens").parse().expect("an address");
-        Self { child, address }
+        let mut process = Process(child);
+        let output = process.0.stdout.take().expect("it is piped");
+        // It ends when the process does, which is killed if it says nothing in time.
+        let told = tokio::task::spawn_blocking(|| {
+            let lines = BufReader::new(output).lines();
+            let mut lines = lines.map_while(Result::ok);
+            lines.find_map(|line| line.strip_prefix(LISTENS).map(str::to_owned))
+        });
+        let Ok(told) = tokio::time::timeout(START, told).await else {
+            drop(process);
+            panic!("an instance does not listen after {START:?}");
+        };
+        let told = told.expect("no panic").expect("it listens");
+        Self {
+            address: told.parse().expect("an address"),
+            _process: process,
+        }
     }
 }
 
-impl Drop for Instance {
+impl Drop for Process {
     fn drop(&mut self) {
         // One that has ended by itself cannot be killed, and is reaped all the same.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
 
@@ -54,3 +68,5 @@ async fn serve() {
 
 const SETUP: &str = "POLYLOCK_LOAD_SETUP";
 const LISTENS: &str = "listens on ";
+/// Longest time until an instance listens, on a machine that has much else to do.
+const START: Duration = Duration::from_secs(30);

@@ -28,7 +28,7 @@ async fn a_hot_key_does_not_delay_the_others() {
         work: Duration::from_millis(10),
         ..Setup::new(redis.url(), dir.path())
     };
-    let instance = Instance::start(&setup);
+    let instance = Instance::start(&setup).await;
     let address = instance.address;
     cold(address, "warm", 100).await;
 

@@ -39,7 +39,10 @@ async fn instances_whose_locks_are_not_the_same_are_caught() {
 async fn assert_serial(url: &str, requests: usize) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let setup = Setup::new(url, dir.path());
-    let instances: Vec<_> = (0..3).map(|_| Instance::start(&setup)).collect();
+    let mut instances = Vec::new();
+    for _ in 0..3 {
+        instances.push(Instance::start(&setup).await);
+    }
     let addresses: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
     let began = std::time::Instant::now();
     let replies = load(&addresses, 48, requests, |_| "/work/hot".to_owned()).await;

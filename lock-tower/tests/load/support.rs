@@ -1,3 +1,4 @@
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,17 +39,31 @@ pub(crate) fn resident() -> u64 {
 /// has to succeed: the memory of a process says something about a test only if that is alone in it.
 pub(crate) fn is_alone(name: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
+        say(&format!("\n{RUNS}{name}\n"));
         return true;
     }
     let test = std::env::current_exe().expect("a test has a path");
-    let status = Command::new(test)
+    let child = Command::new(test)
         .args([name, "--exact", "--nocapture"])
         .env(ALONE, "1")
         .stdin(Stdio::null())
-        .status()
+        .stderr(Stdio::inherit())
+        .output()
         .expect("the test can be run");
-    assert!(status.success(), "{name} fails in a process of its own");
+    let said = String::from_utf8_lossy(&child.stdout);
+    say(&said);
+    let success = child.status.success();
+    assert!(success, "{name} fails in a process of its own");
+    // A name that no test has is a success as well.
+    let runs = format!("{RUNS}{name}");
+    assert!(said.lines().any(|line| line == runs), "{name} has not run");
     false
 }
 
+fn say(text: &str) {
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.expect("somebody reads it");
+}
+
 const ALONE: &str = "POLYLOCK_LOAD_ALONE";
+const RUNS: &str = "runs alone: ";
