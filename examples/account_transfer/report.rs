@@ -58,6 +58,10 @@ impl Shown {
                 sorted.timed_out == 0,
                 "sorted transfers waited for each other",
             ),
+            (
+                naive.sum == TOTAL && sorted.sum == TOTAL,
+                "money was lost where transfers crossed",
+            ),
             (late.refused.is_some(), "the late transfer was let in"),
             (!half, "half of the late transfer was let in"),
         ];
