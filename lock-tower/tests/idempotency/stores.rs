@@ -189,7 +189,7 @@ async fn memory() {
 
 #[cfg(feature = "_sql")]
 mod sql {
-    use lock_tower::idempotency::{SqlDialect, SqlResponses};
+    use lock_tower::idempotency::SqlResponses;
 
     use super::*;
 
@@ -275,7 +275,8 @@ mod sql {
         let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)
             .await
             .unwrap();
-        let sql = SqlResponses::create_table_sql(SqlDialect::Postgres, "mine").unwrap();
+        let dialect = lock_tower::idempotency::SqlDialect::Postgres;
+        let sql = SqlResponses::create_table_sql(dialect, "mine").unwrap();
         let sql = sql + "; ALTER DATABASE CURRENT_DATABASE_ SET default_transaction_read_only = on";
         let name = url.rsplit('/').next().unwrap();
         let sql = sql.replace("CURRENT_DATABASE_", name);
@@ -304,6 +305,7 @@ mod sql {
         let password = "postgres://me:geheim@127.0.0.1:1/x";
         let error = SqlResponses::connect(password).await.unwrap_err();
         assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
-        assert!(SqlResponses::create_table_sql(SqlDialect::Sqlite, "a b").is_err());
+        let dialect = lock_tower::idempotency::SqlDialect::Sqlite;
+        assert!(SqlResponses::create_table_sql(dialect, "a b").is_err());
     }
 }

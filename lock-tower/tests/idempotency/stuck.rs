@@ -6,12 +6,11 @@ use bytes::Bytes;
 use http::Response;
 use lock_core::LockKey;
 use lock_testkit::servers::PostgresServer;
-use lock_tower::idempotency::{
-    Fingerprint, Put, ResponseStore as _, SqlDialect, SqlResponses, StoredResponse,
-};
+use lock_tower::idempotency::{Fingerprint, Put, ResponseStore as _, SqlResponses, StoredResponse};
 use sqlx::{Connection as _, PgConnection};
 
 const TIME: Duration = Duration::from_secs(4);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
 async fn a_response_is_stored_while_all_who_look_are_stuck() {
@@ -44,30 +43,80 @@ async fn who_gives_up_leaves_no_connection_behind_that_waits() {
     assert_eq!(look.expect("it does not wait").expect("it works"), None);
 }
 
+/// As when what was in the way is over and purged before anybody can look at it.
+#[tokio::test]
+async fn what_is_not_there_refuses_nothing() {
+    let (store, mut admin) = new().await;
+    let ignored = "CREATE SEQUENCE inserted;
+        CREATE FUNCTION ignored() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN RETURN CASE WHEN nextval(''inserted'') > 2 THEN NEW END; END';
+        CREATE TRIGGER ignored BEFORE INSERT ON polylock_responses FOR EACH ROW
+        EXECUTE FUNCTION ignored()";
+    run(&mut admin, ignored).await;
+    put(&store, "a").await;
+    run(
+        &mut admin,
+        "ALTER SEQUENCE inserted RESTART INCREMENT -1 MINVALUE -100 START -1",
+    )
+    .await;
+    let put = store.put(&key("b"), &paid(), None, DAY).await;
+    assert!(put.is_err(), "{put:?}");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_purge() {
+    let (store, mut admin) = new().await;
+    let waits = "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN OLD; END';
+        CREATE TRIGGER waits BEFORE DELETE ON polylock_responses FOR EACH ROW
+        EXECUTE FUNCTION waits();
+        SELECT pg_advisory_lock(1)";
+    run(&mut admin, waits).await;
+    let over = store.put(&key("over"), &paid(), None, Duration::ZERO).await;
+    assert_eq!(over.expect("it works"), Put::Stored);
+    for number in 0..100 {
+        let name = number.to_string();
+        let put = tokio::time::timeout(TIME, put(&store, &name));
+        put.await.expect("it does not wait");
+    }
+}
+
 /// A store in which who looks for one key waits, as long as the connection lives.
 async fn stuck() -> (SqlResponses, PgConnection) {
-    let url = PostgresServer::shared().database();
-    let mut admin = PgConnection::connect(&url).await.expect("it runs");
-    let table = SqlResponses::create_table_sql(SqlDialect::Postgres, "behind");
-    let sql = table.expect("a name")
-        + "; CREATE FUNCTION wait() RETURNS boolean LANGUAGE plpgsql COST 100000 AS
-           'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END';
-           CREATE VIEW polylock_responses AS SELECT * FROM behind WHERE
-           response_key <> 'stuck' OR wait();
-           SELECT pg_advisory_lock(1)";
-    let made = sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut admin);
-    made.await.expect("it is right");
-    let store = SqlResponses::connect(&url).await.expect("it runs");
+    let (store, mut admin) = new().await;
     put(&store, "stuck").await;
+    let waits = "ALTER TABLE polylock_responses RENAME TO behind;
+        CREATE FUNCTION waits() RETURNS boolean LANGUAGE plpgsql COST 100000 AS
+        'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN true; END';
+        CREATE VIEW polylock_responses AS SELECT * FROM behind WHERE
+        response_key <> 'stuck' OR waits();
+        SELECT pg_advisory_lock(1)";
+    run(&mut admin, waits).await;
     (store, admin)
 }
 
+async fn new() -> (SqlResponses, PgConnection) {
+    let url = PostgresServer::shared().database();
+    let store = SqlResponses::connect(&url).await.expect("it runs");
+    let admin = PgConnection::connect(&url).await.expect("it runs");
+    (store, admin)
+}
+
+async fn run(admin: &mut PgConnection, sql: &'static str) {
+    sqlx::raw_sql(sql)
+        .execute(admin)
+        .await
+        .expect("it is right");
+}
+
 async fn put(store: &SqlResponses, name: &str) {
-    let response = Response::new(Some(Bytes::from_static(b"paid")));
-    let response = StoredResponse::new(Fingerprint::from_bytes([0; 32]), &response);
-    let day = Duration::from_secs(24 * 60 * 60);
-    let put = store.put(&key(name), &response, None, day).await;
+    let put = store.put(&key(name), &paid(), None, DAY).await;
     assert_eq!(put.expect("it works"), Put::Stored);
+}
+
+fn paid() -> StoredResponse {
+    let response = Response::new(Some(Bytes::from_static(b"paid")));
+    StoredResponse::new(Fingerprint::from_bytes([0; 32]), &response)
 }
 
 fn key(name: &str) -> LockKey {

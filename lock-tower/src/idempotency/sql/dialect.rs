@@ -201,7 +201,7 @@ fn check(table: &str) -> Result<(), StoreError> {
 /// PostgreSQL cuts names at 63, and that of the index is longer by eight.
 const LONGEST_NAME: usize = 55;
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "mysql", feature = "sqlite")))]
 mod tests {
     use super::*;
 
