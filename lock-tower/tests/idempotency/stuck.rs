@@ -72,7 +72,11 @@ async fn nobody_waits_for_a_purge() {
         EXECUTE FUNCTION waits();
         SELECT pg_advisory_lock(1)";
     run(&mut admin, waits).await;
-    let over = store.put(&key("over"), &paid(), None, Duration::ZERO).await;
+    let (over, response) = (key("over"), paid());
+    let over = store.put(&over, &response, None, Duration::ZERO);
+    let over = tokio::time::timeout(TIME, over)
+        .await
+        .expect("it does not wait");
     assert_eq!(over.expect("it works"), Put::Stored);
     for number in 0..100 {
         let name = number.to_string();

@@ -106,7 +106,9 @@ impl SqlResponses {
     /// if and only if what else the transaction does is.
     ///
     /// The connection is to the database that has the table. Roll back unless it is
-    /// [`Put::Stored`]: somebody else has handled the request. The handler returns the response after
+    /// [`Put::Stored`]: somebody else has handled the request,
+    /// and if what the handler returns then is one to be [stored](super::IdempotencyLayer::with_stored),
+    /// its client gets what is stored instead. The handler returns the response after
     /// the commit.
     ///
     /// # Errors
