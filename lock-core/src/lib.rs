@@ -51,6 +51,7 @@
 
 pub mod admin;
 mod capabilities;
+mod diagnosis;
 pub mod engine;
 mod error;
 mod ext;
@@ -69,6 +70,7 @@ mod token;
 mod url;
 
 pub use crate::capabilities::{Bound, Capabilities, Fencing, Waiting};
+pub use crate::diagnosis::{Finding, Verdict};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, PendingRelease};

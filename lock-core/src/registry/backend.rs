@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::diagnosis::Finding;
 use crate::error::Result;
 use crate::lock::DistributedLock;
 use crate::url::LockUrl;
@@ -39,4 +40,23 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`LockUrl::expect_file`] check the rest. An error shows the URL by its `Display` or not at
     /// all.
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>>;
+
+    /// Looks at the service for what is known to cost locks, and says of each check what it showed,
+    /// the good ones included. Users call [`Registry::examine`](crate::Registry::examine).
+    ///
+    /// Without an implementation there are no checks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](Backend::connect), which say that nothing could be looked at. What is
+    /// found is no error, also where [`connect`](Backend::connect) would refuse it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future closes what it opened. Nothing is written to the service, but for what
+    /// [`connect`](Backend::connect) writes.
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        let _not_looked_at = url;
+        Ok(Vec::new())
+    }
 }

@@ -7,6 +7,7 @@ mod stack;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::diagnosis::Finding;
 use crate::error::{Error, Result};
 use crate::layers::Observer;
 use crate::lock::DistributedLock;
@@ -157,6 +158,22 @@ impl Registry {
             .connect(&url)
             .await
             .map_err(|error| error.with_backend(scheme))
+    }
+
+    /// Looks at the service at `url` for what is known to cost locks, see [`Backend::examine`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Registry::connect), but that no finding is an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Backend::examine`].
+    pub async fn examine(&self, url: &str) -> Result<Vec<Finding>> {
+        let url = self.backend_url(url)?;
+        let (scheme, backend) = self.find(url.scheme())?;
+        let found = backend.examine(&url).await;
+        found.map_err(|error| error.with_backend(scheme))
     }
 
     /// The URL as its backend gets it: without the parameters of the layers.

@@ -1,5 +1,9 @@
 //! The command line.
 
+#[cfg(feature = "bench")]
+mod bench;
+mod config;
+mod doctor;
 mod run;
 mod value;
 
@@ -9,6 +13,10 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+#[cfg(feature = "bench")]
+pub(crate) use self::bench::BenchArgs;
+pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
 pub(crate) use self::value::{EventsTarget, LeaseText};
 
@@ -98,6 +106,10 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     Schema(SchemaArgs),
+    Doctor(DoctorArgs),
+    #[cfg(feature = "bench")]
+    Bench(BenchArgs),
+    Config(ConfigArgs),
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,

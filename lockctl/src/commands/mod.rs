@@ -1,7 +1,11 @@
 //! The commands, one file each.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod break_lock;
 mod completions;
+mod config;
+mod doctor;
 mod inspect;
 mod lease;
 mod list;
@@ -64,6 +68,10 @@ impl App {
             Command::Release(args) => lease::release(self, &args).await,
             #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
             Command::Schema(args) => schema::schema(self, &args).await,
+            Command::Doctor(args) => doctor::doctor(self, &args).await,
+            #[cfg(feature = "bench")]
+            Command::Bench(args) => bench::bench(self, &args).await,
+            Command::Config(args) => config::config(self, &args).await,
             Command::Completions(_) | Command::Man => Ok(Exit::Success),
         }
     }

@@ -1,0 +1,89 @@
+//! What is measured, how often and for how long.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// All that a run does, besides its targets.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Plan {
+    /// What is measured.
+    pub workloads: Vec<Workload>,
+    /// Numbers of contenders, each of which is measured where the workload has contenders.
+    pub contenders: Vec<u32>,
+    /// What a contender is.
+    pub contenders_as: ContendersAs,
+    /// Times that a lock is held, where the workload holds it; the hold sweep has its own.
+    pub hold: Duration,
+    /// Lease of each lock.
+    pub ttl: Duration,
+    /// Length of a measurement.
+    pub duration: Duration,
+    /// What goes before it and is not counted.
+    pub warm_up: Duration,
+    /// How often everything is measured; the order of the targets is shuffled each time.
+    pub repeats: u32,
+    /// Acquisitions per second that the open loop asks for.
+    pub rate: f64,
+    /// Where the shuffling and the open loop start, so that a run can be repeated.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            workloads: vec![
+                Workload::Uncontended,
+                Workload::Contended,
+                Workload::HandOff,
+            ],
+            contenders: vec![1, 2, 4, 8, 16],
+            contenders_as: ContendersAs::Tasks,
+            hold: Duration::ZERO,
+            ttl: Duration::from_secs(30),
+            duration: Duration::from_secs(3),
+            warm_up: Duration::from_millis(500),
+            repeats: 3,
+            rate: 100.0,
+            seed: 1,
+        }
+    }
+}
+
+/// What a contender is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContendersAs {
+    /// A process with connections of its own, as the instances of a service.
+    Processes,
+    /// A task of one process and one connection, as the requests of a service.
+    #[default]
+    Tasks,
+}
+
+/// A question that a measurement answers.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// What one acquisition and release costs: as many keys as contenders.
+    Uncontended,
+    /// What comes through one key: all contenders want it, and nothing is done under it.
+    Contended,
+    /// How long nobody holds a lock that others wait for: from the call of release to the next
+    /// acquisition.
+    HandOff,
+    /// Who starves: contenders that hold for a while and ask again at once.
+    Fairness,
+    /// How much of the time is useful: holds of 0, 1, 10 and 100 ms.
+    HoldSweep,
+    /// What a user sees under a load that does not wait for answers: latency from the intended
+    /// start.
+    OpenLoop,
+    /// How long a lock stays taken whose holder was killed.
+    CrashRecovery,
+    /// What the tower layer adds to a request.
+    Layer,
+}

@@ -1,0 +1,122 @@
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize};
+
+/// Durations in nanoseconds, with three significant digits, up to an hour.
+///
+/// In JSON it is the compressed V2 encoding of HdrHistogram in base64, which every tool of that
+/// family reads; so that runs can be merged, and no percentile is ever averaged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latencies(Histogram<u64>);
+
+const LONGEST: u64 = 3_600_000_000_000;
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(Histogram::new_with_bounds(1, LONGEST, 3).expect("BUG: the bounds are valid"))
+    }
+}
+
+impl Latencies {
+    /// Records a duration; longer ones than an hour count as an hour.
+    pub fn record(&mut self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(LONGEST);
+        self.record_ns(nanos);
+    }
+
+    /// Records nanoseconds.
+    pub fn record_ns(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos.clamp(1, LONGEST));
+    }
+
+    /// Adds what another one has.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("BUG: all have the same bounds");
+    }
+
+    /// Number of durations.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The duration in nanoseconds that this share (0.0 to 1.0) of all does not exceed; none if there
+    /// are none.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+        (!self.is_empty()).then(|| self.0.value_at_quantile(share))
+    }
+
+    /// The longest, in nanoseconds.
+    #[must_use]
+    pub fn max_ns(&self) -> Option<u64> {
+        (!self.is_empty()).then(|| self.0.max())
+    }
+
+    /// Pairs of a duration in nanoseconds and the share of all that does not exceed it, for a
+    /// picture.
+    pub fn distribution(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
+        let steps = self.0.iter_quantiles(5);
+        steps.map(|step| (step.value_iterated_to(), step.quantile()))
+    }
+}
+
+impl Serialize for Latencies {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.0, &mut bytes)
+            .map_err(S::Error::custom)?;
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for Latencies {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
+        let read: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(D::Error::custom)?;
+        // Into the bounds of this version, which the writer need not have had.
+        let mut latencies = Self::default();
+        for step in read.iter_recorded() {
+            let value = step.value_iterated_to().clamp(1, LONGEST);
+            latencies
+                .0
+                .saturating_record_n(value, step.count_at_value());
+        }
+        Ok(latencies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_what_was_recorded() {
+        let mut latencies = Latencies::default();
+        for micros in 1..=1_000 {
+            latencies.record(Duration::from_micros(micros));
+        }
+        let json = serde_json::to_string(&latencies).unwrap();
+        let read: Latencies = serde_json::from_str(&json).unwrap();
+        assert_eq!(read.len(), 1_000);
+        assert_eq!(read.quantile_ns(0.5), latencies.quantile_ns(0.5));
+        assert_eq!(read.max_ns(), latencies.max_ns());
+        assert!(serde_json::from_str::<Latencies>("\"AAAA\"").is_err());
+    }
+}

@@ -1,0 +1,169 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Latencies;
+use crate::plan::{ContendersAs, Plan, Workload};
+
+/// The schema that this version writes and reads.
+pub const SCHEMA: &str = "lock-bench/1";
+
+/// A whole run.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`]; another one is not read.
+    pub schema: String,
+    /// Where and with what it was measured.
+    pub environment: Environment,
+    /// What was asked for.
+    pub plan: Plan,
+    /// What was measured, in the order of the command line; each with its bare commands behind it.
+    pub targets: Vec<TargetInfo>,
+    /// What came out: one for each target, workload and parameters.
+    pub series: Vec<Series>,
+}
+
+/// Where and with what a run was made.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Environment {
+    /// When it began, in RFC 3339.
+    pub started: String,
+    /// Model of the processors.
+    pub processor: String,
+    /// Their number.
+    pub cores: u32,
+    /// Name and version of the kernel.
+    pub kernel: String,
+    /// Version of this package, with the commit where it is known.
+    pub version: String,
+    /// Compiler and profile.
+    pub build: String,
+    /// Load of the machine over the last minute, before the run.
+    pub load: f64,
+    /// What else a reader of the figures has to know, such as a build without optimisation.
+    pub warnings: Vec<String>,
+}
+
+/// Something that was measured.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct TargetInfo {
+    /// Its name, the same for the whole report.
+    pub name: String,
+    /// Where it is, without secrets.
+    pub url: String,
+    /// What it is.
+    pub kind: TargetKind,
+    /// What the server says of itself: versions and durability settings.
+    pub facts: BTreeMap<String, String>,
+    /// Faults that the doctor finds there, one sentence each.
+    pub findings: Vec<String>,
+    /// Round trips of the smallest command, on the connection of a client like that of the locks.
+    pub round_trip: Option<Latencies>,
+}
+
+/// What is measured.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum TargetKind {
+    /// A lock of this project.
+    Lock {
+        /// Name of the backend.
+        backend: String,
+    },
+    /// The least commands that exclude, of the same client on the same server, as the limit.
+    Bare {
+        /// Name of the target whose limit it is.
+        of: String,
+        /// What it sends.
+        commands: String,
+    },
+    /// A lock of another library.
+    Peer {
+        /// Its name and version.
+        library: String,
+    },
+}
+
+/// The measurements of one target under one workload with the same parameters.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Series {
+    /// Name of the target.
+    pub target: String,
+    /// What was measured.
+    pub workload: Workload,
+    /// With what.
+    pub parameters: Parameters,
+    /// The repeats, in their order.
+    pub samples: Vec<Sample>,
+}
+
+/// What a measurement was made with.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Parameters {
+    /// How many want the lock.
+    pub contenders: u32,
+    /// What they are.
+    pub contenders_as: ContendersAs,
+    /// How many keys they share.
+    pub keys: u32,
+    /// How long each holds it, in nanoseconds.
+    pub hold_ns: u64,
+    /// Lease in milliseconds.
+    pub ttl_ms: u64,
+    /// Acquisitions per second that were asked for, in the open loop.
+    pub rate: Option<f64>,
+}
+
+/// One measurement.
+#[non_exhaustive]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Sample {
+    /// Measured time in nanoseconds.
+    pub duration_ns: u64,
+    /// Acquisitions that ended within it.
+    pub acquisitions: u64,
+    /// Failures by their kind; contention is one where nobody was to give up.
+    pub errors: BTreeMap<String, u64>,
+    /// Two holders at a time, tokens that did not grow: one sentence each. Any makes the run fail.
+    pub violations: Vec<String>,
+    /// From the request (in the open loop: from its intended start) to the acquisition.
+    pub acquire: Latencies,
+    /// From the call of release to its end.
+    pub release: Latencies,
+    /// From the call of release to the next acquisition of the same key by another contender that
+    /// waited already.
+    pub hand_off: Latencies,
+    /// Acquisitions of each contender.
+    pub per_contender: Vec<u64>,
+    /// How many later requests were served before an earlier one, over all acquisitions.
+    pub overtakes: u64,
+    /// Commands that the server counted, where it counts.
+    pub commands: Option<u64>,
+    /// Times from the kill of a holder to the next acquisition, in nanoseconds.
+    pub recovery_ns: Vec<u64>,
+    /// The first hand-offs, for a picture.
+    pub timeline: Vec<Turn>,
+    /// Processors that the client used, where 1.0 is one of them; more than four fifths of all make
+    /// the figure one of the client.
+    pub client_processors: f64,
+    /// Whether the open loop fell behind for good.
+    pub is_saturated: bool,
+}
+
+/// A time that a contender held the lock, from the beginning of the measurement.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct Turn {
+    /// Number of the contender.
+    pub contender: u32,
+    /// When it had it.
+    pub from_ns: u64,
+    /// When it called release.
+    pub to_ns: u64,
+}
