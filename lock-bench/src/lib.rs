@@ -5,3 +5,10 @@
 
 pub mod plan;
 pub mod report;
+mod run;
+mod servers;
+pub mod subject;
+pub mod target;
+pub mod worker;
+
+pub use self::run::{Progress, run};

@@ -1,0 +1,47 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Released, Wait};
+
+use super::failure::LOST;
+use super::{Failure, Subject};
+
+/// Locks of this project, as a user calls them.
+#[derive(Clone, Debug)]
+pub(crate) struct Locks(pub(crate) Arc<dyn DistributedLock>);
+
+impl Subject for Locks {
+    type Key = LockKey;
+    type Held = LockGuard;
+
+    fn key(&self, name: &str) -> Result<LockKey, Failure> {
+        Ok(LockKey::new(name)?)
+    }
+
+    async fn acquire(
+        &self,
+        key: &LockKey,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<LockGuard>, Failure> {
+        let request = AcquireRequest::new(key.clone())
+            .with_ttl(ttl)
+            .with_wait(wait.map_or(Wait::Forever, Wait::AtMost));
+        match self.0.acquire(&request).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn token(held: &LockGuard) -> Option<u64> {
+        held.fencing_token().map(u64::from)
+    }
+
+    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
+        match held.release().await? {
+            Released::AlreadyLost => Err(Failure::new(LOST, "the lock was lost before")),
+            _ => Ok(()),
+        }
+    }
+}

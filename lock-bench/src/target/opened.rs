@@ -1,0 +1,96 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Runner;
+use crate::report::TargetKind;
+use crate::subject::Failure;
+
+/// A target to which there is a connection.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub(crate) kind: TargetKind,
+    pub(crate) runner: Runner,
+    pub(crate) probe: Option<Arc<dyn Probe>>,
+    pub(crate) bare: Option<Bare>,
+    pub(crate) is_of_one_process: bool,
+}
+
+impl Opened {
+    /// What is measured by `runner`, without anything else known of it.
+    #[must_use]
+    pub fn new(kind: TargetKind, runner: Runner) -> Self {
+        Self {
+            kind,
+            runner,
+            probe: None,
+            bare: None,
+            is_of_one_process: false,
+        }
+    }
+
+    /// Adds what asks the server.
+    #[must_use]
+    pub fn with_probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
+    /// Adds what is measured beside it, as the limit.
+    #[must_use]
+    pub fn with_bare(mut self, bare: Bare) -> Self {
+        self.bare = Some(bare);
+        self
+    }
+
+    /// Says that other processes do not see its locks.
+    #[must_use]
+    pub fn within_one_process(mut self) -> Self {
+        self.is_of_one_process = true;
+        self
+    }
+}
+
+/// The least commands that exclude, by the same client on the same server.
+#[derive(Clone, Debug)]
+pub struct Bare {
+    pub(crate) commands: String,
+    pub(crate) runner: Runner,
+    pub(crate) waits: bool,
+}
+
+impl Bare {
+    /// What sends `commands`, such as `SET NX PX, compare and delete`. It is measured where nobody
+    /// waits.
+    #[must_use]
+    pub fn new(commands: impl Into<String>, runner: Runner) -> Self {
+        Self {
+            commands: commands.into(),
+            runner,
+            waits: false,
+        }
+    }
+
+    /// Says that the server lets it wait without asking again and again, so that it is a limit
+    /// under contention too.
+    #[must_use]
+    pub fn waiting(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+}
+
+/// Asks a server, on a connection like that of the locks.
+#[async_trait]
+pub trait Probe: fmt::Debug + Send + Sync {
+    /// Makes one round trip with the smallest command that there is.
+    async fn ping(&self) -> Result<(), Failure>;
+
+    /// Commands that the server has served since it was started, if it counts them.
+    async fn commands(&self) -> Result<Option<u64>, Failure>;
+
+    /// Versions and durability settings, by name and without secrets.
+    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
+}

@@ -1,0 +1,146 @@
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::Opened;
+use super::polylocks::Polylocks;
+use crate::subject::{Failure, INVALID};
+
+/// Opens targets of some schemes.
+#[async_trait]
+pub trait Opener: fmt::Debug + Send + Sync + 'static {
+    /// The schemes, in lower case.
+    fn schemes(&self) -> Vec<&'static str>;
+
+    /// Connects. The message of a failure has no secrets in it.
+    async fn open(&self, url: &str) -> Result<Opened, Failure>;
+
+    /// Faults that a doctor finds there, one sentence each; none by default.
+    async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
+        let _not_looked_at = url;
+        Ok(Vec::new())
+    }
+
+    /// Shows where a target is, without secrets; by default its scheme alone.
+    fn shown(&self, url: &str) -> String {
+        format!("{}:***", scheme_of(url))
+    }
+}
+
+/// All that can be opened, and how contenders that are processes are started.
+#[derive(Clone, Debug)]
+pub struct Openers {
+    openers: Vec<Arc<dyn Opener>>,
+    worker: Option<Worker>,
+}
+
+/// How a process is started that calls [`serve`](crate::worker::serve).
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+}
+
+impl Openers {
+    /// All backends of polylock whose features are on. Contenders that are processes run the
+    /// program that runs now, with the argument [`ARGUMENT`](crate::worker::ARGUMENT).
+    #[must_use]
+    pub fn compiled_in() -> Self {
+        Self {
+            openers: vec![Arc::new(Polylocks)],
+            worker: None,
+        }
+    }
+
+    /// Adds others, which take precedence.
+    #[must_use]
+    pub fn with(mut self, opener: impl Opener) -> Self {
+        self.openers.insert(0, Arc::new(opener));
+        self
+    }
+
+    /// Starts contenders by another program, which has the same openers.
+    #[must_use]
+    pub fn with_worker(
+        mut self,
+        program: impl Into<PathBuf>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        self.worker = Some(Worker {
+            program: program.into(),
+            args: args.into_iter().map(Into::into).collect(),
+        });
+        self
+    }
+
+    /// Names a target. Nothing is opened before the run.
+    ///
+    /// # Errors
+    ///
+    /// If nothing opens URLs of this scheme.
+    pub fn target(
+        &self,
+        name: impl Into<String>,
+        url: impl Into<String>,
+    ) -> Result<Target, Failure> {
+        let url = url.into();
+        let opener = self.opener(&url)?;
+        Ok(Target {
+            name: name.into(),
+            url,
+            opener: Arc::clone(opener),
+            worker: self.worker.clone(),
+        })
+    }
+
+    pub(crate) fn opener(&self, url: &str) -> Result<&Arc<dyn Opener>, Failure> {
+        let scheme = scheme_of(url);
+        let mut openers = self.openers.iter();
+        openers
+            .find(|opener| opener.schemes().contains(&scheme.as_str()))
+            .ok_or_else(|| {
+                let known: Vec<_> = self.openers.iter().flat_map(|o| o.schemes()).collect();
+                let known = known.join(", ");
+                Failure::new(
+                    INVALID,
+                    format!("unknown scheme {scheme:?} (known: {known})"),
+                )
+            })
+    }
+}
+
+/// What is to be measured, and what it is called in the report.
+#[derive(Clone)]
+pub struct Target {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) opener: Arc<dyn Opener>,
+    pub(crate) worker: Option<Worker>,
+}
+
+impl Target {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Without the URL, which may have secrets in it.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("name", &self.name)
+            .field("url", &self.opener.shown(&self.url))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What stands before the first colon; a text without one shows nothing of itself.
+fn scheme_of(url: &str) -> String {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    scheme.to_ascii_lowercase()
+}
