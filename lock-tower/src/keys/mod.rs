@@ -36,7 +36,7 @@
 //! let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
 //! let transfer = service_fn(async |request: Request<String>| {
 //!     let held = request.extensions().get::<HeldLock>();
-//!     let key = held.and_then(|held| Some(held.key()?.to_string()));
+//!     let key = held.map(|held| held.key().to_string());
 //!     Ok::<_, Infallible>(Response::new(key.unwrap_or_default()))
 //! });
 //! let service = KeyLockLayer::new(accounts, Header::new("x-account")?).layer(transfer);
