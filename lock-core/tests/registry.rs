@@ -107,6 +107,14 @@ async fn the_namespace_goes_before_the_key() {
         assert_eq!(example.holders().await, [stored]);
         guard.release().await.unwrap();
     }
+    for (end, namespace) in [
+        ("", "lock"),
+        ("?namespace=", ""),
+        ("?namespace=shop", "shop"),
+    ] {
+        let url = registry.backend_url(&format!("example://h{end}"));
+        assert_eq!(url.expect("it is right").namespace(), namespace);
+    }
     let refused = refusal(&registry, "example://h?namespace=a:b").await;
     assert!(refused.starts_with("example: a namespace has"), "{refused}");
 }
@@ -283,7 +291,7 @@ async fn an_observer_hears_of_the_locks() {
                 EventKind::Requested => "requested",
                 EventKind::Acquired { .. } => "acquired",
                 EventKind::Released { .. } => "released",
-                _ => "else",
+                _ => return,
             };
             self.0
                 .lock()

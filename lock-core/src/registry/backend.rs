@@ -53,8 +53,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future closes what it opened. Nothing is written to the service, but for what
-    /// [`connect`](Backend::connect) writes.
+    /// A dropped future closes what it opened. Nothing stays at the service but what
+    /// [`connect`](Backend::connect) leaves there.
     async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
         let _not_looked_at = url;
         Ok(Vec::new())

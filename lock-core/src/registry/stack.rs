@@ -50,7 +50,7 @@ impl Stack {
             handover_time,
             max_waiters: max_waiters.unwrap_or(LocalQueue::DEFAULT_MAX_WAITERS),
         });
-        let url = url.without(params.leave());
+        let url = url.without(params.leave()).within(&namespace);
         Ok((Self { namespace, queue }, url))
     }
 

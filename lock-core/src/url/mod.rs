@@ -63,6 +63,7 @@ pub struct LockUrl {
     params: Vec<Param>,
     /// Parameters that are taken out already, as candidates for what a misspelt one should be.
     taken: Vec<&'static str>,
+    namespace: String,
 }
 
 impl LockUrl {
@@ -120,6 +121,22 @@ impl LockUrl {
             .retain(|param| !taken.contains(&param.name.as_str()));
         url.taken = taken;
         url
+    }
+
+    /// The namespace of the locks, which goes before each key with a colon behind it; empty for none,
+    /// and in a URL that comes from no [`Registry`](crate::Registry).
+    ///
+    /// [`Prefix`](crate::layers::Prefix) puts it there: a backend needs it only to say what a user
+    /// may do.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The same for locks of a namespace.
+    pub(crate) fn within(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
     }
 
     /// The hosts, for a backend that needs at least one.

@@ -55,6 +55,7 @@ pub(super) fn parse(text: &str) -> Result<LockUrl> {
         path: decode(path)?,
         params: params::parse(query)?,
         taken: Vec::new(),
+        namespace: String::new(),
         scheme,
     })
 }
