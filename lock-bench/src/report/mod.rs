@@ -5,5 +5,5 @@ mod model;
 
 pub use self::histogram::Latencies;
 pub use self::model::{
-    Environment, Parameters, Report, SCHEMA, Sample, Series, TargetInfo, TargetKind, Turn,
+    Environment, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo, TargetKind, Turn,
 };

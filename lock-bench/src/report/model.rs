@@ -122,7 +122,7 @@ pub struct Parameters {
 
 /// One measurement.
 #[non_exhaustive]
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Sample {
     /// Measured time in nanoseconds.
     pub duration_ns: u64,
@@ -154,6 +154,26 @@ pub struct Sample {
     pub client_processors: f64,
     /// Whether the open loop fell behind for good.
     pub is_saturated: bool,
+    /// Time in which a contender had the lock, summed over all keys and as it was measured: a timer
+    /// makes a hold longer than what was asked for.
+    #[serde(default)]
+    pub held_ns: u64,
+    /// The first failures and their messages, one sentence each.
+    #[serde(default)]
+    pub failures: Vec<String>,
+    /// Requests through the layer, where that is what was measured.
+    #[serde(default)]
+    pub layer: Option<Requests>,
+}
+
+/// Times of requests to a service of the same process, from the call to the answer.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Requests {
+    /// Through the layer, each with a key that nobody else wants.
+    pub with: Latencies,
+    /// To the same service without the layer, alternating with these.
+    pub without: Latencies,
 }
 
 /// A time that a contender held the lock, from the beginning of the measurement.
