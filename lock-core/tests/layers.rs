@@ -84,8 +84,11 @@ async fn an_observer_hears_the_life_of_a_lock() {
     second.unwrap().lost().into_future().await;
     let expected = [
         "requested",
+        "held",
         "acquired",
         "requested",
+        "given_up",
+        "held",
         "handed_over",
         "acquired",
         "renewed",
@@ -202,6 +205,8 @@ impl Observer for Ear {
             EventKind::Released { outcome, .. } => outcome,
             EventKind::Renewed { .. } => "renewed",
             EventKind::RenewalFailed { .. } => "failing",
+            EventKind::Held => "held",
+            EventKind::GivenUp { .. } => "given_up",
             _ => "other",
         };
         self.0.lock().expect("no test panics in here").push(word);

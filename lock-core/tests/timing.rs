@@ -102,7 +102,7 @@ struct Slack(Mutex<Vec<Duration>>);
 
 impl Observer for Slack {
     fn event(&self, event: &Event<'_>) {
-        if let EventKind::Renewed { slack } = event.kind {
+        if let EventKind::Renewed { slack, .. } = event.kind {
             self.0.lock().expect("nothing panics").push(slack);
         }
     }

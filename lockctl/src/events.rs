@@ -79,7 +79,7 @@ impl Observer for Renewals {
     fn event(&self, event: &Event<'_>) {
         let key = event.key.as_str();
         match event.kind {
-            EventKind::Renewed { slack } => {
+            EventKind::Renewed { slack, .. } => {
                 self.events
                     .tell("renewed", json!({ "key": key, "valid_ms": millis(slack) }));
             }

@@ -70,8 +70,9 @@ impl Returned {
 pub(super) fn give_back(hold: Arc<Hold>) -> GiveBack {
     let given_up = hold.give_up();
     Box::pin(async move {
+        let at = given_up.as_ref().ok().map(|given_up| given_up.at);
         let (released, outcome) = match given_up {
-            Ok(deadline) => to_the_next(hold.as_returned(deadline)).await,
+            Ok(given_up) => to_the_next(hold.as_returned(given_up.until)).await,
             Err(reason) => {
                 if let Some(home) = hold.home() {
                     home.vacated(&hold);
@@ -82,7 +83,7 @@ pub(super) fn give_back(hold: Arc<Hold>) -> GiveBack {
                 (Ok(Released::AlreadyLost), "already_lost")
             }
         };
-        hold.tell_released(outcome);
+        hold.tell_released(at, outcome);
         released
     })
 }

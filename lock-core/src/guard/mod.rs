@@ -273,10 +273,10 @@ impl LockGuard {
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             let given_up = hold.give_up();
-            if let (Ok(_), Some(home)) = (given_up, hold.home()) {
+            if let (Ok(_), Some(home)) = (&given_up, hold.home()) {
                 home.vacated(&hold);
             }
-            hold.tell_released("abandoned");
+            hold.tell_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
         }
     }
 
@@ -317,7 +317,10 @@ impl LockGuard {
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
-            Ok(deadline) => Some(Self::new(hold.succeed(request, hold.token(), deadline))),
+            Ok(given_up) => {
+                let hold = hold.succeed(request, hold.token(), given_up.until);
+                Some(Self::new(hold))
+            }
             Err(reason) => {
                 if reason.may_still_be_held() {
                     release_in_background(&hold);

@@ -23,7 +23,7 @@ impl Observer for Ear {
         let (Some(world), Some(process)) = (self.world.upgrade(), self.process.upgrade()) else {
             return;
         };
-        let EventKind::Renewed { slack } = event.kind else {
+        let EventKind::Renewed { slack, .. } = event.kind else {
             return;
         };
         // The workload puts the number of the operation there.

@@ -74,12 +74,13 @@ impl Hold {
         match answer {
             Ok(LeaseState::Held) => {
                 let deadline = self.terms.valid_until(sent);
+                let left = self.left(now);
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
                     self.provisional.store(false, Ordering::Relaxed);
                     self.failing.store(false, Ordering::Relaxed);
                     let slack = deadline.since(now);
-                    self.witness.tell(EventKind::Renewed { slack });
+                    self.witness.tell(EventKind::Renewed { slack, left });
                 }
                 self.set_renewal(self.terms.renew_at(sent, self.slot.jitter()));
             }
@@ -97,6 +98,14 @@ impl Hold {
         }
         self.look(now);
         self.reschedule();
+    }
+
+    /// Validity that is left at `now`.
+    fn left(&self, now: Moment) -> Duration {
+        match self.validity.load() {
+            State::Held(until) => until.since(now),
+            State::Ended(_) => Duration::ZERO,
+        }
     }
 
     /// Puts the lock back into the schedule after a renewal that came to nothing.

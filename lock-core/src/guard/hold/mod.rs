@@ -50,6 +50,13 @@ pub(crate) struct Hold {
     home: OnceLock<Arc<dyn Home>>,
 }
 
+/// A lock that was held when its holder gave it up.
+pub(crate) struct GivenUp {
+    pub(crate) at: Moment,
+    /// The end of its validity.
+    pub(crate) until: Moment,
+}
+
 impl Hold {
     /// Starts holding what was granted.
     pub(crate) fn new(
@@ -132,6 +139,8 @@ impl Hold {
             engine,
         });
         hold.lease.attach(LeaseControl::new(&hold));
+        // Not before: without a guard, nobody would end what a backend that panics has begun.
+        hold.witness.tell(EventKind::Held);
         hold
     }
 
@@ -271,13 +280,18 @@ impl Hold {
     }
 
     /// The holder gives the lock up: renewal stops here, before anything is sent.
-    pub(crate) fn give_up(&self) -> Result<Moment, LostReason> {
+    pub(crate) fn give_up(&self) -> Result<GivenUp, LostReason> {
+        let at = self.engine.now();
         // A deadline that passed unnoticed is a loss and not a release.
-        self.look(self.engine.now());
+        self.look(at);
         let given_up = self.validity.end(End::GivenUp);
         self.engine.keeper().remove(&self.slot);
         match (given_up, self.validity.load()) {
-            (Some(until), _) => Ok(until),
+            (Some(until), _) => {
+                let held = at.since(self.since);
+                self.witness.tell(EventKind::GivenUp { held });
+                Ok(GivenUp { at, until })
+            }
             (None, State::Ended(End::Lost(reason))) => Err(reason),
             // Only the last guard gives up, and only once.
             (None, _) => Err(LostReason::Expired),
@@ -306,9 +320,15 @@ impl Hold {
         }
     }
 
-    pub(crate) fn tell_released(&self, outcome: &'static str) {
-        let held = self.engine.now().since(self.since);
-        self.witness.tell(EventKind::Released { held, outcome });
+    /// Tells what became of a lock that was given up at that time, unless it was lost before.
+    pub(crate) fn tell_released(&self, given_up: Option<Moment>, outcome: &'static str) {
+        let now = self.engine.now();
+        let (held, took) = (now.since(self.since), given_up.map(|at| now.since(at)));
+        self.witness.tell(EventKind::Released {
+            held,
+            outcome,
+            took,
+        });
     }
 
     /// What holds at `now`; a deadline that has passed is turned into a loss here.

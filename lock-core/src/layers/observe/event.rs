@@ -1,0 +1,125 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::guard::LostReason;
+use crate::key::LockKey;
+use crate::request::{Mode, Wait};
+use crate::token::FencingToken;
+
+/// Hears what happens to locks, for metrics and audits.
+///
+/// Called where it happens, also on the keeper's thread: it must return quickly and not block. A
+/// panic is caught and changes nothing for the lock.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// Takes note of an event.
+    fn event(&self, event: &Event<'_>);
+}
+
+/// Something that happened to a lock.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Name of the backend, such as `"sqlite"`.
+    pub backend: &'static str,
+    /// The kind of work that the request named.
+    pub class: Option<&'a str>,
+    /// The key; of unbounded number, so no label for metrics.
+    pub key: &'a LockKey,
+    /// The mode that was requested.
+    pub mode: Mode,
+    /// How long the request may wait, where the event tells of a request: it was made, granted,
+    /// dropped or refused.
+    pub wait: Option<Wait>,
+    /// What happened.
+    pub kind: EventKind<'a>,
+}
+
+impl Event<'_> {
+    /// How a request ended, in one word: `acquired`, `busy` if it could not have the lock at once
+    /// and does not wait or may not, `cancelled`, `error`, or `timeout` if it waited in vain.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&'static str> {
+        outcome(self.wait?, &self.kind)
+    }
+}
+
+pub(super) fn outcome(wait: Wait, kind: &EventKind<'_>) -> Option<&'static str> {
+    let tries = matches!(wait, Wait::Never | Wait::AtMost(Duration::ZERO));
+    match kind {
+        EventKind::Acquired { .. } => Some("acquired"),
+        EventKind::Cancelled { .. } => Some("cancelled"),
+        EventKind::Failed { error, .. } => Some(match error.kind() {
+            ErrorKind::Contended if tries => "busy",
+            ErrorKind::Contended => "timeout",
+            ErrorKind::QueueFull => "busy",
+            _ => "error",
+        }),
+        _ => None,
+    }
+}
+
+/// What happened to a lock.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub enum EventKind<'a> {
+    /// A request was made.
+    Requested,
+    /// A request was granted, after this time.
+    Acquired {
+        /// Time since the request was made.
+        waited: Duration,
+        /// The token of the new holder.
+        token: Option<FencingToken>,
+    },
+    /// The future of a request was dropped, after this time.
+    Cancelled {
+        /// Time since the request was made.
+        waited: Duration,
+    },
+    /// A request was refused or failed, after this time.
+    Failed {
+        /// Time since the request was made.
+        waited: Duration,
+        /// What was reported.
+        error: &'a Error,
+    },
+    /// The process has the lock: `GivenUp` or `Lost` is told once for it.
+    ///
+    /// For each holder and not for each guard: those of one owner are one holder. It is told as well
+    /// if nobody waits for the lock any more when it comes.
+    Held,
+    /// The holder is done: the lock goes back, or to the next one of this process.
+    GivenUp {
+        /// Time since it was acquired.
+        held: Duration,
+    },
+    /// The lock was lost.
+    Lost {
+        /// Why.
+        reason: LostReason,
+        /// Time since it was acquired.
+        held: Duration,
+    },
+    /// What became of a lock whose holder is done.
+    Released {
+        /// Time since it was acquired, release included.
+        held: Duration,
+        /// `released`, `handed_over`, `lapsing`, `abandoned`, `already_lost` or `failed`.
+        outcome: &'static str,
+        /// Time since the holder was done; `None` if the lock was lost before.
+        took: Option<Duration>,
+    },
+    /// The lease was renewed.
+    Renewed {
+        /// Validity that the lease has now.
+        slack: Duration,
+        /// Validity that it had left when the renewal came to pass.
+        left: Duration,
+    },
+    /// A renewal failed; it is tried again while the lease is valid.
+    RenewalFailed {
+        /// What went wrong.
+        error: &'a Error,
+    },
+}

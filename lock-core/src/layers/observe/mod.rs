@@ -1,0 +1,139 @@
+//! What happens to locks, for observers, spans and the log.
+
+mod attempt;
+mod event;
+mod witness;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use crate::admin::LockAdmin;
+use crate::capabilities::Capabilities;
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::lock::DistributedLock;
+use crate::request::AcquireRequest;
+
+use self::attempt::Attempt;
+
+pub(crate) use self::witness::Witness;
+
+pub use self::event::{Event, EventKind, Observer};
+
+/// Makes a tracing span for every acquisition, and tells an [`Observer`] what happens.
+///
+/// The span is `lock.acquire` at debug level, with `backend`, `class`, `key`, `mode` and `wait`, and
+/// at its end `outcome` (as [`Event::outcome`] has it), `waited`, and the `fencing_token` or the
+/// `error`. The token is recorded on the span around it too, if that has a field of this name. Losses
+/// are logged at warn, by the core and also without this layer; nothing is logged at info.
+#[derive(Debug)]
+pub struct Observe {
+    inner: Arc<dyn DistributedLock>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Observe {
+    /// Wraps `inner` with spans alone.
+    #[must_use]
+    pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
+        Self {
+            inner,
+            observer: None,
+        }
+    }
+
+    /// Adds an observer.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    fn prepare(&self, request: &AcquireRequest) -> AcquireRequest {
+        match &self.observer {
+            Some(observer) => request.clone().with_observer(Arc::clone(observer)),
+            None => request.clone(),
+        }
+    }
+
+    fn span(&self, request: &AcquireRequest) -> Span {
+        let backend = self.inner.capabilities().backend;
+        let (key, mode, wait) = (request.key().as_str(), request.mode(), request.wait());
+        tracing::debug_span!(
+            "lock.acquire",
+            backend,
+            class = request.class(),
+            key,
+            ?mode,
+            ?wait,
+            outcome = Empty,
+            waited = Empty,
+            fencing_token = Empty,
+            error = Empty,
+        )
+    }
+
+    /// Whether nobody hears of a request.
+    fn is_unheard(&self, span: &Span) -> bool {
+        self.observer.is_none() && span.is_disabled()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Observe {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let span = self.span(request);
+        if self.is_unheard(&span) {
+            return self.inner.acquire(request).await;
+        }
+        let request = self.prepare(request);
+        let attempt = Attempt::new(self.inner.capabilities().backend, &request, span.clone());
+        let acquired = self.inner.acquire(&request).instrument(span).await;
+        attempt.done(acquired.as_ref());
+        acquired
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        let Some(first) = requests.first() else {
+            return Ok(Vec::new());
+        };
+        let span = self.span(first);
+        if self.is_unheard(&span) {
+            return self.inner.acquire_all(requests).await;
+        }
+        let requests: Vec<_> = requests
+            .iter()
+            .map(|request| self.prepare(request))
+            .collect();
+        let backend = self.inner.capabilities().backend;
+        // There is one span, for the first of the keys.
+        let spans = std::iter::once(span.clone()).chain(std::iter::repeat_with(Span::none));
+        let attempts: Vec<_> = requests
+            .iter()
+            .zip(spans)
+            .map(|(request, span)| Attempt::new(backend, request, span))
+            .collect();
+        let acquired = self.inner.acquire_all(&requests).instrument(span).await;
+        for (n, attempt) in attempts.into_iter().enumerate() {
+            attempt.done(acquired.as_ref().map(|guards| &guards[n]));
+        }
+        acquired
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
