@@ -77,6 +77,11 @@ impl BackendUrl {
         Ok(polylock::sql::Schema::of(&url)?)
     }
 
+    /// The URL with its password, for the library alone.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
         match (self.is_default, self.namespace.as_str()) {
@@ -114,7 +119,7 @@ impl fmt::Debug for BackendUrl {
 }
 
 /// Puts a namespace into a URL, in place of one that is there.
-fn with_namespace(url: &str, namespace: &str) -> String {
+pub(crate) fn with_namespace(url: &str, namespace: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let others = query
         .split('&')

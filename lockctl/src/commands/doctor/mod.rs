@@ -1,8 +1,69 @@
+//! `doctor`: whether servers are fit for locks.
+
+mod examination;
+mod fault;
+mod json;
+mod page;
+mod reach;
+mod report;
+mod round_trip;
+mod service;
+mod terms;
+mod trial;
+
+use polylock::AcquireRequest;
+
 use super::App;
 use crate::args::DoctorArgs;
+use crate::backend::with_namespace;
 use crate::exit::Exit;
 use crate::messages::Failure;
+use crate::output::{print, print_json};
+use crate::text::{escaped, human};
 
-pub(super) async fn doctor(_app: &App, _args: &DoctorArgs) -> Result<Exit, Failure> {
-    Err(Failure::new(Exit::Internal, "not there yet"))
+use self::report::Report;
+
+pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure> {
+    let ttl = args.ttl;
+    if !(AcquireRequest::MIN_TTL..=AcquireRequest::MAX_TTL).contains(&ttl) {
+        let message = format!("--ttl {} is not between 1s and 24h", human(ttl));
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let mut reports = Vec::new();
+    for url in urls(app, args)? {
+        let mut report = Box::pin(examination::examine(&url, ttl)).await;
+        report.accept(&args.accept);
+        if !app.wants_json() {
+            print(&page::page(&report, !reports.is_empty()))?;
+        }
+        reports.push(report);
+    }
+    if app.wants_json() {
+        print_json(&json::json(&reports))?;
+    }
+    for name in &args.accept {
+        if !reports.iter().any(|report| report.has_accepted(name)) {
+            let name = escaped(name);
+            app.console
+                .note(format!("--accept {name}: there is no such warning"));
+        }
+    }
+    Ok(match reports.iter().any(Report::has_fault) {
+        true => FAULTY,
+        false => Exit::Success,
+    })
 }
+
+/// The URLs to look at, with their passwords.
+fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, Failure> {
+    if args.urls.is_empty() {
+        return Ok(vec![app.backend()?.text().to_owned()]);
+    }
+    let in_namespace = |url: &String| match &app.global.namespace {
+        Some(namespace) => with_namespace(url, namespace),
+        None => url.clone(),
+    };
+    Ok(args.urls.iter().map(in_namespace).collect())
+}
+
+const FAULTY: Exit = Exit::Of(1);

@@ -1,0 +1,253 @@
+//! What an error of a backend says of a server, as a finding.
+
+use std::error::Error as StdError;
+
+use polylock::{Error, ErrorKind, Finding};
+
+/// The finding that an error comes to; `doing` is the check that met it.
+pub(super) fn fault(error: &Error, doing: &'static str) -> Finding {
+    let what = with_causes(error);
+    let check = check(error.kind(), &what.to_lowercase(), doing);
+    let (why, way_out) = advice(check);
+    Finding::error(check, what, why, way_out)
+}
+
+/// An error with what caused it, each once.
+fn with_causes(error: &Error) -> String {
+    let mut text = error.message().to_owned();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// The check that an error belongs to, by its kind and, in lower case, what it says.
+fn check(kind: ErrorKind, says: &str, doing: &'static str) -> &'static str {
+    let said = |words: &[&str]| words.iter().any(|word| says.contains(word));
+    let by_words = WORDS.iter().find(|(_, words)| said(words));
+    let by_words = by_words.map(|(check, _)| *check);
+    match kind {
+        ErrorKind::Denied if said(LACKS_A_RIGHT) => "rights",
+        ErrorKind::Denied if said(WRONG_LOGIN) => "login",
+        ErrorKind::Denied if said(TLS) => "tls",
+        ErrorKind::Denied => "rights",
+        ErrorKind::InvalidConfig if doing == "url" => "url",
+        ErrorKind::InvalidConfig => by_words.unwrap_or("url"),
+        ErrorKind::Protocol | ErrorKind::Unavailable => by_words.unwrap_or(doing),
+        _ => doing,
+    }
+}
+
+/// How servers say that a user may not do something, as opposed to being nobody.
+const LACKS_A_RIGHT: &[&str] = &[
+    "acl",
+    "command denied",
+    "denies a",
+    "no permission",
+    "permission denied",
+    "to database",
+];
+
+const WRONG_LOGIN: &[&str] = &[
+    "access denied for user",
+    "asks for a login",
+    "asks for a user",
+    "authentication",
+    "does not exist",
+    "not permitted to log in",
+    "password",
+    "refuses this user",
+];
+
+const TLS: &[&str] = &["certificate", "pg_hba", "ssl", "tls", "trust"];
+
+/// What errors speak of that are about the state of a server.
+const WORDS: &[(&str, &[&str])] = &[
+    ("pooler", &["pooler"]),
+    ("cluster", &["cluster"]),
+    ("replica", &["replica", "standby", "recovery mode"]),
+    ("read-only", &["no writes", "read-only", "read_only"]),
+    ("filesystem", &["file system", "journal is"]),
+    ("table", &["table"]),
+    ("tls", &["certificate", "tls"]),
+];
+
+/// Why it matters, and the way out.
+fn advice(check: &str) -> (&'static str, &'static str) {
+    match check {
+        "cluster" => (
+            "a server of a cluster has a part of the keys only",
+            "use redis-cluster:// for a cluster and redis:// for a server of its own",
+        ),
+        "filesystem" => (
+            "locks in SQLite need a file system of this machine that can lock files and share memory",
+            "put the file on a local disk, or use a server",
+        ),
+        "login" => (
+            "without a login there are no locks",
+            "correct user and password in the URL; a character that means something in a URL is \
+             escaped, such as %40 for @",
+        ),
+        "pooler" => (
+            "a lock that lives with a connection is left with the pooler, which gives the connection \
+             to somebody else",
+            "name the server itself, or a pooler with session pooling, or use mode=lease",
+        ),
+        "read-only" | "replica" => (
+            "a server that takes no writes gives no locks",
+            "name the primary, or whoever knows it",
+        ),
+        "rights" => (
+            "an operation that the user lacks a right for fails when it is needed, which may be a \
+             release",
+            "give the user the rights that the documentation of the backend lists",
+        ),
+        "table" => (
+            "locks are kept in a table",
+            "create the database and the table: `lockctl schema print` shows the statements, \
+             `lockctl schema apply` carries them out",
+        ),
+        "tls" => (
+            "without TLS that both sides agree on there is no connection",
+            "use the scheme or the parameter for TLS if the server takes it, and only then; name the \
+             authority that has signed its certificate",
+        ),
+        "url" => (
+            "nothing can be connected to, and a parameter that is not known is not heeded",
+            "correct the URL; the documentation of the backend lists its parameters",
+        ),
+        _ => (
+            "what answers there is no server that takes locks, or not at the moment",
+            "look at the port in the URL and at the log of the server",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart_by_kind_and_words() {
+        use ErrorKind::{Denied, InvalidConfig, Protocol, Unavailable, Unsupported};
+        let table = [
+            (Denied, "a:1 refuses this user or password", "login"),
+            (
+                Denied,
+                "a:1 asks for a user or a password, and the URL has none",
+                "login",
+            ),
+            (
+                Denied,
+                "a:1 denies a command or a key to this user: see the list of ACL rules",
+                "rights",
+            ),
+            (
+                Denied,
+                "the server refuses this user: permission denied for schema public",
+                "rights",
+            ),
+            (
+                Denied,
+                "the server refuses this user: password authentication failed for user \"app\"",
+                "login",
+            ),
+            (
+                Denied,
+                "the server refuses this user, or takes it by TLS only: then write tls=on: 1045: \
+                 Access denied for user 'app'@'localhost' (using password: YES)",
+                "login",
+            ),
+            (
+                Denied,
+                "the server refuses this user: Access denied for user 'app'@'%' to database 'shop'",
+                "rights",
+            ),
+            (
+                Denied,
+                "INSERT command denied to user 'app'@'localhost'",
+                "rights",
+            ),
+            (
+                Denied,
+                "the TLS handshake with a:1 failed: it speaks no TLS, or its certificate is not trusted",
+                "tls",
+            ),
+            (
+                Denied,
+                "no server opens a session: a:1 and this client do not trust each other",
+                "tls",
+            ),
+            (
+                Denied,
+                "ZooKeeper refuses this user or password, or asks for a login and the URL has none",
+                "login",
+            ),
+            (
+                Denied,
+                "ZooKeeper denies access to a node: its access control list",
+                "rights",
+            ),
+            (
+                InvalidConfig,
+                "unknown parameter \"tll\", did you mean \"ttl\"?",
+                "url",
+            ),
+            (
+                InvalidConfig,
+                "a:1 is in a cluster and does not have this key",
+                "cluster",
+            ),
+            (
+                InvalidConfig,
+                "the server speaks no TLS, and tls=on asks for it",
+                "tls",
+            ),
+            (
+                InvalidConfig,
+                "the table, its schema or the database does not exist",
+                "table",
+            ),
+            (
+                Unavailable,
+                "a:1 is a replica, which takes no writes: name its master",
+                "replica",
+            ),
+            (
+                Unavailable,
+                "read_only is on: it takes no writes",
+                "read-only",
+            ),
+            (Unavailable, "a:1 did not answer within 5s", "reach"),
+            (
+                Protocol,
+                "a:1 answered something that is not understood",
+                "reach",
+            ),
+            (Unsupported, "permits are not supported here", "reach"),
+        ];
+        for (kind, message, check) in table {
+            let found = fault(&Error::new(kind, message), "reach");
+            assert_eq!((found.check, found.what.as_ref()), (check, message));
+        }
+        let wrong = Error::new(InvalidConfig, "unknown parameter \"cluster\"");
+        assert_eq!(fault(&wrong, "url").check, "url");
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let error = Error::new(ErrorKind::Unavailable, "cannot connect: refused")
+            .with_source(io::Error::other("refused"));
+        assert_eq!(with_causes(&error), "cannot connect: refused");
+        let error = Error::new(ErrorKind::Unavailable, "cannot connect")
+            .with_source(io::Error::other("refused"));
+        assert_eq!(with_causes(&error), "cannot connect: refused");
+    }
+}
