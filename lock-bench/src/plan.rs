@@ -28,6 +28,13 @@ pub struct Plan {
     pub rate: f64,
     /// Where the shuffling and the open loop start, so that a run can be repeated.
     pub seed: u64,
+    /// Whether the bare commands of each target are measured beside it, where it has any.
+    #[serde(default = "measured")]
+    pub with_bare: bool,
+}
+
+fn measured() -> bool {
+    true
 }
 
 impl Default for Plan {
@@ -47,6 +54,7 @@ impl Default for Plan {
             repeats: 3,
             rate: 100.0,
             seed: 1,
+            with_bare: measured(),
         }
     }
 }
