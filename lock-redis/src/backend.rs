@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
 
 use crate::config::{RedisConfig, SCHEMES, Servers};
-use crate::lock::Redis;
-use crate::quorum::Redlock;
+use crate::lock::{self, Redis};
+use crate::quorum::{self, Redlock};
 
 /// Opens the URLs of Redis; their forms and parameters are those of [`RedisConfig::from_url`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +26,14 @@ impl Backend for RedisBackend {
         match config.servers {
             Servers::Quorum(_) => Ok(Arc::new(Redlock::connect(config).await?)),
             _ => Ok(Arc::new(Redis::connect(config).await?)),
+        }
+    }
+
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        let config = RedisConfig::from_url(url)?;
+        match config.servers {
+            Servers::Quorum(_) => quorum::examine(config, url.namespace()).await,
+            _ => lock::examine(config, url.namespace()).await,
         }
     }
 }

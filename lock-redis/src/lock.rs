@@ -7,18 +7,19 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Grant, Lease,
-    LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding, Grant,
+    Lease, LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
 };
 
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::Budget;
+use crate::checks::look;
 use crate::config::RedisConfig;
 use crate::crowds::Crowds;
 use crate::inbox::Inbox;
 use crate::keys::Keys;
 use crate::lease::{RedisLease, RedisRenewer, Shared};
-use crate::link::{self, Ears};
+use crate::link::{self, Deaf, Ears};
 use crate::live::Live;
 use crate::server::{Claim, Holder, Server};
 
@@ -105,6 +106,20 @@ impl Redis {
                     .then_some((config.replica_acks, config.replica_ack_timeout)),
             },
         })
+    }
+}
+
+/// Looks at the servers of a configuration, and closes the connections to them.
+pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<Finding>> {
+    let engine = config.engine.clone();
+    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+    let seen = async {
+        let link = link::open(&config, Arc::new(Deaf), &engine).await?;
+        look(&*link, &config, namespace).await
+    };
+    match seen.await {
+        Ok((_, found)) => Ok(found),
+        Err(failure) => Err(Error::from(failure).with_backend(NAME)),
     }
 }
 

@@ -53,6 +53,10 @@ script!(
     DOWNGRADE = "downgrade": "common", "downgrade"
 );
 script!(
+    /// Finds out which commands of the other scripts this user may run.
+    EXAMINE = "examine": "examine"
+);
+script!(
     /// Gives back a lock that nobody waits for.
     GIVE = "give": "give"
 );
@@ -103,6 +107,7 @@ mod tests {
             &ACQUIRE_ALL,
             &BREAK,
             &DOWNGRADE,
+            &EXAMINE,
             &GIVE,
             &INSPECT,
             &RAISE,

@@ -363,6 +363,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
+    use crate::link::Said;
 
     /// Renews every other lease, and never says why.
     #[derive(Debug)]
@@ -399,7 +400,7 @@ mod tests {
             true
         }
 
-        async fn on_each_master(&self, _command: &redis::Cmd) -> Result<Vec<Value>, Failure> {
+        async fn on_each_master(&self, _command: &redis::Cmd) -> Result<Vec<Said>, Failure> {
             Ok(Vec::new())
         }
 

@@ -11,7 +11,7 @@ use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
 use super::slots::Slots;
-use super::{Call, Link};
+use super::{Call, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
@@ -202,10 +202,10 @@ impl Link for Cluster {
         false
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
         let mut answers = Vec::new();
         for node in self.masters().await? {
-            answers.push(node.run(command).await?);
+            answers.push(node.ask(command).await?);
         }
         Ok(answers)
     }

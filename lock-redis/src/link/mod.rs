@@ -22,7 +22,7 @@ mod witness;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use lock_core::engine::Engine;
@@ -43,6 +43,17 @@ pub(crate) struct Call<'a> {
     pub(crate) script: &'static Script,
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) args: &'a [&'a [u8]],
+}
+
+/// What one server answered to a plain command.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) server: Arc<str>,
+    pub(crate) value: redis::Value,
+    /// When the command left, by the wall clock of this machine.
+    pub(crate) asked: SystemTime,
+    /// From then on until the answer came.
+    pub(crate) round: Duration,
 }
 
 /// The way to the servers.
@@ -74,7 +85,7 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
     fn one_slot(&self) -> bool;
 
     /// Runs a plain command on every master.
-    async fn on_each_master(&self, command: &redis::Cmd) -> Result<Vec<redis::Value>, Failure>;
+    async fn on_each_master(&self, command: &redis::Cmd) -> Result<Vec<Said>, Failure>;
 
     /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
     /// is in the list or not.
@@ -93,8 +104,31 @@ pub(crate) trait Ears: fmt::Debug + Send + Sync + 'static {
     fn moved(&self);
 }
 
+/// For a link that nobody waits at.
+#[derive(Debug)]
+pub(crate) struct Deaf;
+
+impl Ears for Deaf {
+    fn heard(&self, _payload: &[u8]) {}
+
+    fn deaf(&self) {}
+
+    fn moved(&self) {}
+}
+
 /// Connects to the servers of a configuration and checks them, those of a quorum excepted.
 pub(crate) async fn connect(
+    config: &RedisConfig,
+    ears: Arc<dyn Ears>,
+    engine: &Engine,
+) -> Result<Arc<dyn Link>, Failure> {
+    let link = open(config, ears, engine).await?;
+    check(&*link, config).await?;
+    Ok(link)
+}
+
+/// The same for servers that are looked at and not used.
+pub(crate) async fn open(
     config: &RedisConfig,
     ears: Arc<dyn Ears>,
     engine: &Engine,
@@ -120,7 +154,6 @@ pub(crate) async fn connect(
             return Err(Cause::Config("a quorum has a link for each node".to_owned()).into());
         }
     };
-    check(&*link, config).await?;
     Ok(link)
 }
 

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::runtime::{Handle, Id};
@@ -11,7 +11,7 @@ use super::dial::Dial;
 use super::lane::Lane;
 use super::shared::Shared;
 use super::witness::witness;
-use super::{Call, request};
+use super::{Call, Said, request};
 use crate::error::{Cause, Failure, Refusal};
 
 type Lanes = Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>;
@@ -90,6 +90,18 @@ impl Node {
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
         let deadline = self.shared.deadline();
         self.lane(Use::Calls).run(request, deadline).await
+    }
+
+    /// The same, with who said it and when.
+    pub(super) async fn ask(&self, request: &Cmd) -> Result<Said, Failure> {
+        let (asked, sent) = (SystemTime::now(), Instant::now());
+        let value = self.run(request).await?;
+        Ok(Said {
+            server: Arc::clone(self.server()),
+            value,
+            asked,
+            round: sent.elapsed(),
+        })
     }
 
     pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {

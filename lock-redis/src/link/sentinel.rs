@@ -14,7 +14,7 @@ use super::node::{Extras, Node};
 use super::on_demand::{Missing, OnDemand};
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Link};
+use super::{Call, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use lock_core::engine::before;
@@ -279,9 +279,9 @@ impl Link for Sentinel {
         true
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
         let node = self.master.find(self.master.shared.deadline()).await?;
-        let outcome = node.run(command).await;
+        let outcome = node.ask(command).await;
         Ok(vec![self.master.learn(&node, outcome)?])
     }
 

@@ -8,7 +8,7 @@ use super::dial::Dials;
 use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Link};
+use super::{Call, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
@@ -66,8 +66,8 @@ impl Link for Single {
         true
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Value>, Failure> {
-        Ok(vec![self.node.run(command).await?])
+    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
+        Ok(vec![self.node.ask(command).await?])
     }
 
     async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {

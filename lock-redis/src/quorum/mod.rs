@@ -7,6 +7,8 @@ mod admin;
 mod agreement;
 mod client;
 mod ensemble;
+mod examine;
+mod fitness;
 mod lease;
 mod node;
 mod pace;
@@ -41,8 +43,10 @@ use self::vote::{Election, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig, Servers};
 use crate::error::{Cause, Failure, Refusal};
-use crate::link::{self, Ears};
+use crate::link::{self, Deaf, Link};
 use crate::server::Server;
+
+pub(crate) use self::examine::examine;
 
 /// Locks on several independent Redis masters, held by whoever has the votes of a majority.
 ///
@@ -184,18 +188,7 @@ async fn reach(ensemble: &Ensemble, config: RedisConfig) -> Result<()> {
 /// Goes on for as long as making a connection may take: a node that was slow once is not down.
 async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
     let link = &*node.server.link;
-    let until = Instant::now() + config.connect_timeout;
-    loop {
-        match link.on_each_master(&redis::cmd("PING")).await {
-            // Who may not ask has been let in.
-            Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => break,
-            Err(failure) if failure.is_retryable() && Instant::now() < until => {
-                tokio::time::sleep(AGAIN).await;
-            }
-            Err(failure) => return Err(failure),
-            Ok(_) => break,
-        }
-    }
+    let_in(link, config).await?;
     match check(link, config).await {
         // A node that does not answer that fast is looked at no further.
         Err(failure) if failure.is_retryable() => Ok(()),
@@ -203,20 +196,24 @@ async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
     }
 }
 
+/// Waits until a node answers.
+async fn let_in(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
+    let until = Instant::now() + config.connect_timeout;
+    loop {
+        match link.on_each_master(&redis::cmd("PING")).await {
+            // Who may not ask has been let in.
+            Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
+            Err(failure) if failure.is_retryable() && Instant::now() < until => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(failure) => return Err(failure),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
 /// Time between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(20);
-
-/// Nodes tell nothing unasked.
-#[derive(Debug)]
-struct Deaf;
-
-impl Ears for Deaf {
-    fn heard(&self, _payload: &[u8]) {}
-
-    fn deaf(&self) {}
-
-    fn moved(&self) {}
-}
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

@@ -1,0 +1,171 @@
+//! What servers say of themselves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{Cmd, Value, cmd, from_redis_value};
+
+use crate::error::Failure;
+use crate::link::{Link, Said};
+
+/// What a server says of itself; `None` where it does not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) server: Arc<str>,
+    pub(crate) clock: Option<Offset>,
+    pub(crate) fsync: Option<String>,
+    pub(crate) has_aof: Option<bool>,
+    pub(crate) has_snapshots: Option<bool>,
+    /// After which silence of a client, in seconds, its connection is closed; 0 for never.
+    pub(crate) idle_limit: Option<u64>,
+    pub(crate) is_cluster: Option<bool>,
+    pub(crate) maxmemory: Option<u64>,
+    pub(crate) policy: Option<String>,
+    pub(crate) replicas: Option<u32>,
+    pub(crate) role: Option<String>,
+    pub(crate) run_id: Option<String>,
+    pub(crate) uptime: Option<Duration>,
+    pub(crate) used_memory: Option<u64>,
+    pub(crate) valkey: Option<String>,
+    pub(crate) version: Option<(u32, u32)>,
+}
+
+/// How far a clock is off, in whichever direction: between these.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Offset {
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+}
+
+/// The settings that the checks at the start ask for.
+pub(super) const AT_START: &[&str] = &["save", "appendfsync"];
+
+/// The settings that are looked at besides when there is time for it.
+pub(super) const BESIDES: &[&str] = &["save", "appendfsync", "timeout"];
+
+/// Asks every master behind a link; what it does not tell this user is left out.
+pub(super) async fn ask(link: &dyn Link, settings: &[&str]) -> Result<Vec<Facts>, Failure> {
+    let mut servers = Vec::new();
+    add(&mut servers, link, &cmd("INFO"), Facts::info).await?;
+    for name in settings {
+        let mut config = cmd("CONFIG");
+        config.arg("GET").arg(*name);
+        add(&mut servers, link, &config, Facts::setting).await?;
+    }
+    add(&mut servers, link, &cmd("TIME"), Facts::time).await?;
+    Ok(servers)
+}
+
+async fn add(
+    servers: &mut Vec<Facts>,
+    link: &dyn Link,
+    command: &Cmd,
+    how: fn(&mut Facts, Said),
+) -> Result<(), Failure> {
+    let answers = match link.on_each_master(command).await {
+        Err(failure) if failure.refusal().is_some() => {
+            tracing::debug!(?failure, "a check is left out");
+            return Ok(());
+        }
+        outcome => outcome?,
+    };
+    for said in answers {
+        // The masters of a cluster may change between two commands.
+        let known = servers.iter().position(|facts| facts.server == said.server);
+        let place = known.unwrap_or_else(|| {
+            servers.push(Facts {
+                server: Arc::clone(&said.server),
+                ..Facts::default()
+            });
+            servers.len() - 1
+        });
+        how(&mut servers[place], said);
+    }
+    Ok(())
+}
+
+impl Facts {
+    fn info(&mut self, said: Said) {
+        let Ok(text) = from_redis_value::<String>(said.value) else {
+            return;
+        };
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        let fields: HashMap<_, _> = lines.collect();
+        let own = |name: &str| fields.get(name).map(|value| (*value).to_owned());
+        let flag = |name: &str| fields.get(name).map(|value| *value == "1");
+        let number = |name: &str| fields.get(name).and_then(|n| n.parse::<u64>().ok());
+        self.has_aof = flag("aof_enabled");
+        self.is_cluster = flag("cluster_enabled");
+        self.maxmemory = number("maxmemory");
+        self.policy = own("maxmemory_policy");
+        self.replicas = number("connected_slaves").and_then(|n| u32::try_from(n).ok());
+        self.role = own("role");
+        self.run_id = own("run_id");
+        self.uptime = number("uptime_in_seconds").map(Duration::from_secs);
+        self.used_memory = number("used_memory");
+        self.valkey = own("valkey_version");
+        self.version = fields.get("redis_version").and_then(|text| {
+            let mut numbers = text.split('.').map(str::parse);
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        });
+    }
+
+    fn setting(&mut self, said: Said) {
+        let Ok(mut values) = from_redis_value::<HashMap<String, String>>(said.value) else {
+            return;
+        };
+        if let Some(points) = values.remove("save") {
+            self.has_snapshots = Some(!points.is_empty());
+        }
+        if let Some(fsync) = values.remove("appendfsync") {
+            self.fsync = Some(fsync);
+        }
+        if let Some(seconds) = values.remove("timeout") {
+            self.idle_limit = seconds.parse().ok();
+        }
+    }
+
+    fn time(&mut self, said: Said) {
+        self.clock = offset(said.value, said.asked, said.round);
+    }
+}
+
+/// How far a clock was off; where in the round trip it was read, nobody knows.
+fn offset(time: Value, asked: SystemTime, round: Duration) -> Option<Offset> {
+    let (seconds, micros) = from_redis_value::<(u64, u32)>(time).ok()?;
+    let there = Duration::new(seconds, micros.checked_mul(1000)?);
+    let here = asked.duration_since(UNIX_EPOCH).ok()? + round / 2;
+    let off = there.abs_diff(here);
+    Some(Offset {
+        least: off.saturating_sub(round / 2),
+        most: off + round / 2,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_that_of_the_clock_and_not_of_the_network() {
+        let asked = UNIX_EPOCH + Duration::from_secs(100);
+        let time = |seconds: &str| {
+            let parts = [seconds, "500000"].map(|text| Value::BulkString(text.into()));
+            Value::Array(parts.to_vec())
+        };
+        let round = Duration::from_secs(2);
+        let cases = [
+            ("101", 0, 1_500),
+            ("100", 0, 1_500),
+            ("104", 2_500, 4_500),
+            ("97", 2_500, 4_500),
+        ];
+        for (there, least, most) in cases {
+            let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+            let off = Some(Offset { least, most });
+            assert_eq!(offset(time(there), asked, round), off, "{there}");
+        }
+        assert_eq!(offset(Value::Okay, asked, round), None);
+    }
+}
