@@ -22,6 +22,10 @@ pub struct Capabilities {
     pub fair: bool,
     /// How far the order of fencing tokens can be trusted.
     pub fencing: Fencing,
+    /// Whether a new token is never below the time of the server's clock, in microseconds since
+    /// 1970, so that those of two such servers can be compared to within the difference of their
+    /// clocks.
+    pub clocked_tokens: bool,
     /// Whether holders can be listed, inspected and broken.
     pub admin: bool,
     /// Longest key in bytes.
@@ -105,6 +109,7 @@ impl Capabilities {
             downgrade: false,
             fair: false,
             fencing: Fencing::Unavailable,
+            clocked_tokens: false,
             admin: false,
             max_key_len: LockKey::MAX_STORED_LEN,
             permits: false,

@@ -254,6 +254,16 @@ impl AcquireRequest {
         self.change(|options| options.observer = Some(observer))
     }
 
+    /// For a part of what this asks for, of which the whole is told.
+    pub(crate) fn for_a_part(self, wait: Wait) -> Self {
+        self.change(|options| {
+            options.wait = wait;
+            options.min_hold = Duration::ZERO;
+            options.max_hold = None;
+            options.observer = None;
+        })
+    }
+
     /// The key to lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {

@@ -153,6 +153,7 @@ impl DistributedLock for Redis {
         capabilities.admin = true;
         capabilities.downgrade = true;
         capabilities.fair = true;
+        capabilities.clocked_tokens = true;
         capabilities.fencing = Fencing::BestEffort;
         capabilities.permits = true;
         capabilities.shared = true;

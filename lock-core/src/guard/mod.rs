@@ -5,6 +5,7 @@ mod entries;
 mod expiring;
 mod give_back;
 mod hold;
+mod joined;
 #[cfg(all(test, polylock_loom))]
 mod loom;
 mod lost;
@@ -30,6 +31,7 @@ use self::give_back::{Detachable, give_back, release_in_background};
 
 pub(crate) use self::give_back::{Home, Returned};
 pub(crate) use self::hold::Hold;
+pub(crate) use self::joined::TokenRange;
 
 pub use self::expiring::Expiring;
 pub use self::lost::{LostReason, LostSignal};
@@ -179,20 +181,19 @@ impl LockGuard {
     pub async fn renew(&self) -> Result<()> {
         let hold = self.hold();
         self.ensure_held()?;
-        if let Some((request, renewer)) = hold.renewal_request(hold.terms().ttl()) {
-            let timeout = hold.attempt_timeout();
-            let sent = hold.engine().now();
-            let answer = renew(&*renewer, &[request], timeout).await.remove(0);
-            let failed = answer.as_ref().err().cloned();
-            hold.renewed(sent, answer);
-            self.ensure_held()?;
-            if let Some(error) = failed {
-                return Err(error
-                    .with_backend(hold.engine().backend())
-                    .with_key(self.key()));
+        let failed = match hold.parts() {
+            None => ask_to_renew(hold).await,
+            Some(parts) => {
+                let [first, second] = &**parts;
+                let (first, second) = tokio::join!(ask_to_renew(first), ask_to_renew(second));
+                first.and(second)
             }
-        }
-        Ok(())
+        };
+        self.ensure_held()?;
+        failed.map_err(|error| {
+            let backend = hold.engine().backend();
+            error.with_backend(backend).with_key(self.key())
+        })
     }
 
     /// Fails if the lock is lost; for a last look before an effect that cannot be fenced.
@@ -329,6 +330,19 @@ impl LockGuard {
             }
         }
     }
+}
+
+/// Sends a renewal and takes in the answer; what stands without one is not touched.
+async fn ask_to_renew(hold: &Arc<Hold>) -> Result<()> {
+    let Some((request, renewer)) = hold.renewal_request(hold.terms().ttl()) else {
+        return Ok(());
+    };
+    let timeout = hold.attempt_timeout();
+    let sent = hold.engine().now();
+    let answer = renew(&*renewer, &[request], timeout).await.remove(0);
+    let failed = answer.as_ref().err().cloned();
+    hold.renewed(sent, answer);
+    failed.map_or(Ok(()), Err)
 }
 
 impl Drop for LockGuard {

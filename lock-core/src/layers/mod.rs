@@ -6,12 +6,14 @@
 //! `#[deny(clippy::missing_trait_methods)]` so that none is forgotten.
 
 mod local_queue;
+mod migrate;
 mod multi;
 mod observe;
 mod prefix;
 
 pub use self::local_queue::LocalQueue;
 pub(crate) use self::local_queue::contest::Contest;
+pub use self::migrate::Migrate;
 pub use self::multi::in_order;
 pub(crate) use self::observe::Witness;
 pub use self::observe::{Event, EventKind, Observe, Observer};

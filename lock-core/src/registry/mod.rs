@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::diagnosis::Finding;
 use crate::error::{Error, Result};
-use crate::layers::Observer;
+use crate::layers::{Migrate, Observer};
 use crate::lock::DistributedLock;
 use crate::url::{LockUrl, is_scheme};
 
@@ -131,12 +131,41 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
+        let (stack, locks) = self.connect_part(url).await?;
+        Ok(stack.over(locks, self.observer.as_ref()))
+    }
+
+    /// Connects to both services of a migration, and builds the usual stack with
+    /// [`Migrate`](crate::layers::Migrate) in place of the backend.
+    ///
+    /// Each URL has its own namespace; the parameters of the local queue are those of `new`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Registry::connect), of either.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Backend::connect`].
+    pub async fn connect_migrating(
+        &self,
+        old: &str,
+        new: &str,
+    ) -> Result<Arc<dyn DistributedLock>> {
+        let (_, old) = self.connect_part(old).await?;
+        let (stack, new) = self.connect_part(new).await?;
+        let both = Migrate::new(old, new)?;
+        Ok(stack.over(Arc::new(both), self.observer.as_ref()))
+    }
+
+    async fn connect_part(&self, url: &str) -> Result<(Stack, Arc<dyn DistributedLock>)> {
         let url = LockUrl::parse(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
         let named = |error: Error| error.with_backend(scheme);
         let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
         let locks = backend.connect(&url).await.map_err(named)?;
-        stack.over(locks, self.observer.as_ref()).map_err(named)
+        let locks = stack.prefixed(locks).map_err(named)?;
+        Ok((stack, locks))
     }
 
     /// Connects to the service at `url`, without any layer.

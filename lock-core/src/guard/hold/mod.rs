@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::entries::Entries;
 use super::give_back::release_in_background;
+use super::joined::Parts;
 use super::validity::{End, State, Validity};
 use super::{Home, LostReason};
 use crate::engine::{Engine, Moment, caught};
@@ -48,6 +49,8 @@ pub(crate) struct Hold {
     failing: AtomicBool,
     slot: Slot,
     home: OnceLock<Arc<dyn Home>>,
+    /// What it consists of: it is held while these are.
+    parts: OnceLock<Parts>,
 }
 
 /// A lock that was held when its holder gave it up.
@@ -102,6 +105,9 @@ impl Hold {
             .store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
         hold.provisional
             .store(self.provisional.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(parts) = self.parts.get() {
+            hold.consist_of(Arc::clone(parts));
+        }
         hold.plan(|_| renew_at);
         hold
     }
@@ -136,12 +142,24 @@ impl Hold {
             failing: AtomicBool::new(false),
             slot,
             home: OnceLock::new(),
+            parts: OnceLock::new(),
             engine,
         });
         hold.lease.attach(LeaseControl::new(&hold));
         // Not before: without a guard, nobody would end what a backend that panics has begun.
         hold.witness.tell(EventKind::Held);
         hold
+    }
+
+    /// Makes the lock depend on others, whose deadlines are by the same clock.
+    pub(super) fn consist_of(&self, parts: Parts) {
+        let composed = self.parts.set(parts).is_err();
+        debug_assert!(!composed, "BUG: a lock is composed once");
+    }
+
+    /// The locks that it consists of, if it is not one by itself.
+    pub(super) fn parts(&self) -> Option<&Parts> {
+        self.parts.get()
     }
 
     /// Sets the first renewal and puts the lock into the keeper's schedule.
@@ -196,7 +214,13 @@ impl Hold {
     /// Until when the lock is held, `None` if it is not.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.look(self.engine.now()) {
-            State::Held(until) => Some(until),
+            State::Held(until) => match self.parts.get() {
+                None => Some(until),
+                Some(parts) => {
+                    let mut of_parts = parts.iter().map(|part| part.deadline());
+                    of_parts.try_fold(until, |until, part| Some(until.min(part?)))
+                }
+            },
             State::Ended(_) => None,
         }
     }
@@ -314,8 +338,9 @@ impl Hold {
             // Local waiters must not wait for a holder that has nothing to give.
             let _told = caught(|| home.vacated(self));
         }
-        if matches!(self.upkeep, Upkeep::Reported) && reason.may_still_be_held() {
-            // It has no lease that would end by itself.
+        let ends_by_itself = matches!(self.upkeep, Upkeep::Renewed { .. });
+        if !ends_by_itself && (reason.may_still_be_held() || self.parts.get().is_some()) {
+            // Of a lock on two backends the other part is held still.
             release_in_background(self);
         }
     }
@@ -336,6 +361,14 @@ impl Hold {
         let overdue = self.overdue();
         if self.validity.pass(now, overdue) {
             self.after_loss(overdue);
+        }
+        if let Some(parts) = self.parts.get() {
+            // Their ends are told as they come; a clock that has passed one is seen here first.
+            for part in parts.iter() {
+                if let State::Ended(End::Lost(reason)) = part.look(part.engine.now()) {
+                    self.lose(reason);
+                }
+            }
         }
         self.validity.load()
     }

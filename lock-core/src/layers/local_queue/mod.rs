@@ -242,6 +242,8 @@ impl DistributedLock for LocalQueue {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
         capabilities.reentry = true;
+        // The next holder of this process may get one that was reserved a while ago.
+        capabilities.clocked_tokens = false;
         capabilities
     }
 

@@ -1,0 +1,176 @@
+//! Two locks that are one: held while both are, and given back together.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use async_trait::async_trait;
+
+use super::give_back::{Home, Returned};
+use super::{Hold, LockGuard};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Grant, Lease, LeaseControl, Released, Upkeep};
+use crate::request::AcquireRequest;
+use crate::token::FencingToken;
+
+/// Tokens that the holders of one joined lock may have, one after the other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct TokenRange {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+impl LockGuard {
+    /// Makes `first` and `second`, which `request` asked for and nobody has used yet, one lock. It is
+    /// given back in the opposite order.
+    ///
+    /// Neither may have passed a local queue: this takes its place.
+    pub(crate) fn joined(
+        request: &AcquireRequest,
+        first: Self,
+        second: Self,
+        tokens: Option<TokenRange>,
+        backend: &'static str,
+    ) -> Result<Self> {
+        let engine = first.hold().engine().for_backend(backend);
+        let sent = engine.now();
+        let parts: Parts = Arc::new([Arc::clone(first.hold()), Arc::clone(second.hold())]);
+        let lease = Arc::new(Joined {
+            parts: Arc::clone(&parts),
+            guards: Mutex::new(Some((first, second))),
+            control: Mutex::new(None),
+            // Nobody has the token before the first one.
+            token: AtomicU64::new(tokens.map_or(0, |tokens| tokens.first)),
+            last_token: tokens.map(|tokens| tokens.last),
+        });
+        let token = tokens.map(|tokens| FencingToken::new(tokens.first));
+        let pending = engine.pending(request.key(), Arc::clone(&lease) as _, request.ttl());
+        let guard = pending.granted(request, Grant::new(sent, token))?;
+        guard.hold().consist_of(Arc::clone(&parts));
+        let home: Arc<dyn Home> = Arc::new(Whole(Arc::downgrade(&lease)));
+        for part in parts.iter() {
+            part.set_home(Arc::clone(&home));
+            // Either this sees a loss that came before, or the home is told.
+            if part.was_over_at_home() {
+                lease.part_ended(part);
+            }
+        }
+        guard.ensure_held()?;
+        Ok(guard)
+    }
+}
+
+/// The locks that a joined one consists of.
+pub(crate) type Parts = Arc<[Arc<Hold>; 2]>;
+
+/// The lease of two locks, each of which is renewed by itself.
+struct Joined {
+    parts: Parts,
+    /// Taken by whoever ends them.
+    guards: Mutex<Option<(LockGuard, LockGuard)>>,
+    control: Mutex<Option<LeaseControl>>,
+    token: AtomicU64,
+    last_token: Option<u64>,
+}
+
+impl Joined {
+    fn part_ended(&self, part: &Hold) {
+        // One that was given back is not lost.
+        let Some(reason) = part.lost_reason() else {
+            return;
+        };
+        let control = lock(&self.control).clone();
+        if let Some(control) = control {
+            control.lose(reason);
+        }
+    }
+}
+
+#[async_trait]
+impl Lease for Joined {
+    fn upkeep(&self) -> Upkeep {
+        Upkeep::Reported
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        *lock(&self.control) = Some(control);
+        for part in self.parts.iter() {
+            self.part_ended(part);
+        }
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let lasts = |part: &Arc<Hold>| {
+            let left = part
+                .deadline()
+                .map(|until| until.since(part.engine().now()));
+            left.is_some_and(|left| left >= part.terms().least_handed_over())
+        };
+        let Some(last) = self.last_token else {
+            return Ok(None);
+        };
+        if !self.parts.iter().all(lasts) {
+            return Ok(None);
+        }
+        let next = self.token.fetch_add(1, Ordering::AcqRel) + 1;
+        Ok((next <= last).then(|| FencingToken::new(next)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let message = "a lock on two backends cannot be downgraded";
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    async fn release(&self) -> Result<Released> {
+        let guards = lock(&self.guards).take();
+        // Each goes on giving itself back once it has begun, so there is nothing to repeat.
+        let Some((first, second)) = guards else {
+            return Ok(Released::Clean);
+        };
+        // The next one asks for the first, and shall find the second free when it has that.
+        let second = second.release().await;
+        let first = first.release().await;
+        Ok(match (first?, second?) {
+            (Released::Clean, Released::Clean) => Released::Clean,
+            _ => Released::AlreadyLost,
+        })
+    }
+}
+
+/// Nobody gave it back: its holder abandoned it.
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some((first, second)) = lock(&self.guards).take() {
+            first.abandon();
+            second.abandon();
+        }
+    }
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joined")
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where the parts tell that they have ended. They are in the lease, so it must not be in them.
+struct Whole(Weak<Joined>);
+
+#[async_trait]
+impl Home for Whole {
+    async fn pass_on(&self, lease: Returned) -> Option<Returned> {
+        Some(lease)
+    }
+
+    fn vacated(&self, hold: &Hold) {
+        if let Some(whole) = self.0.upgrade() {
+            whole.part_ended(hold);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

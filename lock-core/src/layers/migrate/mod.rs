@@ -1,0 +1,194 @@
+//! A move from one backend to another while the locks are in use.
+
+mod tokens;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::multi::in_order;
+use crate::admin::LockAdmin;
+use crate::capabilities::{Capabilities, Fencing, Waiting};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{LockGuard, TokenRange};
+use crate::lock::DistributedLock;
+use crate::request::{AcquireRequest, Wait};
+
+use self::tokens::{Drawn, Verdict, settle};
+
+/// Takes each lock on two backends, for the time in which a fleet moves from one to the other.
+///
+/// A process that uses the old backend alone and one that uses the new one alone do not exclude each
+/// other, so there must never be both. With this layer a fleet moves in two steps that each mix two
+/// kinds of processes only, and each pair has a backend in common:
+///
+/// 1. every process gets this layer: those without it and those with it meet on the old backend;
+/// 2. when no process is left without, every process gets the new backend alone: it meets those with
+///    the layer on the new one.
+///
+/// A step is undone by the reverse. `docs/migration.md` has the steps in full.
+///
+/// The lock is held while it is held on both, and lost when either is lost. It costs both, one after
+/// the other.
+///
+/// # Fencing tokens
+///
+/// The token is larger than that of every earlier holder of the key, and smaller than that of every
+/// later one, on either backend, if both draw their tokens from a clock
+/// ([`Capabilities::clocked_tokens`]), no clock is set back, and no key is taken more than 10,000
+/// times a second. The layer waits until the slower clock has passed the token, which takes as long
+/// as the clocks differ; locks are refused with [`InvalidConfig`](ErrorKind::InvalidConfig) while
+/// that is more than a second. Otherwise there is no token, and [`Capabilities::fencing`] says so: a
+/// number that cannot be compared to those before it would let a late writer pass.
+///
+/// The idea is the commit-wait of [Spanner](https://research.google/pubs/pub39966/).
+#[derive(Debug)]
+pub struct Migrate {
+    old: Arc<dyn DistributedLock>,
+    new: Arc<dyn DistributedLock>,
+}
+
+impl Migrate {
+    /// Makes one lock of two. [`Registry::connect_migrating`](crate::Registry::connect_migrating)
+    /// builds the whole stack.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if one of them has a local queue, which belongs
+    /// above this layer: a lease that is handed over below would bring a token from before.
+    pub fn new(old: Arc<dyn DistributedLock>, new: Arc<dyn DistributedLock>) -> Result<Self> {
+        if old.capabilities().reentry || new.capabilities().reentry {
+            return Err(Error::config(
+                "the local queue belongs above the two backends of a migration",
+            ));
+        }
+        Ok(Self { old, new })
+    }
+
+    /// Waits for the new one, unless what is held of the old one is lost meanwhile.
+    async fn acquire_new(&self, request: &AcquireRequest, old: &LockGuard) -> Result<LockGuard> {
+        let lost = old.lost().into_future();
+        tokio::select! {
+            acquired = self.new.acquire(request) => acquired,
+            reason = lost => {
+                let message = format!("the lock was lost on the old backend meanwhile: {reason}");
+                Err(Error::new(ErrorKind::Unavailable, message).with_key(request.key()))
+            }
+        }
+    }
+
+    /// Draws the tokens of a lock that is held on both; `None` if they cannot be compared.
+    async fn tokens(&self, old: &Held, new: &Held) -> Result<Option<TokenRange>> {
+        if !self.capabilities().clocked_tokens {
+            return Ok(None);
+        }
+        let (Some(old), Some(new)) = (old.drawn(), new.drawn()) else {
+            return Ok(None);
+        };
+        match settle(old, new) {
+            Verdict::After { pause, tokens } => {
+                tokio::time::sleep(pause).await;
+                Ok(Some(tokens))
+            }
+            Verdict::TooFar { difference } => Err(Error::config(format!(
+                "the clocks of the two servers differ by {} ms: during a migration tokens are \
+                 compared, and that takes clocks that agree to a second",
+                difference.as_millis()
+            ))),
+        }
+    }
+}
+
+/// What was acquired on one backend, and when that was known.
+struct Held {
+    guard: LockGuard,
+    since: Instant,
+}
+
+impl Held {
+    fn now(guard: LockGuard) -> Self {
+        Self {
+            guard,
+            since: Instant::now(),
+        }
+    }
+
+    fn drawn(&self) -> Option<Drawn> {
+        let token = self.guard.fencing_token()?.value();
+        let age = self.since.elapsed();
+        Some(Drawn { token, age })
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Migrate {
+    fn capabilities(&self) -> Capabilities {
+        let (old, new) = (self.old.capabilities(), self.new.capabilities());
+        let clocked = old.clocked_tokens && new.clocked_tokens;
+        let fencing = match clocked {
+            true => Fencing::BestEffort.min(old.fencing).min(new.fencing),
+            false => Fencing::Unavailable,
+        };
+        Capabilities {
+            backend: new.backend,
+            bound: new.bound,
+            downgrade: false,
+            // Each backend has a queue of its own.
+            fair: false,
+            fencing,
+            clocked_tokens: clocked,
+            admin: false,
+            max_key_len: old.max_key_len.min(new.max_key_len),
+            permits: old.permits && new.permits,
+            reentry: false,
+            shared: old.shared && new.shared,
+            waiting: match (old.waiting, new.waiting) {
+                (Waiting::Push, Waiting::Push) => Waiting::Push,
+                _ => Waiting::Poll,
+            },
+        }
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        let deadline = request.deadline();
+        // Always the old one first: two that take them crosswise would wait for each other.
+        let part = request.clone().for_a_part(request.wait());
+        let old = Held::now(self.old.acquire(&part).await?);
+        let left = match deadline {
+            Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
+            None => request.wait(),
+        };
+        let part = request.clone().for_a_part(left);
+        let new = match self.acquire_new(&part, &old.guard).await {
+            Ok(guard) => Held::now(guard),
+            Err(error) => {
+                // Before the answer: whoever is told that the lock is held may look who holds it.
+                drop(old.guard.release().await);
+                return Err(error);
+            }
+        };
+        let tokens = self.tokens(&old, &new).await;
+        let tokens = tokens.map_err(|error| error.with_key(request.key()))?;
+        let backend = self.new.capabilities().backend;
+        LockGuard::joined(request, old.guard, new.guard, tokens, backend)
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        // Key by key, each on both: in the order of those who use one backend alone.
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        // Each backend tells of its own part; a lock that is broken there is lost as a whole.
+        None
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        let (old, new) = tokio::join!(self.old.shutdown(within), self.new.shutdown(within));
+        old && new
+    }
+}

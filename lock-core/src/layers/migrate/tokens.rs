@@ -1,0 +1,127 @@
+//! Which tokens a lock may have that is held on two servers, and from when on.
+
+use std::time::Duration;
+
+use crate::guard::TokenRange;
+
+/// A token that a server drew, and how long ago that is at least.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drawn {
+    pub(super) token: u64,
+    pub(super) age: Duration,
+}
+
+impl Drawn {
+    /// The least that the next token of this server can be, if it is drawn now.
+    fn next(self) -> u64 {
+        self.token.saturating_add(micros(self.age))
+    }
+}
+
+/// What becomes of a lock that both servers granted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verdict {
+    /// After this pause the tokens are larger than all before and smaller than all to come.
+    After { pause: Duration, tokens: TokenRange },
+    /// It would take too long.
+    TooFar { difference: Duration },
+}
+
+/// The larger token is later than every one before it on either server. It is also earlier than every
+/// one to come on the server that drew it; on the other one as soon as its clock has passed it.
+pub(super) fn settle(old: Drawn, new: Drawn) -> Verdict {
+    let first = old.token.max(new.token);
+    // The next holders of this process get those behind it, so the clocks have to pass them as well.
+    let last = first.saturating_add(TOKENS - 1);
+    let next = old.next().min(new.next());
+    let passed = last.saturating_add(1 + AHEAD);
+    let behind = Duration::from_micros(passed.saturating_sub(next));
+    if behind > MOST_BEHIND {
+        return Verdict::TooFar { difference: behind };
+    }
+    Verdict::After {
+        pause: behind,
+        tokens: TokenRange { first, last },
+    }
+}
+
+/// Tokens of one lock: more than a lease is handed over without the server, and few, because each
+/// takes a microsecond of waiting.
+const TOKENS: u64 = 256;
+
+/// A server hands out tokens in blocks, so that one may be ahead of its clock.
+const AHEAD: u64 = 256;
+
+/// A lock that takes longer is not worth having, and clocks that differ by more are not looked after.
+const MOST_BEHIND: Duration = Duration::from_secs(1);
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(token: u64, age_micros: u64) -> Drawn {
+        Drawn {
+            token,
+            age: Duration::from_micros(age_micros),
+        }
+    }
+
+    fn after(old: Drawn, new: Drawn) -> (u64, u64) {
+        match settle(old, new) {
+            Verdict::After { pause, tokens } => {
+                assert_eq!(tokens.last - tokens.first, TOKENS - 1);
+                (micros(pause), tokens.first)
+            }
+            Verdict::TooFar { difference } => panic!("{difference:?}"),
+        }
+    }
+
+    #[test]
+    fn the_slower_clock_passes_the_tokens_before_they_are_used() {
+        // The pause for clocks that agree and answers that came at once.
+        let least = TOKENS + AHEAD;
+        let cases = [
+            // (old, new, pause, first token)
+            (drawn(1_000, 0), drawn(1_000, 0), least, 1_000),
+            // The new server is 5 ms ahead.
+            (drawn(1_000, 0), drawn(6_000, 0), least + 5_000, 6_000),
+            // It is not: the old one answered 5 ms before.
+            (drawn(1_000, 5_000), drawn(6_000, 0), least, 6_000),
+            // The old one is ahead.
+            (drawn(9_000, 2_000), drawn(1_000, 0), least + 8_000, 9_000),
+            // Enough time has passed since.
+            (drawn(1_000, 9_000), drawn(1_000, 9_000), 0, 1_000),
+        ];
+        for (old, new, pause, first) in cases {
+            assert_eq!(after(old, new), (pause, first), "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn after_the_pause_both_servers_draw_larger_ones() {
+        for skew in [0, 1, 255, 1_000, 900_000] {
+            let (old, new) = (drawn(5_000_000, 300), drawn(5_000_000 + skew, 0));
+            let Verdict::After { pause, tokens } = settle(old, new) else {
+                panic!("{skew} is not too far");
+            };
+            for server in [old, new] {
+                assert!(tokens.last < server.next() + micros(pause), "{skew}");
+                assert!(tokens.first >= server.token, "{skew}");
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_that_differ_by_seconds_are_refused() {
+        let verdict = settle(drawn(1, 0), drawn(2_000_000, 0));
+        assert!(matches!(verdict, Verdict::TooFar { difference } if difference > MOST_BEHIND));
+        assert!(matches!(
+            settle(drawn(0, 0), drawn(u64::MAX, 0)),
+            Verdict::TooFar { .. }
+        ));
+    }
+}
