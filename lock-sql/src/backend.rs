@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
 
 #[cfg(feature = "_server")]
 use crate::config::SqlConfig;
@@ -32,6 +32,10 @@ impl Backend for MySqlBackend {
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         connect(url).await
     }
+
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        SqlLock::examine(SqlConfig::from_url(url)?).await
+    }
 }
 
 /// Opens `postgres://` and `postgresql://`; the parameters are those of [`SqlConfig::from_url`].
@@ -53,6 +57,10 @@ impl Backend for PostgresBackend {
 
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         connect(url).await
+    }
+
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        SqlLock::examine(SqlConfig::from_url(url)?).await
     }
 }
 
@@ -81,5 +89,9 @@ impl Backend for SqliteBackend {
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         let config = SqliteConfig::from_url(url)?;
         Ok(Arc::new(Sqlite::connect(config).await?))
+    }
+
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        Sqlite::examine(&SqliteConfig::from_url(url)?).await
     }
 }

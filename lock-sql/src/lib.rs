@@ -43,7 +43,7 @@ assert!(guard.fencing_token() > first);
 mod admin;
 #[cfg(feature = "_sql")]
 mod backend;
-#[cfg(feature = "_server")]
+#[cfg(feature = "_sql")]
 mod checks;
 #[cfg(feature = "_sql")]
 mod config;

@@ -1,61 +1,59 @@
+use lock_core::{Finding, Verdict};
+
 use crate::error::Cause;
 
-/// What is wrong with a server, or with how it is used.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{what}: {why}; {way_out}")]
-pub(super) struct Finding {
-    pub(super) what: String,
-    pub(super) why: &'static str,
-    pub(super) way_out: &'static str,
-    pub(super) weight: Weight,
+/// What a check has shown, and what that means for who wants to start.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Found {
+    pub(super) finding: Finding,
+    /// Whether an error may be over by itself, as that of a server which takes no writes for now.
+    pub(super) passes: bool,
 }
 
-/// What follows from a finding.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Weight {
-    /// No lock can be kept there, by the way it is set up.
-    Refused,
-    /// No lock can be kept there for the time being.
-    Unavailable,
-    /// A warning, unless checks are strict.
-    Warned,
-}
-
-impl Finding {
-    pub(super) fn new(what: impl Into<String>, why: &'static str, way_out: &'static str) -> Self {
+impl Found {
+    pub(super) fn passing(finding: Finding) -> Self {
         Self {
-            what: what.into(),
-            why,
-            way_out,
-            weight: Weight::Warned,
+            finding,
+            passes: true,
         }
     }
+}
 
-    pub(super) fn weighing(self, weight: Weight) -> Self {
-        Self { weight, ..self }
+impl From<Finding> for Found {
+    fn from(finding: Finding) -> Self {
+        Self {
+            finding,
+            passes: false,
+        }
     }
 }
 
-/// Warns of what was found, or refuses.
-pub(super) fn report(found: Vec<Finding>, is_strict: bool) -> Result<(), Cause> {
-    let is_worst = |finding: &&Finding| finding.weight != Weight::Warned;
-    if let Some(worst) = found.iter().find(is_worst) {
-        let message = worst.to_string();
-        return Err(match worst.weight {
-            Weight::Unavailable => Cause::Unfit(message),
-            Weight::Refused | Weight::Warned => Cause::Config(message),
+/// What is wrong, or else that nothing is.
+pub(super) fn faults_or(faults: Vec<Found>, good: impl FnOnce() -> Finding) -> Vec<Found> {
+    match faults.is_empty() {
+        true => vec![good().into()],
+        false => faults,
+    }
+}
+
+/// Warns of what is wrong, or refuses.
+pub(super) fn report(found: &[Found], is_strict: bool) -> Result<(), Cause> {
+    let faults = || found.iter().filter(|found| found.finding.is_fault());
+    if let Some(worst) = faults().find(|found| found.finding.verdict == Verdict::Error) {
+        let message = worst.finding.to_string();
+        return Err(match worst.passes {
+            true => Cause::Unfit(message),
+            false => Cause::Config(message),
         });
     }
-    if is_strict && !found.is_empty() {
-        let found: Vec<_> = found.iter().map(Finding::to_string).collect();
-        let message = format!("strict=on refuses this server: {}", found.join(". "));
+    if is_strict && faults().next().is_some() {
+        let faults: Vec<_> = faults().map(|found| found.finding.to_string()).collect();
+        let message = format!("strict=on refuses this server: {}", faults.join(". "));
         return Err(Cause::Config(message));
     }
-    for Finding {
-        what, why, way_out, ..
-    } in found
-    {
-        tracing::warn!(%what, why, way_out, "a server is not fit for locks");
+    for Found { finding, .. } in faults() {
+        let (why, way_out) = (&*finding.why, &*finding.way_out);
+        tracing::warn!(what = %finding.what, why, way_out, "a server is not fit for locks");
     }
     Ok(())
 }
@@ -66,16 +64,18 @@ mod tests {
 
     #[test]
     fn warnings_refuse_where_checks_are_strict() {
-        let finding = Finding::new("a", "b", "c");
-        report(vec![finding.clone()], false).unwrap();
-        let error = report(vec![finding.clone(), finding.clone()], true).unwrap_err();
+        let good = Found::from(Finding::good("x", "it is good"));
+        let warning = Found::from(Finding::warning("x", "a", "b", "c"));
+        report(&[good.clone()], true).unwrap();
+        report(&[warning.clone()], false).unwrap();
+        let error = report(&[warning.clone(), good, warning.clone()], true).unwrap_err();
         let says = "strict=on refuses this server: a: b; c. a: b; c";
         assert_eq!(error.to_string(), says);
 
-        let refused = finding.clone().weighing(Weight::Refused);
-        let error = report(vec![finding.clone(), refused], false).unwrap_err();
+        let worse = Finding::error("x", "a", "b", "c");
+        let error = report(&[warning, worse.clone().into()], false).unwrap_err();
         assert!(matches!(error, Cause::Config(says) if says == "a: b; c"));
-        let error = report(vec![finding.weighing(Weight::Unavailable)], false).unwrap_err();
+        let error = report(&[Found::passing(worse)], false).unwrap_err();
         assert!(matches!(error, Cause::Unfit(_)));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lock_core::Finding;
 use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions as _, Row as _};
 use tokio::time::timeout;
@@ -18,24 +19,66 @@ pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Resu
     if target.is_pooled() {
         return Ok(());
     }
-    let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
-    let found = found.map_err(|_| Cause::Silent(config.timeout))?;
-    match found.map_err(Failure::of_opening)? {
-        Path::Direct => return Ok(()),
-        Path::Transactions if config.mode != SqlMode::Advisory => {}
-        Path::Statements if config.mode == SqlMode::Lease => {}
-        Path::Statements if config.mode == SqlMode::Row => {
-            let message = "a pooler is in the path that refuses transactions, use mode=lease";
-            return Err(Cause::Config(message.to_owned()).into());
-        }
-        Path::Statements | Path::Transactions => {
-            return Err(Cause::Config(POOLED_ADVISORY.to_owned()).into());
-        }
+    let path = look(target, config).await?;
+    if !path.keeps(config.mode) {
+        let message = match (path, config.mode) {
+            (Path::Statements, SqlMode::Row) => REFUSES_TRANSACTIONS,
+            _ => POOLED_ADVISORY,
+        };
+        return Err(Cause::Config(message.to_owned()).into());
     }
-    tracing::debug!("a transaction pooler is in the path, statements are not prepared");
-    target.is_pooled.store(true, Ordering::Relaxed);
+    if path != Path::Direct {
+        tracing::debug!("a transaction pooler is in the path, statements are not prepared");
+        target.is_pooled.store(true, Ordering::Relaxed);
+    }
     Ok(())
 }
+
+/// Says what is in the path to PostgreSQL, before any other connection as well.
+pub(super) async fn examine(
+    target: &Target,
+    config: &SqlConfig,
+) -> Result<Option<Finding>, Failure> {
+    if target.postgres().is_none() {
+        return Ok(None);
+    }
+    if target.is_pooled() {
+        let what = "the URL names a transaction pooler, and it is not looked for";
+        return Ok(Some(Finding::good("pooler", what)));
+    }
+    let path = look(target, config).await?;
+    target
+        .is_pooled
+        .store(path != Path::Direct, Ordering::Relaxed);
+    Ok(Some(finding(path, config.mode)))
+}
+
+async fn look(target: &Target, config: &SqlConfig) -> Result<Path, Failure> {
+    let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
+    let found = found.map_err(|_| Cause::Silent(config.timeout))?;
+    found.map_err(Failure::of_opening)
+}
+
+fn finding(path: Path, mode: SqlMode) -> Finding {
+    let what = match path {
+        Path::Direct => "no transaction pooler is in the path",
+        Path::Statements => "a pooler is in the path that gives each statement another connection",
+        Path::Transactions => "a transaction pooler is in the path",
+    };
+    if path.keeps(mode) {
+        return Finding::good("pooler", what);
+    }
+    let why = match mode {
+        SqlMode::Row => "it refuses the transactions that row locks are",
+        _ => "it gives the session of an advisory lock to others, who have the lock then",
+    };
+    let way_out = "connect to the server itself, or to a port of the pooler in session mode, or use \
+                   mode=lease";
+    Finding::error("pooler", what, why, way_out)
+}
+
+const REFUSES_TRANSACTIONS: &str =
+    "a pooler is in the path that refuses transactions, use mode=lease";
 
 /// What is between a client and the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,6 +89,17 @@ enum Path {
     Statements,
     /// What gives each transaction another connection.
     Transactions,
+}
+
+impl Path {
+    /// Whether locks of this mode are kept through it.
+    fn keeps(self, mode: SqlMode) -> bool {
+        match self {
+            Self::Direct => true,
+            Self::Statements => mode == SqlMode::Lease,
+            Self::Transactions => mode != SqlMode::Advisory,
+        }
+    }
 }
 
 /// Asks two connections for the process that serves them, the second one inside a transaction.

@@ -232,7 +232,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const OPENING: Duration = Duration::from_secs(2);
 
 /// After this time without a message the connection is asked whether it is alive.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(crate) const SILENCE: Duration = Duration::from_secs(5);
 
 /// Pauses before it is opened again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

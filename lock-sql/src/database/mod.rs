@@ -35,6 +35,8 @@ use self::codec::Stamp;
 use self::finish::Unfinished;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
+#[cfg(feature = "postgres")]
+pub(crate) use self::listen::SILENCE as LISTENER_SILENCE;
 use self::observe::Observer;
 use self::purge::Purge;
 use self::sharers::Sharers;

@@ -50,12 +50,16 @@ impl Durability {
 /// Answers with the journal that the database has then.
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
 
+/// Answers with the journal that it has, and changes nothing.
+pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
+
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 /// What the row of the empty key says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 1;
 
-const COLUMNS: &str = "key, slot, last_token, id, token, permits, boot_id, expires_boot, label, \
+/// Of the table, in their order in rows.
+pub(crate) const COLUMNS: &str = "key, slot, last_token, id, token, permits, boot_id, expires_boot, label, \
                        acquired_at, changed_at, broken_id, broken_reason";
 
 impl Statements {

@@ -6,12 +6,15 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, LockGuard, LockUrl, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Finding, LockGuard, LockUrl, Result,
+    Waiting,
 };
 
 use super::start::{run_on, start};
+use crate::checks;
 use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
+use crate::error::Failure;
 use crate::leases::Leases;
 use crate::live::Live;
 use crate::schema;
@@ -126,12 +129,23 @@ impl SqlLock {
         };
         Ok(Self { kind })
     }
+
+    /// Looks at a server, makes nothing, and refuses nothing that it finds.
+    pub(crate) async fn examine(config: SqlConfig) -> Result<Vec<Finding>> {
+        let name = config.server.name();
+        let engine = schema::engine(config.engine.as_ref(), name);
+        let named = |failure: Failure| Error::from(failure).with_backend(name);
+        let target = Arc::new(config.target().map_err(named)?);
+        let examined = async move { checks::examine(&target, &config).await };
+        run_on(&engine, examined).await.map_err(named)
+    }
 }
 
 fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leases {
     let mut capabilities = Capabilities::least(config.server.name());
     capabilities.admin = true;
     capabilities.downgrade = true;
+    capabilities.clocked_tokens = true;
     capabilities.fencing = target.fencing();
     capabilities.permits = true;
     capabilities.shared = true;

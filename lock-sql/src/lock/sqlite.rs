@@ -6,13 +6,15 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::layers::in_order;
-use lock_core::{AcquireRequest, Capabilities, DistributedLock, Error, Fencing, LockGuard, Result};
+use lock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
+};
 
 use crate::config::SqliteConfig;
 use crate::error::Failure;
 use crate::leases::Leases;
 use crate::live::Live;
-use crate::sqlite::SqliteStore;
+use crate::sqlite::{SqliteStore, examine};
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -80,6 +82,12 @@ impl Sqlite {
         let leases = Leases::new(engine, Arc::new(store), live, capabilities());
         Ok(Self { leases })
     }
+
+    /// Looks at a file and where it is, makes neither, and refuses nothing that it finds.
+    pub(crate) async fn examine(config: &SqliteConfig) -> Result<Vec<Finding>> {
+        let examined = examine(config).await;
+        examined.map_err(|cause| Error::from(Failure::from(cause)).with_backend(NAME))
+    }
 }
 
 /// Name of the backend.
@@ -89,6 +97,7 @@ fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::least(NAME);
     capabilities.admin = true;
     capabilities.downgrade = true;
+    capabilities.clocked_tokens = true;
     capabilities.fencing = Fencing::Strong;
     capabilities.permits = true;
     capabilities.shared = true;

@@ -126,13 +126,8 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
 
 /// Refuses file systems that other machines write to: their locks know nothing of ours, and their
 /// boot ids would make every lease of ours look ended.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
-    let Ok(found) = rustix::fs::statfs(path) else {
-        return Ok(());
-    };
-    // The type of the field differs from platform to platform; the numbers have 32 bits.
-    match NETWORK.contains(&(found.f_type as u32)) {
+    match file_system(path).is_some_and(is_network) {
         true => Err(Cause::Network {
             path: path.to_owned(),
         }),
@@ -140,15 +135,28 @@ pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
     }
 }
 
+/// The magic number of the file system of a path, where the kernel has such.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn file_system(path: &Path) -> Option<u32> {
+    // The type of the field differs from platform to platform; the numbers have 32 bits.
+    rustix::fs::statfs(path)
+        .ok()
+        .map(|found| found.f_type as u32)
+}
+
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn check_local(_path: &Path) -> Result<(), Cause> {
-    Ok(())
+pub(super) fn file_system(_path: &Path) -> Option<u32> {
+    None
+}
+
+/// Whether other machines write to such a file system.
+pub(crate) fn is_network(file_system: u32) -> bool {
+    NETWORK.contains(&file_system)
 }
 
 /// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; then what virtual machines share with
 /// their host and FUSE, behind which anything may be: 9p, FUSE, VirtualBox, VMware, GPFS, BeeGFS. See
 /// statfs(2).
-#[cfg(any(target_os = "linux", target_os = "android"))]
 const NETWORK: [u32; 16] = [
     0x6969,
     0x517B,

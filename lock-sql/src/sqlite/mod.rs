@@ -3,6 +3,7 @@
 pub(crate) mod clocks;
 mod connection;
 mod desk;
+mod examine;
 mod file;
 mod open;
 pub(crate) mod rows;
@@ -13,5 +14,7 @@ mod transact;
 mod trouble;
 mod work;
 
+pub(crate) use self::examine::examine;
+pub(crate) use self::file::is_network;
 pub(crate) use self::schema::{apply, schema};
 pub(crate) use self::store::SqliteStore;

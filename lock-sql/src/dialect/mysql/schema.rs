@@ -49,3 +49,43 @@ pub(crate) fn describe(table: &str) -> String {
 pub(crate) fn layout(table: &str) -> String {
     format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''")
 }
+
+/// Of the table, in its order.
+pub(crate) const COLUMNS: [&str; 22] = [
+    "kind",
+    "lock_key",
+    "name",
+    "last_token",
+    "drawn_by",
+    "id",
+    "token",
+    "label",
+    "acquired_at",
+    "ttl",
+    "beat",
+    "expires_at",
+    "free_at",
+    "shared",
+    "claimed_until",
+    "wanted_until",
+    "version",
+    "session",
+    "session_began",
+    "broken_id",
+    "broken_reason",
+    "changed_at",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_are_those_of_the_table() {
+        let text = create("t");
+        let lines = text.lines().filter(|line| line.starts_with("  "));
+        let made = lines.filter_map(|line| line.split_whitespace().next());
+        let made: Vec<_> = made.filter(|word| word.to_lowercase() == *word).collect();
+        assert_eq!(made, COLUMNS);
+    }
+}

@@ -1,0 +1,94 @@
+use lock_core::Finding;
+
+use crate::checks::connections::Room;
+use crate::checks::{ask, table, text};
+use crate::config::SqlConfig;
+use crate::dialect::postgres::schema::{COLUMNS, layout};
+use crate::error::Failure;
+use crate::wire::{Answer, Connection, Value};
+
+/// Says what there is where the table should be, and what this user may do there.
+pub(super) async fn table(
+    connection: &mut Connection,
+    config: &SqlConfig,
+) -> Result<[Finding; 2], Failure> {
+    let name = config.table_sql();
+    let schema = config.schema.as_ref().map_or("", |schema| schema.as_str());
+    let looked = ask(connection, look(schema, config.table.as_str())).await?;
+    let Some(answer) = looked else {
+        let unknown = |check| Finding::unknown(check, "the server does not tell this user");
+        return Ok([unknown("rights"), unknown("table")]);
+    };
+    let mut facts = read(&answer);
+    if facts.exists == Some(true) && facts.rights.contains(&"SELECT") {
+        let layout = ask(connection, layout(&name)).await?;
+        facts.layout = layout.and_then(|answer| answer.int(0));
+    }
+    let wanted = table::Wanted::of(config, &name, &COLUMNS);
+    Ok([
+        table::rights(&facts, &wanted),
+        table::table(&facts, &wanted),
+    ])
+}
+
+/// The names are of letters, digits and underscores.
+fn look(schema: &str, table: &str) -> String {
+    let rights = table::RIGHTS.map(|right| {
+        format!(
+            "(has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, '{right}'))::int::bigint"
+        )
+    });
+    format!(
+        "SELECT (n.oid IS NOT NULL)::int::bigint, (c.oid IS NOT NULL)::int::bigint,
+             has_schema_privilege(n.oid, 'CREATE')::int::bigint,
+             (c.relpersistence = 'u')::int::bigint,
+             (SELECT string_agg(a.attname::text, ',') FROM pg_catalog.pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+             {}
+         FROM (SELECT 1) one
+         LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = '{schema}'
+         LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = '{table}'",
+        rights.join(", ")
+    )
+}
+
+fn read(answer: &Answer) -> table::Facts {
+    let is = |column: usize| answer.int(column) == Some(1);
+    let columns = text(answer.rows.first().and_then(|row| row.get(4)));
+    let rights = table::RIGHTS.iter().enumerate();
+    let rights = rights.filter(|(at, _)| is(5 + at));
+    table::Facts {
+        has_place: is(0),
+        exists: Some(is(1)),
+        may_make: Some(is(2)),
+        rights: rights.map(|(_, right)| *right).collect(),
+        columns: columns.split(',').map(str::to_owned).collect(),
+        layout: None,
+        is_forgotten: is(3),
+    }
+}
+
+/// How many connections there are for this user, besides the one that asks.
+pub(super) async fn rooms(connection: &mut Connection) -> Result<Vec<Room>, Failure> {
+    let answer = ask(connection, ROOMS.to_owned()).await?;
+    let rows = answer.map(|answer| answer.rows).unwrap_or_default();
+    let room = |row: &Vec<Value>| {
+        let [most, taken] = [0, 1].map(|at| row.get(at).and_then(Value::int));
+        let (most, taken) = (most?, taken?.saturating_sub(1).max(0));
+        // No limit is -1.
+        (most >= 0).then_some(Room { most, taken })
+    };
+    Ok(rows.iter().filter_map(room).collect())
+}
+
+/// Of the server, of the database and of the role.
+const ROOMS: &str = "SELECT
+        (SELECT sum(setting::bigint * CASE name WHEN 'max_connections' THEN 1 ELSE -1 END)::bigint
+         FROM pg_catalog.pg_settings WHERE name IN ('max_connections',
+             'superuser_reserved_connections', 'reserved_connections')),
+        (SELECT sum(numbackends)::bigint FROM pg_catalog.pg_stat_database)
+    UNION ALL SELECT datconnlimit::bigint, pg_stat_get_db_numbackends(oid)::bigint
+        FROM pg_catalog.pg_database WHERE datname = current_database()
+    UNION ALL SELECT rolconnlimit::bigint,
+            (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE usename = current_user)
+        FROM pg_catalog.pg_roles WHERE rolname = current_user";

@@ -1,0 +1,71 @@
+use std::sync::Arc;
+
+use lock_core::Finding;
+
+use super::finding::report;
+#[cfg(feature = "mysql")]
+use super::mysql;
+#[cfg(feature = "postgres")]
+use super::{pooler, postgres};
+use crate::config::{Server, SqlConfig};
+use crate::error::Failure;
+use crate::lock::{open, within};
+use crate::wire::{Answer, Connection, Sql, Target, Value};
+
+/// Looks at a server, and warns of what it finds; refuses one that cannot keep locks and, with strict
+/// checks, every one that is not fit for them.
+pub(crate) async fn check(
+    connection: &mut Connection,
+    target: &Target,
+    config: &SqlConfig,
+) -> Result<(), Failure> {
+    let found = match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql => mysql::check(connection, target, config).await?,
+        #[cfg(feature = "postgres")]
+        Server::Postgres => postgres::check(connection, target, config).await?,
+    };
+    Ok(report(&found, config.strict)?)
+}
+
+/// Looks at a server for who wants to know; nothing is made there, and nothing that is found is an
+/// error.
+pub(crate) async fn examine(
+    target: &Arc<Target>,
+    config: &SqlConfig,
+) -> Result<Vec<Finding>, Failure> {
+    let mut found = Vec::new();
+    #[cfg(feature = "postgres")]
+    found.extend(pooler::examine(target, config).await?);
+    let mut connection = open(target, config).await?;
+    found.extend(match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql => within(config, mysql::examine(&mut connection, target, config)).await?,
+        #[cfg(feature = "postgres")]
+        Server::Postgres => {
+            within(config, postgres::examine(&mut connection, target, config)).await?
+        }
+    });
+    Ok(found)
+}
+
+/// Asks for what not every user may know, and not every server knows: then none.
+pub(super) async fn ask(
+    connection: &mut Connection,
+    question: impl AsRef<str>,
+) -> Result<Option<Answer>, Failure> {
+    match connection.message(&Sql::new(question), &[]).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(trouble) if trouble.class.ends_connection() => Err(Failure::of_statement(trouble)),
+        Err(trouble) => {
+            tracing::debug!(%trouble, "a check is left out");
+            Ok(None)
+        }
+    }
+}
+
+/// A text of a row, empty if it is null.
+pub(super) fn text(value: Option<&Value>) -> String {
+    let bytes = value.and_then(Value::bytes).unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,232 @@
+//! What is looked at on SQLite.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use lock_core::Finding;
+
+use crate::dialect::sqlite::{COLUMNS, LAYOUT};
+use crate::sqlite::is_network;
+
+/// What there is where the database file should be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) path: PathBuf,
+    /// Of SQLite itself, which is compiled in.
+    pub(crate) version: String,
+    /// The magic number of its file system.
+    pub(crate) file_system: Option<u32>,
+    /// Whether a missing directory is made.
+    pub(crate) makes_directory: bool,
+    pub(crate) has_directory: bool,
+    /// Whether files can be made in it, or in the nearest one that is there.
+    pub(crate) directory_takes_files: bool,
+    pub(crate) has_file: bool,
+    pub(crate) file_takes_writes: bool,
+    /// None if the file is not there, or could not be opened.
+    pub(crate) inside: Option<Inside>,
+}
+
+/// What an open database says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inside {
+    /// Whether the file is a database; an empty one becomes one.
+    pub(crate) is_database: bool,
+    pub(crate) is_empty: bool,
+    pub(crate) journal: String,
+    /// The level of flushing, as the connection of locks sets it.
+    pub(crate) synchronous: i64,
+    pub(crate) has_table: bool,
+    pub(crate) columns: Vec<String>,
+    pub(crate) layout: Option<i64>,
+}
+
+pub(crate) fn findings(facts: &Facts, table: &str) -> Vec<Finding> {
+    let version = format!("SQLite {} is compiled in", facts.version);
+    let mut found = vec![Finding::good("version", version), file_system(facts)];
+    found.extend(rights(facts));
+    found.push(journal(facts));
+    found.push(flush(facts));
+    found.push(table_of(facts, table));
+    found
+}
+
+/// Whether locks may be looked for in the file at all.
+pub(crate) fn may_open(facts: &Facts) -> bool {
+    let is_far = facts.file_system.is_some_and(is_network);
+    facts.has_file && !is_far && rights(facts).iter().all(|found| !found.is_fault())
+}
+
+fn file_system(facts: &Facts) -> Finding {
+    let Some(number) = facts.file_system else {
+        return Finding::unknown("filesystem", "the system does not tell its file system");
+    };
+    if is_network(number) {
+        return Finding::error(
+            "filesystem",
+            format!("{:?} is on a network file system", facts.path),
+            "locks in SQLite exclude nobody there",
+            "put the file on a disk of this machine, or use a server",
+        );
+    }
+    if [TMPFS, RAMFS].contains(&number) {
+        return Finding::warning(
+            "filesystem",
+            format!("{:?} is on a file system in memory", facts.path),
+            "a restart of the machine takes the file, and fencing tokens go on from its clock",
+            "put the file on a disk",
+        );
+    }
+    let known = LOCAL.iter().find(|(magic, _)| *magic == number);
+    let what = match known {
+        Some((_, name)) => format!("the file system is {name}"),
+        None => format!("the file system is a local one, of type {number:#x}"),
+    };
+    Finding::good("filesystem", what)
+}
+
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58F6;
+
+/// See statfs(2).
+const LOCAL: [(u32, &str); 6] = [
+    (0x2FC1_2FC1, "zfs"),
+    (0x5846_5342, "xfs"),
+    (0x794C_7630, "overlay, which is one container's"),
+    (0x9123_683E, "btrfs"),
+    (0x0000_EF53, "ext"),
+    (0xF2F5_2010, "f2fs"),
+];
+
+fn rights(facts: &Facts) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut error = |what, why, way_out| {
+        found.push(Finding::error("rights", what, why, way_out));
+    };
+    let path = &facts.path;
+    if !facts.has_directory && !facts.makes_directory {
+        let what = format!("the directory of {path:?} does not exist");
+        error(
+            what,
+            "no file can be made",
+            "make it, or write create-dir=on",
+        );
+    } else if !facts.directory_takes_files {
+        let what = format!("this user may make no files in the directory of {path:?}");
+        let why = "the log and the shared memory are files beside the database";
+        error(what, why, "let this user write there");
+    }
+    if facts.has_file && !facts.file_takes_writes {
+        let what = format!("this user may not read and write {path:?}");
+        error(
+            what,
+            "no lock can be taken",
+            "let this user read and write it",
+        );
+    }
+    if found.is_empty() {
+        let what = match (facts.has_file, facts.has_directory) {
+            (true, _) => "this user may write the file, and make others beside it",
+            (false, true) => "this user may make the file",
+            (false, false) => "this user may make the directory and the file",
+        };
+        found.push(Finding::good("rights", what));
+    }
+    found
+}
+
+fn journal(facts: &Facts) -> Finding {
+    match &facts.inside {
+        None => not_looked_at(
+            "journal",
+            facts,
+            "a start makes the file with a write-ahead log",
+        ),
+        Some(inside) if !inside.is_database => {
+            Finding::unknown("journal", "the file is no database")
+        }
+        Some(inside) if inside.journal == "wal" => {
+            Finding::good("journal", "the journal is a write-ahead log")
+        }
+        Some(inside) if inside.is_empty => Finding::good(
+            "journal",
+            "the file is empty, and a start gives it a write-ahead log",
+        ),
+        Some(inside) => Finding::warning(
+            "journal",
+            format!("the journal of the file is {:?}", inside.journal),
+            "a start makes it a write-ahead log, and fails while others are in a transaction",
+            "let all programs that use the file keep journal_mode=WAL, or give locks a file of their \
+             own",
+        ),
+    }
+}
+
+fn flush(facts: &Facts) -> Finding {
+    match &facts.inside {
+        Some(inside) if inside.is_database && inside.synchronous < FULL => Finding::warning(
+            "flush",
+            format!("synchronous is {}", inside.synchronous),
+            "a crash of the machine takes back fencing tokens",
+            "use a SQLite that takes PRAGMA synchronous = FULL",
+        ),
+        _ => Finding::good(
+            "flush",
+            "synchronous is FULL on connections that take locks",
+        ),
+    }
+}
+
+const FULL: i64 = 2;
+
+fn table_of(facts: &Facts, table: &str) -> Finding {
+    let Some(inside) = &facts.inside else {
+        return not_looked_at("table", facts, "a start makes the file and the table");
+    };
+    let error = |what: String, way_out: &'static str| {
+        Finding::error("table", what, "no lock can be taken", way_out)
+    };
+    if !inside.is_database {
+        let what = format!(
+            "{:?} is damaged, or something else than a database",
+            facts.path
+        );
+        return error(what, "name another file");
+    }
+    if !inside.has_table {
+        let what = format!("there is no table {table} yet, a start makes it");
+        return Finding::good("table", what);
+    }
+    let has = |column: &&str| inside.columns.iter().any(|found| found == column);
+    let missing: Vec<_> = COLUMNS.split(", ").filter(|column| !has(column)).collect();
+    let other = "name another one by table=NAME, or use the version of polylock that made it";
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        return error(format!("the table {table} has no columns {missing}"), other);
+    }
+    match inside.layout {
+        None => Finding::good(
+            "table",
+            format!("the table {table} is empty, a start describes it"),
+        ),
+        Some(LAYOUT) => Finding::good(
+            "table",
+            format!("the table {table} is there, with layout {LAYOUT}"),
+        ),
+        Some(layout) => {
+            let what = format!(
+                "the table {table} has layout {layout}, and this version knows layout {LAYOUT}"
+            );
+            error(what, other)
+        }
+    }
+}
+
+fn not_looked_at(check: &'static str, facts: &Facts, missing: &'static str) -> Finding {
+    match facts.has_file {
+        true => Finding::unknown(check, "the file is not opened"),
+        false => Finding::good(check, missing),
+    }
+}

@@ -1,0 +1,162 @@
+use lock_core::Verdict;
+
+use super::*;
+
+fn good() -> Facts {
+    Facts {
+        path: PathBuf::from("/data/locks.db"),
+        version: "3.50.0".to_owned(),
+        file_system: Some(0xEF53),
+        makes_directory: false,
+        has_directory: true,
+        directory_takes_files: true,
+        has_file: true,
+        file_takes_writes: true,
+        inside: Some(Inside {
+            is_database: true,
+            is_empty: false,
+            journal: "wal".to_owned(),
+            synchronous: FULL,
+            has_table: true,
+            columns: COLUMNS.split(", ").map(str::to_owned).collect(),
+            layout: Some(LAYOUT),
+        }),
+    }
+}
+
+fn inside(facts: &mut Facts) -> &mut Inside {
+    facts.inside.get_or_insert_default()
+}
+
+fn not_there(facts: &mut Facts) {
+    facts.has_file = false;
+    facts.file_takes_writes = false;
+    facts.inside = None;
+}
+
+#[test]
+fn each_fault_is_found_by_itself() {
+    use Verdict::{Error, Warning};
+    type Change = fn(&mut Facts);
+    let cases: [(Change, &str, Verdict, &str); 10] = [
+        (
+            |facts| facts.file_system = Some(0x6969),
+            "filesystem",
+            Error,
+            "network",
+        ),
+        (
+            |facts| facts.file_system = Some(TMPFS),
+            "filesystem",
+            Warning,
+            "in memory",
+        ),
+        (
+            |facts| facts.directory_takes_files = false,
+            "rights",
+            Error,
+            "no files",
+        ),
+        (
+            |facts| facts.file_takes_writes = false,
+            "rights",
+            Error,
+            "read and write",
+        ),
+        (
+            |facts| {
+                not_there(facts);
+                facts.has_directory = false;
+            },
+            "rights",
+            Error,
+            "create-dir=on",
+        ),
+        (
+            |facts| inside(facts).journal = "delete".to_owned(),
+            "journal",
+            Warning,
+            "delete",
+        ),
+        (
+            |facts| inside(facts).synchronous = 1,
+            "flush",
+            Warning,
+            "synchronous is 1",
+        ),
+        (
+            |facts| inside(facts).layout = Some(7),
+            "table",
+            Error,
+            "layout 7",
+        ),
+        (
+            |facts| inside(facts).columns.truncate(12),
+            "table",
+            Error,
+            "no columns broken_reason",
+        ),
+        (
+            |facts| *inside(facts) = Inside::default(),
+            "table",
+            Error,
+            "damaged",
+        ),
+    ];
+    for (change, check, verdict, says) in cases {
+        let mut facts = good();
+        change(&mut facts);
+        let found = findings(&facts, "t");
+        let faults: Vec<_> = found.iter().filter(|found| found.is_fault()).collect();
+        let [fault] = faults[..] else {
+            panic!("{says}: {found:?}");
+        };
+        assert_eq!((fault.check, fault.verdict), (check, verdict));
+        assert!(fault.to_string().contains(says), "{fault}");
+    }
+}
+
+#[test]
+fn what_a_start_makes_is_no_fault() {
+    let changes: [fn(&mut Facts); 6] = [
+        |_| (),
+        not_there,
+        |facts| {
+            not_there(facts);
+            (facts.has_directory, facts.makes_directory) = (false, true);
+        },
+        |facts| (inside(facts).has_table, inside(facts).layout) = (false, None),
+        |facts| {
+            let inside = inside(facts);
+            (inside.is_empty, inside.has_table) = (true, false);
+            inside.journal = "delete".to_owned();
+        },
+        |facts| inside(facts).layout = None,
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut facts = good();
+        change(&mut facts);
+        let found = findings(&facts, "t");
+        let good = |found: &Finding| found.verdict == Verdict::Good;
+        assert!(found.iter().all(good), "{number}: {found:?}");
+    }
+}
+
+#[test]
+fn a_file_that_locks_are_not_kept_in_is_not_opened() {
+    assert!(may_open(&good()));
+    let changes: [fn(&mut Facts); 3] = [
+        not_there,
+        |facts| facts.file_system = Some(0x6969),
+        |facts| facts.directory_takes_files = false,
+    ];
+    for change in changes {
+        let mut facts = good();
+        change(&mut facts);
+        assert!(!may_open(&facts), "{facts:?}");
+        facts.inside = None;
+        let found = findings(&facts, "t");
+        let table = found.iter().find(|found| found.check == "table");
+        assert!(table.is_some_and(|table| !table.is_fault()), "{found:?}");
+    }
+}

@@ -1,0 +1,105 @@
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use lock_core::{Error, Finding, Registry, Result, Verdict};
+use lock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
+
+pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
+
+pub(crate) async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+    let registry = Registry::new()
+        .with(MySqlBackend::default())
+        .with(PostgresBackend::default())
+        .with(SqliteBackend::default());
+    registry.examine(url).await
+}
+
+pub(crate) async fn examine(url: &str) -> Vec<Finding> {
+    try_examine(url).await.expect("it can be looked at")
+}
+
+/// Why nothing could be looked at.
+pub(crate) async fn refusal(url: &str) -> Error {
+    let found = try_examine(url).await;
+    found.expect_err("nothing can be looked at")
+}
+
+/// The faults of a database, as `check: what`, without what the servers of the testkit are like when
+/// nobody asks for more.
+pub(crate) async fn faults(url: &str) -> Vec<String> {
+    let found = examine(url).await;
+    let faults = found.iter().filter(|found| found.is_fault());
+    faults
+        .filter(|found| !USUAL.contains(&&*found.what))
+        .map(|found| format!("{}: {}", found.check, found.what))
+        .collect()
+}
+
+const USUAL: [&str; 2] = ["fsync is off", "innodb_flush_log_at_trx_commit is 2"];
+
+/// Whether there is one fault, of this check, that says so.
+#[track_caller]
+pub(crate) fn assert_only(faults: &[String], check: &str, says: &str) {
+    let [fault] = faults else {
+        panic!("one fault of {check} that says {says:?}: {faults:?}");
+    };
+    assert!(fault.starts_with(&format!("{check}: ")), "{fault}");
+    assert!(fault.contains(says), "{fault}");
+}
+
+/// Asserts that all checks were made in this order, and that nothing is wrong.
+#[track_caller]
+pub(crate) fn assert_clean(found: &[Finding], checks: &[&str]) {
+    let names: Vec<_> = found.iter().map(|found| found.check).collect();
+    assert_eq!(names, checks);
+    for found in found {
+        assert_eq!(found.verdict, Verdict::Good, "{}: {found}", found.check);
+    }
+}
+
+/// The same as [`faults`], by `examiner.rs`, which cargo builds with the tests, in a process that is
+/// made different.
+pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<String> {
+    let test = std::env::current_exe().expect("this program");
+    let folder = test.parent().expect("its folder");
+    let program: PathBuf = folder.with_file_name("examples").join("lock-examiner");
+    assert!(
+        program.exists(),
+        "build it by cargo build -p lock-sql --all-features --examples"
+    );
+    let mut command = Command::new(program);
+    change(command.arg(url));
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("it runs");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let said = String::from_utf8(stdout).expect("text");
+    let fault = |line: &str| {
+        let (check, rest) = line.split_once(' ')?;
+        let (verdict, found) = rest.split_once(' ')?;
+        let is_usual = USUAL.iter().any(|usual| found.starts_with(usual));
+        let is_fault = ["warning", "error"].contains(&verdict) && !is_usual;
+        is_fault.then(|| format!("{check}: {found}"))
+    };
+    said.lines().filter_map(fault).collect()
+}
+
+/// A clock that is three seconds ahead of that of the server.
+pub(crate) fn ahead(command: &mut Command) {
+    command
+        .env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1")
+        .env("FAKETIME", "+3s")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "it does not come: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,22 @@
+//! A process that examines a database, as another user or by another clock than the tests.
+//!
+//! `lock-examiner URL` prints a line for each finding: its check, its verdict, and what was found.
+
+use std::error::Error;
+use std::io::Write as _;
+
+use lock_core::Registry;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::args().nth(1).ok_or("there is no URL")?;
+    let registry = Registry::new()
+        .with(lock_sql::MySqlBackend::default())
+        .with(lock_sql::PostgresBackend::default())
+        .with(lock_sql::SqliteBackend::default());
+    for found in registry.examine(&url).await? {
+        let (check, verdict) = (found.check, found.verdict.as_str());
+        writeln!(std::io::stdout(), "{check} {verdict} {found}")?;
+    }
+    Ok(())
+}
