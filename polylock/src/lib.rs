@@ -52,6 +52,9 @@
 //! [`FencingToken`], a unique constraint, a conditional update. Where such a check is all that is
 //! needed, it does without the lock.
 
+#[cfg(feature = "config")]
+pub mod config;
+
 use std::sync::{Arc, LazyLock};
 
 pub use lock_core::{

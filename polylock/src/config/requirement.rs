@@ -1,0 +1,118 @@
+//! What a class of locks demands of its backend.
+
+use std::fmt;
+
+use lock_core::{Capabilities, Fencing, Waiting};
+
+/// Something that a class demands of its backend, as in `require = ["fencing"]`.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Requirement {
+    /// `admin`: holders can be listed, inspected and broken.
+    Admin,
+    /// `downgrade`: an exclusive lock can become a shared one without a gap.
+    Downgrade,
+    /// `fair`: waiters are served in the order of their arrival.
+    Fair,
+    /// `fencing`: there are tokens, at least of [`Fencing::BestEffort`].
+    Fencing,
+    /// `permits`: a lock can have a number of holders.
+    Permits,
+    /// `push`: waiters are told, and do not ask again and again.
+    Push,
+    /// `reentry`: an owner can enter a lock that it holds.
+    Reentry,
+    /// `shared`: a lock can have readers.
+    Shared,
+    /// `strong-fencing`: tokens increase under every fault, [`Fencing::Strong`].
+    StrongFencing,
+}
+
+impl Requirement {
+    /// All of them, in alphabetical order.
+    pub const ALL: &[Self] = &[
+        Self::Admin,
+        Self::Downgrade,
+        Self::Fair,
+        Self::Fencing,
+        Self::Permits,
+        Self::Push,
+        Self::Reentry,
+        Self::Shared,
+        Self::StrongFencing,
+    ];
+
+    /// How it is written in the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Downgrade => "downgrade",
+            Self::Fair => "fair",
+            Self::Fencing => "fencing",
+            Self::Permits => "permits",
+            Self::Push => "push",
+            Self::Reentry => "reentry",
+            Self::Shared => "shared",
+            Self::StrongFencing => "strong-fencing",
+        }
+    }
+
+    /// Whether a backend, or a stack of layers on one, has it.
+    #[must_use]
+    pub fn is_met_by(self, capabilities: &Capabilities) -> bool {
+        match self {
+            Self::Admin => capabilities.admin,
+            Self::Downgrade => capabilities.downgrade,
+            Self::Fair => capabilities.fair,
+            Self::Fencing => capabilities.fencing >= Fencing::BestEffort,
+            Self::Permits => capabilities.permits,
+            Self::Push => capabilities.waiting == Waiting::Push,
+            Self::Reentry => capabilities.reentry,
+            Self::Shared => capabilities.shared,
+            Self::StrongFencing => capabilities.fencing >= Fencing::Strong,
+        }
+    }
+
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|known| known.name() == name)
+    }
+
+    pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
+        Self::ALL.iter().map(|known| known.name())
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_met_by_what_has_it_and_by_nothing_less() {
+        let least = Capabilities::least("example");
+        for requirement in Requirement::ALL.iter().copied() {
+            assert!(!requirement.is_met_by(&least), "{requirement}");
+            assert_eq!(Requirement::of_name(requirement.name()), Some(requirement));
+            let mut enough = least;
+            match requirement {
+                Requirement::Admin => enough.admin = true,
+                Requirement::Downgrade => enough.downgrade = true,
+                Requirement::Fair => enough.fair = true,
+                Requirement::Fencing => enough.fencing = Fencing::BestEffort,
+                Requirement::Permits => enough.permits = true,
+                Requirement::Push => enough.waiting = Waiting::Push,
+                Requirement::Reentry => enough.reentry = true,
+                Requirement::Shared => enough.shared = true,
+                Requirement::StrongFencing => enough.fencing = Fencing::Strong,
+            }
+            assert!(requirement.is_met_by(&enough), "{requirement}");
+        }
+        assert!(Requirement::names().is_sorted());
+    }
+}

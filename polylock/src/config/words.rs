@@ -1,0 +1,108 @@
+//! Words in messages: what was meant, what there is, and what is better not repeated.
+
+use super::lines::HIDDEN;
+
+/// The candidate that `text` was most likely meant to be, if any is near.
+pub(super) fn nearest<'a>(
+    text: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let text = text.to_lowercase().replace('_', "-");
+    candidates
+        .into_iter()
+        .map(|candidate| {
+            let spelt = candidate.to_lowercase().replace('_', "-");
+            (strsim::damerau_levenshtein(&text, &spelt), candidate)
+        })
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// `, did you mean "ttl"?`, or which there are.
+pub(super) fn instead_of<'a>(
+    text: &str,
+    candidates: impl IntoIterator<Item = &'a str, IntoIter: Clone>,
+) -> String {
+    let candidates = candidates.into_iter();
+    match nearest(text, candidates.clone()) {
+        Some(meant) => format!(", did you mean {meant:?}?"),
+        None => format!(" (known: {})", list(candidates)),
+    }
+}
+
+/// The words with commas, or `none`.
+pub(super) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<_> = words.into_iter().collect();
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+/// The text in quotes, unless it may be a URL in the wrong place.
+pub(super) fn quoted(text: &str) -> String {
+    match is_harmless(text) {
+        true => format!("{text:?}"),
+        false => HIDDEN.to_owned(),
+    }
+}
+
+/// Whether a text in the place of something else can be no URL with a password.
+pub(super) fn is_harmless(text: &str) -> bool {
+    !text.contains(['@', ':', '/']) && text.len() <= 64
+}
+
+/// Whether a text can be the path of a file, and no URL.
+pub(super) fn is_path(text: &str) -> bool {
+    !text.contains('@') && !text.contains("://")
+}
+
+/// Whether a URL parameter of this name is secret; the rule of [`lock_core::LockUrl`].
+pub(super) fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let words = ["auth", "credential", "pass", "pwd", "secret", "token"];
+    !name.ends_with("file")
+        && (words.iter().any(|word| name.contains(word)) || name.ends_with("key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LockUrl;
+
+    use super::*;
+
+    #[test]
+    fn what_is_secret_in_a_url_is_secret_in_a_file() {
+        for name in [
+            "pwd",
+            "sasl-password",
+            "Auth",
+            "key-file",
+            "api-key",
+            "mode",
+            "keys",
+        ] {
+            let url = LockUrl::parse(&format!("memory:?{name}=value")).unwrap();
+            assert_eq!(is_secret(name), url.to_string().contains("***"), "{name}");
+        }
+    }
+
+    #[test]
+    fn urls_are_not_repeated() {
+        assert_eq!(quoted("main"), "\"main\"");
+        assert_eq!(quoted("redis://:secret@cache"), "***");
+    }
+
+    #[test]
+    fn says_what_was_meant_or_what_there_is() {
+        let known = ["ttl", "max-hold"];
+        assert_eq!(instead_of("tll", known), ", did you mean \"ttl\"?");
+        assert_eq!(
+            instead_of("MAX_HOLD", known),
+            ", did you mean \"max-hold\"?"
+        );
+        assert_eq!(instead_of("colour", known), " (known: ttl, max-hold)");
+        assert_eq!(instead_of("colour", []), " (known: none)");
+    }
+}
