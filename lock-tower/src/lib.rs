@@ -54,7 +54,9 @@ mod layer;
 mod locker;
 pub mod plain;
 
-pub use crate::answer::{Answer, Asked, Format, Problem, Reason, Rejection};
+pub use crate::answer::{
+    Answer, Asked, Format, Problem, Reason, RefusedRequest, Rejection, RejectionObserver,
+};
 pub use crate::held::{HeldLock, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{

@@ -3,6 +3,7 @@
 mod asked;
 mod grpc;
 mod grpc_timeout;
+mod observer;
 mod problem;
 mod rejection;
 
@@ -12,6 +13,7 @@ use http::Response;
 pub(crate) use self::grpc_timeout::grpc_timeout;
 
 pub use self::asked::Asked;
+pub use self::observer::{RefusedRequest, RejectionObserver};
 pub use self::problem::{Format, Problem};
 pub use self::rejection::{Reason, Rejection};
 

@@ -36,6 +36,11 @@ impl Refusal {
         response
     }
 
+    /// The name that clients see.
+    pub(super) fn name(&self) -> &'static str {
+        self.words().1
+    }
+
     fn words(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::BodyTooLarge => (

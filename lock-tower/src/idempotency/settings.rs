@@ -156,13 +156,18 @@ impl Settings {
         asked: &Asked,
         refused: Refused,
     ) -> Response<IdempotencyBody<B>> {
-        let answer = match refused {
-            Refused::Request(refusal) => refusal.answer(),
-            Refused::Lock(rejection) => match rejection.response() {
-                Some(response) => response.clone(),
-                None => self.answer.answer(asked, &explained(rejection)),
-            },
+        let (reason, answer) = match refused {
+            Refused::Request(refusal) => (refusal.name(), refusal.answer()),
+            Refused::Lock(rejection) => {
+                let reason = rejection.reason().as_str();
+                let answer = match rejection.response() {
+                    Some(response) => response.clone(),
+                    None => self.answer.answer(asked, &explained(rejection)),
+                };
+                (reason, answer)
+            }
         };
+        self.locker.tell_refused(reason, answer.status());
         answer.map(|body| IdempotencyBody::whole(body, None))
     }
 }

@@ -107,6 +107,8 @@ impl Settings {
             Some(response) => response.clone(),
             None => self.answer.answer(asked, rejection),
         };
+        let reason = rejection.reason().as_str();
+        self.locker.tell_refused(reason, answer.status());
         answer.map(LockBody::answer)
     }
 

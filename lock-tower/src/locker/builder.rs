@@ -5,6 +5,8 @@ use lock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Renewal, Result, Wait,
 };
 
+use crate::answer::RejectionObserver;
+
 use super::crowd::{Bounds, Crowd};
 use super::namespace::Namespace;
 use super::{Locker, Shared, WhenUnavailable};
@@ -20,6 +22,7 @@ pub struct LockerBuilder {
     retry_after: Duration,
     when_unavailable: WhenUnavailable,
     bounds: Bounds,
+    observer: Option<Arc<dyn RejectionObserver>>,
 }
 
 impl LockerBuilder {
@@ -37,6 +40,7 @@ impl LockerBuilder {
                 waiters: 4096,
                 keys: 100_000,
             },
+            observer: None,
         }
     }
 
@@ -97,6 +101,13 @@ impl LockerBuilder {
         self
     }
 
+    /// Sets who hears of the requests that the layers of this locker refuse. What a handler makes of
+    /// a [`Rejection`](crate::Rejection) is not told. Default: nobody.
+    pub fn rejection_observer(mut self, observer: Arc<dyn RejectionObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Makes the locker.
     ///
     /// # Errors
@@ -125,6 +136,7 @@ impl LockerBuilder {
             retry_after: self.retry_after,
             when_unavailable: self.when_unavailable,
             crowd: Crowd::new(self.bounds),
+            observer: self.observer,
         }));
         locker.check(Mode::Exclusive)?;
         Ok(locker)

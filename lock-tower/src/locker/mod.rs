@@ -9,11 +9,12 @@ mod namespace;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{Reason, Rejection};
+use crate::answer::{Reason, RefusedRequest, Rejection, RejectionObserver};
 use crate::keys::{KeyError, Keys};
 
 use self::crowd::{Access, Crowd, Full, Place};
@@ -63,6 +64,7 @@ struct Shared {
     retry_after: Duration,
     when_unavailable: WhenUnavailable,
     crowd: Arc<Crowd>,
+    observer: Option<Arc<dyn RejectionObserver>>,
 }
 
 /// What becomes of requests while the lock service does not answer.
@@ -212,6 +214,19 @@ impl Locker {
                 Ok(Claim::unprotected(&self.0.namespace, &requests, places))
             }
             Err(error) => Err(self.rejection(error)),
+        }
+    }
+
+    /// Tells the observer of an answer that is not the handler's.
+    pub(crate) fn tell_refused(&self, reason: &'static str, status: StatusCode) {
+        if let Some(observer) = &self.0.observer {
+            let class = self.0.request.class();
+            let refused = RefusedRequest {
+                class: class.unwrap_or_else(|| self.0.namespace.as_str()),
+                reason,
+                status,
+            };
+            refused.tell(&**observer);
         }
     }
 
