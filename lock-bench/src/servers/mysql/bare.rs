@@ -1,0 +1,246 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
+use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
+
+use super::super::pool::{Lent, Pool};
+use super::super::sql::{Mode, Place, failure, number_of, quoted};
+use super::super::unique::unique;
+use super::super::until::until;
+use super::connect;
+use crate::subject::{Failure, LOST, Subject};
+
+/// What a lock takes at least. A future that is dropped closes its connection, and leaves a lease for
+/// a ttl.
+#[derive(Clone, Debug)]
+pub(super) struct Least {
+    mode: Mode,
+    options: Arc<MySqlConnectOptions>,
+    pool: Pool<MySqlConnection>,
+    database: Arc<str>,
+}
+
+#[derive(Clone)]
+pub(super) struct Key {
+    name: Arc<str>,
+    /// As SQL has it.
+    literal: Arc<str>,
+    /// Of all databases of the server, and at most 64 characters.
+    advisory: Arc<str>,
+}
+
+pub(super) enum Held {
+    Lease {
+        key: Key,
+        owner: String,
+        token: u64,
+    },
+    /// Of a session: the row in its transaction, or the advisory lock.
+    Session {
+        key: Key,
+        session: Lent<MySqlConnection>,
+    },
+}
+
+impl Least {
+    /// Makes the table, where there is none; none without the leave to make it.
+    pub(super) async fn open(
+        place: &Place,
+        options: MySqlConnectOptions,
+    ) -> Result<Option<Self>, Failure> {
+        if place.has_table() {
+            if place.is_closed {
+                return Ok(None);
+            }
+            let mut connection = connect(&options).await?;
+            raw_sql(TABLE)
+                .execute(&mut connection)
+                .await
+                .map_err(failure)?;
+        }
+        Ok(Some(Self {
+            mode: place.mode,
+            options: Arc::new(options),
+            pool: Pool::new(place.connections),
+            database: place.database.as_str().into(),
+        }))
+    }
+
+    async fn session(&self) -> Result<Lent<MySqlConnection>, Failure> {
+        self.pool.lend(|| connect(&self.options)).await
+    }
+
+    async fn seed(&self, key: &Key) -> Result<bool, Failure> {
+        let mut session = self.session().await?;
+        let seed = query("INSERT IGNORE INTO polylock_bench (name) VALUES (?)").bind(&*key.name);
+        let done = seed.execute(session.get()).await.map_err(failure)?;
+        session.give_back();
+        Ok(done.rows_affected() > 0)
+    }
+
+    async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
+        let owner = unique();
+        let micros = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
+        let mut session = self.session().await?;
+        let take = query(TAKE).bind(&owner).bind(micros).bind(&*key.name);
+        let done = take.execute(session.get()).await.map_err(failure)?;
+        session.give_back();
+        let is_taken = done.rows_affected() > 0;
+        Ok(is_taken.then(|| Held::Lease {
+            key: key.clone(),
+            owner,
+            token: done.last_insert_id(),
+        }))
+    }
+
+    /// Whether there is such a row is known by the answer alone: one that is locked is refused.
+    async fn row(&self, key: &Key, how: &str) -> Result<Option<Held>, Failure> {
+        let mut session = self.session().await?;
+        let text = format!(
+            "BEGIN; SELECT token FROM polylock_bench WHERE name = {} FOR UPDATE{how}",
+            key.literal
+        );
+        let rows = raw_sql(AssertSqlSafe(text)).fetch_all(session.get()).await;
+        let is_taken = match rows {
+            Ok(rows) => !rows.is_empty(),
+            Err(error) if is_locked(&error) => false,
+            Err(error) => return Err(failure(error)),
+        };
+        let key = key.clone();
+        if is_taken {
+            return Ok(Some(Held::Session { key, session }));
+        }
+        let rolled_back = raw_sql("ROLLBACK").execute(session.get()).await;
+        rolled_back.map_err(failure)?;
+        session.give_back();
+        Ok(None)
+    }
+
+    async fn advisory(&self, key: &Key, seconds: i64) -> Result<Option<Held>, Failure> {
+        let mut session = self.session().await?;
+        let lock = query_scalar::<_, Option<i64>>("SELECT GET_LOCK(?, ?)");
+        let lock = lock.bind(&*key.advisory).bind(seconds);
+        let is_taken = lock.fetch_one(session.get()).await.map_err(failure)?;
+        let key = key.clone();
+        if is_taken == Some(1) {
+            return Ok(Some(Held::Session { key, session }));
+        }
+        session.give_back();
+        Ok(None)
+    }
+
+    async fn attempt(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
+        match self.mode {
+            Mode::Advisory => self.advisory(key, 0).await,
+            Mode::Lease => self.lease(key, ttl).await,
+            Mode::Row => self.row(key, " NOWAIT").await,
+        }
+    }
+}
+
+impl Subject for Least {
+    type Key = Key;
+    type Held = Held;
+
+    fn key(&self, name: &str) -> Result<Key, Failure> {
+        Ok(Key {
+            name: name.into(),
+            literal: quoted(name)?.into(),
+            advisory: {
+                let number = number_of(&format!("{}/{name}", self.database));
+                format!("lock-bench:{number:016x}").into()
+            },
+        })
+    }
+
+    async fn acquire(
+        &self,
+        key: &Key,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<Held>, Failure> {
+        loop {
+            let held = match (wait, self.mode) {
+                (None, Mode::Advisory) => self.advisory(key, YEAR).await?,
+                (None, Mode::Row) => self.row(key, "").await?,
+                _ => self.attempt(key, ttl).await?,
+            };
+            if held.is_some() {
+                return Ok(held);
+            }
+            // A lock that is new has no row.
+            if self.mode == Mode::Advisory || !self.seed(key).await? {
+                return until(wait, || self.attempt(key, ttl)).await;
+            }
+        }
+    }
+
+    fn token(held: &Held) -> Option<u64> {
+        match held {
+            Held::Lease { token, .. } => Some(*token),
+            Held::Session { .. } => None,
+        }
+    }
+
+    async fn release(&self, held: Held) -> Result<(), Failure> {
+        let is_freed = match held {
+            Held::Lease { key, owner, .. } => {
+                let mut session = self.session().await?;
+                let free = query(FREE).bind(&*key.name).bind(owner);
+                let done = free.execute(session.get()).await.map_err(failure)?;
+                session.give_back();
+                done.rows_affected() == 1
+            }
+            Held::Session { key, mut session } => {
+                let is_freed = match self.mode {
+                    Mode::Advisory => {
+                        let unlock = query_scalar::<_, Option<i64>>("SELECT RELEASE_LOCK(?)");
+                        let unlock = unlock.bind(&*key.advisory).fetch_one(session.get());
+                        unlock.await.map_err(failure)? == Some(1)
+                    }
+                    Mode::Lease | Mode::Row => {
+                        let committed = raw_sql("COMMIT").execute(session.get()).await;
+                        committed.map_err(failure)?;
+                        true
+                    }
+                };
+                session.give_back();
+                is_freed
+            }
+        };
+        match is_freed {
+            true => Ok(()),
+            false => Err(Failure::new(
+                LOST,
+                "somebody else has freed it or taken it over",
+            )),
+        }
+    }
+}
+
+/// Whether somebody else has the row: each server has a code of its own.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let known = match error {
+        sqlx::Error::Database(error) => error.try_downcast_ref::<MySqlDatabaseError>(),
+        _ => None,
+    };
+    known.is_some_and(|error| [1205, 3572].contains(&error.number()))
+}
+
+/// As long as it takes: MariaDB refuses a time without an end.
+const YEAR: i64 = 365 * 24 * 60 * 60;
+
+const TABLE: &str = "
+CREATE TABLE IF NOT EXISTS polylock_bench (
+    name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
+    owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin,
+    token BIGINT NOT NULL DEFAULT 0, expires_at DATETIME(6) NOT NULL DEFAULT '1970-01-01'
+) ENGINE = InnoDB";
+
+const TAKE: &str = "
+UPDATE polylock_bench SET owner = ?, token = LAST_INSERT_ID(token + 1),
+    expires_at = NOW(6) + INTERVAL ? MICROSECOND
+WHERE name = ? AND (owner IS NULL OR expires_at <= NOW(6))";
+
+const FREE: &str = "UPDATE polylock_bench SET owner = NULL WHERE name = ? AND owner = ?";

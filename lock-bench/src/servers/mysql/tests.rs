@@ -1,0 +1,34 @@
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
+
+use super::super::testing::{commands_of_a_pair, excludes};
+use super::*;
+
+async fn open_both(url: &str, mode: &str) -> (Asker, Least) {
+    let url = LockUrl::parse(&format!("{url}?mode={mode}")).unwrap();
+    let place = Place::of(&url).unwrap();
+    let options = options(&place);
+    let asker = Asker::new(connect(&options).await.unwrap());
+    let least = Least::open(&place, options).await.unwrap();
+    (asker, least.expect("the user may make a table"))
+}
+
+#[tokio::test]
+async fn bare_statements_exclude() {
+    let url = MariaDbServer::shared().database();
+    for mode in ["advisory", "lease", "row"] {
+        excludes(open_both(&url, mode).await.1).await;
+    }
+}
+
+#[tokio::test]
+async fn bare_statements_are_counted() {
+    let server = MariaDbServer::start(MariaDbOptions::new());
+    for (mode, statements) in [("advisory", 2.0), ("lease", 2.0), ("row", 3.0)] {
+        let (asker, least) = open_both(&server.url(), mode).await;
+        assert_eq!(
+            commands_of_a_pair(&asker, &least).await,
+            statements,
+            "{mode}"
+        );
+    }
+}
