@@ -3,12 +3,16 @@
 //! `lockctl bench` is its command line. A [`plan::Plan`] says what is measured, a
 //! [`report::Report`] what came out.
 
+mod clock;
+mod environment;
+mod measure;
 pub mod plan;
 pub mod report;
 mod run;
-mod servers;
+pub mod servers;
 pub mod subject;
 pub mod target;
 pub mod worker;
+mod workloads;
 
 pub use self::run::{Progress, run};

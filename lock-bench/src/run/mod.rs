@@ -1,9 +1,23 @@
 //! One run: all workloads on all targets, repeated.
 
-use crate::plan::Plan;
-use crate::report::Report;
+mod agenda;
+mod check;
+mod crash;
+mod one;
+mod prepared;
+
+use std::time::Duration;
+
+use self::agenda::{Agenda, Question};
+use self::check::check;
+use self::one::Measurement;
+use self::prepared::Prepared;
+use crate::environment;
+use crate::plan::{Plan, Workload};
+use crate::report::{Report, SCHEMA, Series};
 use crate::subject::Failure;
 use crate::target::Target;
+use crate::workloads::Random;
 
 /// Is told how far a run is.
 pub trait Progress: Send + Sync {
@@ -29,7 +43,85 @@ pub async fn run(
     targets: Vec<Target>,
     progress: &dyn Progress,
 ) -> Result<Report, Failure> {
-    progress.step(0, 0, "");
-    let _ = (plan, targets);
-    Err(Failure::new("invalid", "nothing is measured"))
+    check(plan, &targets)?;
+    let mut environment = environment::of_this_machine();
+    progress.step(0, 0, "opening the targets");
+    let mut prepared = Vec::with_capacity(targets.len());
+    for target in targets {
+        let name = target.name.clone();
+        let opened = Prepared::open(target).await;
+        prepared.push(opened.map_err(|failure| failure.at(&name))?);
+    }
+    let agenda = Agenda::of(plan, &prepared);
+    environment.warnings.extend(agenda.left_out.iter().cloned());
+    if agenda.questions.is_empty() {
+        return Err(Failure::new("invalid", agenda.left_out.join("; ")));
+    }
+    let series = measure_all(plan, &agenda, &mut prepared, progress).await?;
+    for target in &prepared {
+        target.close().await;
+    }
+    Ok(Report {
+        schema: SCHEMA.to_owned(),
+        environment,
+        plan: plan.clone(),
+        targets: prepared.into_iter().flat_map(Prepared::infos).collect(),
+        series,
+    })
+}
+
+async fn measure_all(
+    plan: &Plan,
+    agenda: &Agenda,
+    targets: &mut [Prepared],
+    progress: &dyn Progress,
+) -> Result<Vec<Series>, Failure> {
+    let run_id = format!("lock-bench/{:x}", crate::clock::unique());
+    let mut random = Random::new(plan.seed);
+    let mut series = agenda.series(targets);
+    let of = agenda.measurements() * plan.repeats;
+    let mut done = 0;
+    for _repeat in 0..plan.repeats {
+        for target in &mut *targets {
+            target.time_round_trips().await;
+        }
+        for question in &agenda.questions {
+            let mut order: Vec<_> = question.asked.iter().collect();
+            random.shuffle(&mut order);
+            for &&(target, part, at) in &order {
+                let target = &targets[target];
+                let name = target.name(part);
+                progress.step(done, of, &describe(question, &name));
+                let series = &mut series[at];
+                let measurement = Measurement {
+                    plan,
+                    target,
+                    part,
+                    workload: question.workload,
+                    parameters: &mut series.parameters,
+                    prefix: format!("{run_id}/{done}"),
+                    seed: random.next(),
+                };
+                let sample = measurement.make().await;
+                series.samples.push(sample.map_err(|failure| failure.at(&name))?);
+                done += 1;
+            }
+        }
+    }
+    progress.step(done, of, "");
+    Ok(series)
+}
+
+fn describe(question: &Question, name: &str) -> String {
+    let parameters = &question.parameters;
+    let what = format!("{name}: {}", crate::report::name_of(question.workload));
+    let what = match question.workload {
+        Workload::CrashRecovery => what,
+        Workload::HoldSweep => {
+            let hold = Duration::from_nanos(parameters.hold_ns);
+            format!("{what} of {}", humantime::format_duration(hold))
+        }
+        _ => what,
+    };
+    format!("{what}, {} contenders", parameters.contenders)
 }

@@ -39,8 +39,11 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
+        // Who believes that it holds when it calls release did so until then, whatever the answer.
+        let was_told = !held.is_held();
         match held.release().await? {
-            Released::AlreadyLost => Err(Failure::new(LOST, "the lock was lost before")),
+            Released::AlreadyLost if was_told => Err(Failure::new(LOST, "the lock was lost")),
+            Released::AlreadyLost => Err(Failure::new("taken away", "the server knew no holder")),
             _ => Ok(()),
         }
     }

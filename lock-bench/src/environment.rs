@@ -1,0 +1,90 @@
+//! Where and with what a run is made.
+
+use std::fs;
+use std::thread;
+use std::time::SystemTime;
+
+use crate::report::Environment;
+
+/// That of this process.
+pub(crate) fn of_this_machine() -> Environment {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let load = load();
+    let mut warnings = Vec::new();
+    if cfg!(debug_assertions) {
+        warnings.push("built without optimisation: the figures are those of a debug build".into());
+    }
+    if load > cores as f64 / 2.0 {
+        let text = format!("the machine was busy before the run: load {load:.1} on {cores} cores");
+        warnings.push(text);
+    }
+    Environment {
+        started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        processor: processor(),
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        kernel: kernel(),
+        version: version(),
+        build: build(),
+        load,
+        warnings,
+    }
+}
+
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match option_env!("POLYLOCK_COMMIT") {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    }
+}
+
+fn build() -> String {
+    let profile = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    format!("{}, {profile}", env!("LOCK_BENCH_RUSTC"))
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": "));
+    model.map_or_else(
+        || std::env::consts::ARCH.to_owned(),
+        |(_, name)| name.to_owned(),
+    )
+}
+
+fn kernel() -> String {
+    let names = rustix::system::uname();
+    let (name, release) = (names.sysname(), names.release());
+    format!("{} {}", name.to_string_lossy(), release.to_string_lossy())
+}
+
+/// Of the last minute; 0 where nobody tells.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split(' ').next().and_then(|load| load.parse().ok());
+    first.unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_of_this_machine() {
+        let environment = of_this_machine();
+        assert!(environment.started.starts_with("20"));
+        assert!(environment.cores > 0);
+        assert!(environment.kernel.starts_with("Linux "));
+        assert!(
+            environment.build.contains("rustc 1."),
+            "{}",
+            environment.build
+        );
+        assert!(environment.load >= 0.0);
+    }
+}

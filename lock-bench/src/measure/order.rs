@@ -1,0 +1,189 @@
+use super::log::SLICE_BITS;
+use super::{Span, Waiting, Window};
+use crate::report::{Latencies, Turn};
+
+/// From the call of release to the next acquisition of the key, by another contender who had asked
+/// before. The spans are sorted by key and by the time of the acquisition.
+pub(super) fn hand_offs(spans: &[Span], stride: u64, window: Window) -> Latencies {
+    let mut latencies = Latencies::default();
+    for pair in spans.windows(2) {
+        let (before, next) = (&pair[0], &pair[1]);
+        let has_waited = next.asked < before.let_go;
+        if before.key == next.key
+            && before.contender != next.contender
+            && has_waited
+            && window.has(next.acquired)
+            && follow(before, next, stride)
+        {
+            latencies.record_ns(next.acquired.saturating_sub(before.let_go));
+        }
+    }
+    latencies
+}
+
+/// Whether nothing between two spans was dropped.
+fn follow(before: &Span, next: &Span, stride: u64) -> bool {
+    // With a stride, the slice after one that is kept is dropped.
+    stride == 1 || before.acquired >> SLICE_BITS == next.acquired >> SLICE_BITS
+}
+
+/// How often a request that was served in the window was so before an earlier one of the same key;
+/// requests that were never served count as served last.
+pub(super) fn overtakes(spans: &[Span], unserved: &[Waiting], window: Window) -> u64 {
+    let of_keys = spans.chunk_by(|a, b| a.key == b.key);
+    of_keys
+        .map(|spans| {
+            let key = spans[0].key;
+            let spans = spans.iter().filter(|span| window.has(span.acquired));
+            let mut asked: Vec<_> = spans.map(|span| span.asked).collect();
+            let waiting = unserved.iter().filter(|waiting| waiting.key == key);
+            let first = asked.len();
+            asked.extend(waiting.map(|waiting| waiting.asked));
+            // Nobody knows who of these would have come first.
+            asked[first..].sort_unstable();
+            inversions(&mut asked)
+        })
+        .sum()
+}
+
+/// Pairs in which the larger one stands first; sorts on the way.
+fn inversions(values: &mut [u64]) -> u64 {
+    let mut merged = Vec::with_capacity(values.len());
+    let mut count = 0;
+    let mut width = 1;
+    while width < values.len() {
+        for part in values.chunks_mut(2 * width) {
+            if part.len() <= width {
+                continue;
+            }
+            let (left, right) = part.split_at(width);
+            merged.clear();
+            let (mut l, mut r) = (0, 0);
+            while l < left.len() && r < right.len() {
+                if right[r] < left[l] {
+                    count += (left.len() - l) as u64;
+                    merged.push(right[r]);
+                    r += 1;
+                } else {
+                    merged.push(left[l]);
+                    l += 1;
+                }
+            }
+            merged.extend_from_slice(&left[l..]);
+            merged.extend_from_slice(&right[r..]);
+            part.copy_from_slice(&merged);
+        }
+        width *= 2;
+    }
+    count
+}
+
+/// The first turns at the first key in the window.
+pub(super) fn timeline(spans: &[Span], window: Window) -> Vec<Turn> {
+    let first_key = spans.first().map(|span| span.key);
+    spans
+        .iter()
+        .filter(|span| Some(span.key) == first_key && window.has(span.acquired))
+        .take(TURNS)
+        .map(|span| Turn {
+            contender: span.contender,
+            from_ns: span.acquired - window.from,
+            to_ns: span.let_go.saturating_sub(window.from),
+        })
+        .collect()
+}
+
+const TURNS: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window {
+        start: 0,
+        from: 10,
+        end: 1_000,
+    };
+
+    fn span(contender: u32, asked: u64, acquired: u64, let_go: u64) -> Span {
+        Span {
+            contender,
+            asked,
+            acquired,
+            let_go,
+            ..Span::default()
+        }
+    }
+
+    #[test]
+    fn a_hand_off_is_to_another_who_waited() {
+        let spans = [
+            span(0, 0, 20, 30),
+            span(1, 25, 37, 40),       // 7 after the release
+            span(0, 41, 42, 50),       // asked when the lock was free
+            span(0, 45, 60, 70),       // the same contender
+            span(1, 45, 990, 995),     // 920
+            span(2, 45, 1_001, 1_002), // after the end
+        ];
+        let latencies = hand_offs(&spans, 1, WINDOW);
+        assert_eq!(latencies.len(), 2);
+        assert_eq!(latencies.quantile_ns(0.0), Some(7));
+        assert_eq!(latencies.max_ns(), Some(920));
+    }
+
+    #[test]
+    fn slices_that_were_dropped_make_no_hand_off() {
+        let slice = 1 << SLICE_BITS;
+        let window = Window {
+            start: 0,
+            from: 0,
+            end: 10 * slice,
+        };
+        let spans = [
+            span(0, 0, 10, 2 * slice),
+            span(1, 5, 2 * slice + 7, 2 * slice + 9),
+            span(0, 2 * slice + 8, 2 * slice + 12, 2 * slice + 15),
+        ];
+        assert_eq!(hand_offs(&spans, 1, window).len(), 2);
+        assert_eq!(hand_offs(&spans, 2, window).len(), 1);
+    }
+
+    #[test]
+    fn overtakes_are_counted_by_the_order_of_requests() {
+        let cases: &[(&[u64], &[u64], u64)] = &[
+            (&[], &[], 0),
+            (&[1, 2, 3], &[], 0),
+            (&[3, 2, 1], &[], 3),
+            (&[2, 1, 4, 3], &[], 2),
+            (&[2, 3, 4, 5, 1], &[], 4),
+            (&[2, 3], &[1], 2),
+            (&[2, 3], &[9, 4], 0),
+        ];
+        for (served, unserved, expected) in cases {
+            let spans: Vec<_> = (0..)
+                .zip(*served)
+                .map(|(at, asked)| span(0, *asked, 10 + at, 10 + at))
+                .collect();
+            let unserved: Vec<_> = unserved
+                .iter()
+                .map(|&asked| Waiting { key: 0, asked })
+                .collect();
+            assert_eq!(
+                overtakes(&spans, &unserved, WINDOW),
+                *expected,
+                "{served:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_timeline_begins_with_the_window() {
+        let spans = [span(0, 0, 5, 11), span(1, 0, 15, 16), span(2, 0, 17, 18)];
+        let turns = timeline(&spans, WINDOW);
+        assert_eq!(turns.len(), 2);
+        assert_eq!(
+            (turns[0].contender, turns[0].from_ns, turns[0].to_ns),
+            (1, 5, 6)
+        );
+    }
+}

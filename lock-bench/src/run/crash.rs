@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use super::prepared::Prepared;
+use crate::clock::{self, nanos};
+use crate::report::{Parameters, Sample};
+use crate::subject::{Failure, INVALID, UNSUPPORTED};
+use crate::target::Runner;
+use crate::worker::{Part, Process, Work};
+
+/// Kills holders, one after the other, each while another one waits.
+pub(super) async fn measure(
+    target: &Prepared,
+    parameters: &mut Parameters,
+    prefix: &str,
+) -> Result<Sample, Failure> {
+    let runner = target.runner(Part::Whole);
+    let ttl = least_ttl(runner, prefix).await?;
+    parameters.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    let began = clock::now();
+    let mut sample = Sample {
+        per_contender: vec![0, 0],
+        ..Sample::default()
+    };
+    for round in 0..ROUNDS {
+        let name = format!("{prefix}/{round}");
+        kill_one(target, runner, name, ttl, &mut sample).await?;
+    }
+    sample.duration_ns = clock::now() - began;
+    Ok(sample)
+}
+
+/// One round: the holder is a process, and who waits is a task of this one.
+async fn kill_one(
+    target: &Prepared,
+    runner: &Runner,
+    name: String,
+    ttl: Duration,
+    sample: &mut Sample,
+) -> Result<(), Failure> {
+    let work = Work::Hold {
+        name: name.clone(),
+        ttl,
+    };
+    let mut holder = Process::start(&target.target, Part::Whole, work).await?;
+    let held = holder.held().await?;
+    let kill = async {
+        // Until the other one stands in the queue of the server.
+        tokio::time::sleep(WAITS_BEFORE).await;
+        holder.kill().await
+    };
+    let take = runner.take(name, ttl, ttl + LONGEST);
+    let (killed, taken) = tokio::join!(kill, take);
+    let killed = killed?;
+    match taken {
+        Ok(Some(taken)) => {
+            sample.acquisitions += 1;
+            sample.per_contender[1] += 1;
+            match taken.since().checked_sub(killed) {
+                Some(recovery) => sample.recovery_ns.push(recovery),
+                None => sample
+                    .violations
+                    .push("a waiter got the lock while its holder was alive".to_owned()),
+            }
+            if let (Some(before), Some(after)) = (held, taken.token())
+                && after <= before
+            {
+                let what = format!("token {after} came after token {before}, of a killed holder");
+                sample.violations.push(what);
+            }
+            if let Err(failure) = taken.release().await {
+                count(sample, &failure);
+            }
+        }
+        Ok(None) => count(
+            sample,
+            &Failure::new("not recovered", "the lock of a killed holder stays taken"),
+        ),
+        Err(failure) => count(sample, &failure),
+    }
+    Ok(())
+}
+
+fn count(sample: &mut Sample, failure: &Failure) {
+    *sample.errors.entry(failure.kind().to_owned()).or_default() += 1;
+    sample.failures.push(failure.to_string());
+}
+
+/// The shortest lease that the target grants.
+async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
+    let mut refused = None;
+    for ttl in LEASES.map(Duration::from_secs) {
+        let name = format!("{prefix}/ttl-{}", nanos(ttl) / 1_000_000_000);
+        match runner.take(name, ttl, WAITS_BEFORE).await {
+            Ok(Some(taken)) => {
+                taken.release().await?;
+                return Ok(ttl);
+            }
+            Ok(None) => {}
+            Err(failure) if [INVALID, UNSUPPORTED].contains(&failure.kind()) => {
+                refused = Some(failure);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(refused.unwrap_or_else(|| Failure::new("contended", "a lock that nobody wants is held")))
+}
+
+/// In seconds.
+const LEASES: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// Killed holders of a measurement.
+const ROUNDS: u32 = 3;
+const WAITS_BEFORE: Duration = Duration::from_millis(200);
+/// How long after the lease a lock may stay taken: sessions have terms of their own.
+const LONGEST: Duration = Duration::from_secs(60);

@@ -1,0 +1,149 @@
+use std::env;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use super::ARGUMENT;
+use super::protocol::{Order, Part, Said, Work};
+use crate::clock;
+use crate::measure::{Recorded, Window};
+use crate::subject::Failure;
+use crate::target::Target;
+
+/// A contender that is a process. It ends with this value.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts one and tells it what to do.
+    pub(crate) async fn start(target: &Target, part: Part, work: Work) -> Result<Self, Failure> {
+        let mut command = match &target.worker {
+            Some(worker) => {
+                let mut command = Command::new(&worker.program);
+                command.args(&worker.args);
+                command
+            }
+            None => {
+                let program = env::current_exe().map_err(|e| Failure::of("processes", &e))?;
+                let mut command = Command::new(program);
+                command.arg(ARGUMENT);
+                command
+            }
+        };
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().map_err(|e| Failure::of("processes", &e))?;
+        let input = child.stdin.take().expect("BUG: it is piped");
+        let output = child.stdout.take().expect("BUG: it is piped");
+        let mut process = Self {
+            child,
+            input,
+            output: BufReader::new(output),
+        };
+        let url = target.url.clone();
+        process.say(&Order { url, part, work }).await?;
+        Ok(process)
+    }
+
+    /// Waits until it could begin.
+    pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
+        match self.hear(STARTS_WITHIN).await? {
+            Said::Ready => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    pub(crate) async fn begin(&mut self, window: Window) -> Result<(), Failure> {
+        self.say(&window).await
+    }
+
+    /// Waits until it is done.
+    pub(crate) async fn recorded(mut self, window: Window) -> Result<Recorded, Failure> {
+        let limit = clock::until(window.end) + ENDS_WITHIN;
+        let Said::Done(header) = self.hear(limit).await? else {
+            return Err(strange());
+        };
+        let mut spans = vec![0; header.bytes().ok_or_else(strange)?];
+        let read = self.output.read_exact(&mut spans);
+        match tokio::time::timeout(ENDS_WITHIN, read).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Err(silent()),
+        }
+        // It ends by itself, and is killed if it does not.
+        let _ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
+        Ok(header.recorded(&spans))
+    }
+
+    /// Waits until it has its lock, and returns the token.
+    pub(crate) async fn held(&mut self) -> Result<Option<u64>, Failure> {
+        match self.hear(STARTS_WITHIN).await? {
+            Said::Held { token } => Ok(token),
+            _ => Err(strange()),
+        }
+    }
+
+    /// Kills it, without a chance to give anything back; returns the time before that.
+    pub(crate) async fn kill(mut self) -> Result<u64, Failure> {
+        let before = clock::now();
+        let killed = self.child.start_kill();
+        killed.map_err(|e| Failure::of("processes", &e))?;
+        let ended = self.child.wait().await;
+        ended.map_err(|e| Failure::of("processes", &e))?;
+        Ok(before)
+    }
+
+    async fn say(&mut self, what: &impl serde::Serialize) -> Result<(), Failure> {
+        let mut line = serde_json::to_vec(what).expect("BUG: there is no map in it");
+        line.push(b'\n');
+        let written = self.input.write_all(&line).await;
+        written.map_err(|_| silent())
+    }
+
+    async fn hear(&mut self, limit: Duration) -> Result<Said, Failure> {
+        let mut line = String::new();
+        let read = self.output.read_line(&mut line);
+        match tokio::time::timeout(limit, read).await {
+            Err(_) => return Err(silent()),
+            Ok(Err(_) | Ok(0)) => return Err(self.gone().await),
+            Ok(Ok(_)) => {}
+        }
+        match serde_json::from_str(&line) {
+            Ok(Said::Failed { kind, message }) => Err(Failure::new(kind, message)),
+            Ok(said) => Ok(said),
+            Err(_) => Err(strange()),
+        }
+    }
+
+    async fn gone(&mut self) -> Failure {
+        let ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
+        match ended {
+            Ok(Ok(status)) => Failure::new(
+                "processes",
+                format!("a contender ended without an answer: {status}"),
+            ),
+            _ => silent(),
+        }
+    }
+}
+
+/// Many start at a time on few processors.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+/// After the end of the window; contenders that are stuck give up earlier by themselves.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+fn silent() -> Failure {
+    Failure::new("processes", "a contender does not answer")
+}
+
+fn strange() -> Failure {
+    let message = "a contender says something else; is it the same program?";
+    Failure::new("processes", message)
+}

@@ -1,0 +1,164 @@
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::DistributedLock;
+use polylock::tower::plain::{CallError, CallLockLayer};
+use polylock::tower::{HeldLock, Keys, Locker};
+use tokio::task::JoinSet;
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+
+use super::Job;
+use super::crowd::{joined, last_call, meter, stuck};
+use crate::clock;
+use crate::measure::{Log, NO_TOKEN, Recorded, Span, Window};
+use crate::report::Requests;
+use crate::subject::Failure;
+
+/// Has clients in this process send requests to a service in this process, each with a key of its
+/// own: through the layer and without it, in turn.
+pub(crate) async fn serve_requests(
+    locks: Arc<dyn DistributedLock>,
+    job: Job,
+    window: Window,
+) -> Result<Recorded, Failure> {
+    let ttl = job.ttl;
+    let locker = Locker::builder(locks, &job.prefix)
+        .wait(clock::until(window.end).max(Duration::from_millis(1)))
+        .request(|request| request.with_ttl(ttl).with_max_hold(None))
+        .build()?;
+    let hold = job.hold;
+    let plain = service_fn(move |call| serve(call, hold));
+    let layer = CallLockLayer::new(
+        locker,
+        |call: &Call| Ok(Keys::one(&*call.name)),
+        |call: &mut Call, held| call.held = Some(held),
+    );
+    let locked = layer.layer(plain);
+    let meter = tokio::spawn(meter(window));
+    let mut clients = JoinSet::new();
+    for number in job.contenders.clone() {
+        let (plain, locked) = (plain, locked.clone());
+        let client = Client {
+            number,
+            name: number.to_string().into(),
+            log: Log::new(window, job.most_spans),
+            requests: Requests::default(),
+        };
+        clients.spawn(client.run(plain, locked, window));
+    }
+    let mut all = Recorded::default();
+    while let Some(ended) = clients.join_next().await {
+        all.add(joined(ended)?);
+    }
+    all.processor_ns = joined(meter.await)?;
+    Ok(all)
+}
+
+/// A request, with what the layer puts into it.
+struct Call {
+    name: Arc<str>,
+    held: Option<HeldLock>,
+}
+
+/// What the handler saw.
+struct Answer {
+    token: u64,
+    began: u64,
+    ended: u64,
+}
+
+async fn serve(call: Call, hold: Duration) -> Result<Answer, Infallible> {
+    let began = clock::now();
+    if !hold.is_zero() {
+        tokio::time::sleep(hold).await;
+    }
+    let token = call.held.and_then(|held| held.fencing_token());
+    Ok(Answer {
+        token: token.map_or(NO_TOKEN, u64::from),
+        began,
+        ended: clock::now(),
+    })
+}
+
+struct Client {
+    number: u32,
+    name: Arc<str>,
+    log: Log,
+    requests: Requests,
+}
+
+impl Client {
+    async fn run<P, L>(mut self, plain: P, locked: L, window: Window) -> Recorded
+    where
+        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send,
+        P::Future: Send,
+        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send,
+        L::Future: Send,
+    {
+        clock::sleep_until(window.start).await;
+        let left = clock::until(last_call(window));
+        let until_end = self.send(&plain, &locked, window);
+        if tokio::time::timeout(left, until_end).await.is_err() {
+            self.log.push_failure(&stuck());
+        }
+        Recorded {
+            layer: Some(self.requests),
+            ..Recorded::of(self.number, self.log)
+        }
+    }
+
+    async fn send<P, L>(&mut self, plain: &P, locked: &L, window: Window)
+    where
+        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send,
+        P::Future: Send,
+        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send,
+        L::Future: Send,
+    {
+        let call = |name: &Arc<str>| Call {
+            name: Arc::clone(name),
+            held: None,
+        };
+        loop {
+            let asked = clock::now();
+            if asked >= window.end {
+                return;
+            }
+            let answer = locked.clone().oneshot(call(&self.name)).await;
+            let answered = clock::now();
+            match answer {
+                Ok(answer) => {
+                    self.log.push(self.span(asked, &answer, answered));
+                    if window.has(asked) {
+                        self.requests.with.record_ns(answered - asked);
+                    }
+                }
+                Err(error) => {
+                    self.log.push_failure(&Failure::of("rejected", &error));
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+            let asked = clock::now();
+            let Ok(_answer) = plain.clone().oneshot(call(&self.name)).await;
+            if window.has(asked) {
+                self.requests.without.record_ns(clock::now() - asked);
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    fn span(&self, asked: u64, answer: &Answer, answered: u64) -> Span {
+        Span {
+            key: self.number,
+            contender: self.number,
+            token: answer.token,
+            asked,
+            acquired: answer.began,
+            let_go: answer.ended,
+            released: answered,
+        }
+    }
+}
+
+/// After a failure, so that one that comes at once does not fill the log.
+const PAUSE: Duration = Duration::from_millis(5);

@@ -1,0 +1,116 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::random::{Random, Zipf};
+use super::turn::turn;
+use super::{Job, crowd};
+use crate::clock;
+use crate::measure::{Log, Recorded, Span, Window};
+use crate::subject::{Failure, Subject};
+
+/// Asks when it is time for it, whatever became of what was asked for before.
+pub(super) async fn open<S: Subject>(
+    subject: S,
+    job: Arc<Job>,
+    contender: u32,
+    (rate, keys): (f64, u32),
+    window: Window,
+) -> Result<Recorded, Failure> {
+    let names = (0..keys).map(|number| subject.key(&job.key(number)));
+    let prepared: Arc<[S::Key]> = names.collect::<Result<Vec<_>, _>>()?.into();
+    let log = Arc::new(Mutex::new(Log::new(window, job.most_spans)));
+    let mut random = Random::new(job.seed ^ (u64::from(contender) << 32));
+    let zipf = Zipf::new(keys);
+    let mut arrivals = arrivals(rate, random.next(), window);
+    let mut requests = JoinSet::new();
+    let mut is_overrun = false;
+    while let Some(asked) = arrivals.recv().await {
+        while let Some(ended) = requests.try_join_next() {
+            crowd::joined(ended)?;
+        }
+        let key = zipf.draw(&mut random);
+        if requests.len() >= MOST_AT_A_TIME {
+            is_overrun = true;
+            record(&log, |log| log.push_unserved(key, asked));
+            continue;
+        }
+        let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
+        let log = Arc::clone(&log);
+        requests.spawn(async move {
+            let request = Span {
+                key,
+                contender,
+                asked,
+                ..Span::default()
+            };
+            let wait = clock::until(window.end).max(LEAST_WAIT);
+            let key = &prepared[key as usize];
+            let turn = turn(&subject, key, &job, request, wait).await;
+            record(&log, |log| {
+                match turn.span {
+                    Some(span) => log.push(span),
+                    None => log.push_unserved(request.key, asked),
+                }
+                if let Some(failure) = turn.failure {
+                    log.push_failure(&failure);
+                }
+            });
+        });
+    }
+    let all = async {
+        while let Some(ended) = requests.join_next().await {
+            crowd::joined(ended)?;
+        }
+        Ok::<_, Failure>(())
+    };
+    let ended = tokio::time::timeout(clock::until(crowd::last_call(window)), all).await;
+    if let Ok(failed) = ended {
+        failed?;
+    } else {
+        record(&log, |log| log.push_failure(&crowd::stuck()));
+    }
+    requests.shutdown().await;
+    let log = Arc::into_inner(log).expect("BUG: all requests have ended");
+    let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Recorded {
+        is_overrun,
+        ..Recorded::of(contender, log)
+    })
+}
+
+fn record(log: &Mutex<Log>, what: impl FnOnce(&mut Log)) {
+    what(&mut log.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// The times at which requests are due, each told when it comes.
+///
+/// A thread waits for them: its timer is late by a twentieth of a millisecond, those of a runtime by
+/// a whole one, which would be most of a latency that counts from there.
+fn arrivals(rate: f64, seed: u64, window: Window) -> mpsc::UnboundedReceiver<u64> {
+    let (due, arrivals) = mpsc::unbounded_channel();
+    thread::spawn(move || {
+        let mut random = Random::new(seed);
+        let mut time = window.start;
+        loop {
+            time = time.saturating_add(random.gap(rate));
+            if time >= window.end {
+                return;
+            }
+            thread::sleep(clock::until(time));
+            if due.send(time).is_err() {
+                return;
+            }
+        }
+    });
+    arrivals
+}
+
+/// Requests under way; beyond that, memory would measure itself.
+const MOST_AT_A_TIME: usize = 4_096;
+
+/// Of a request that is due near the end.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
