@@ -65,6 +65,10 @@ impl Latencies {
         (!self.is_empty()).then(|| self.0.max())
     }
 
+    pub(super) fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
     /// Pairs of a duration in nanoseconds and the share of all that does not exceed it, for a
     /// picture.
     pub fn distribution(&self) -> impl Iterator<Item = (u64, f64)> + '_ {

@@ -1,9 +1,29 @@
 //! What came out of a run: one value, which becomes JSON, a table and a page.
 
+pub mod compare;
+mod figures;
+mod hdr;
 mod histogram;
+mod json;
 mod model;
+mod page;
+mod plots;
+mod spread;
+mod tables;
+pub mod units;
+mod words;
 
+#[cfg(test)]
+mod tests;
+
+pub use self::figures::{Figures, Quantiles};
+pub use self::hdr::HdrFile;
 pub use self::histogram::Latencies;
+pub use self::json::ReadError;
 pub use self::model::{
     Environment, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo, TargetKind, Turn,
 };
+pub use self::plots::Plot;
+pub use self::spread::Spread;
+pub use self::tables::{Row, Table};
+pub use self::words::{WORKLOADS, name_of};

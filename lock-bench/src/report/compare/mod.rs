@@ -1,0 +1,157 @@
+//! Two reports side by side: what changed by more than chance, and whether it may.
+
+mod limit;
+mod metric;
+
+use serde::Serialize;
+
+pub use self::limit::{Limit, LimitError};
+pub use self::metric::Metric;
+use super::{Parameters, Report, Series, Spread, name_of};
+use crate::plan::Workload;
+
+/// What became of the figures from one report to the next.
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Figures that both reports have, in the order of the newer one.
+    pub changes: Vec<Change>,
+    /// Series that only the older report has.
+    pub gone: Vec<String>,
+    /// Series that only the newer report has.
+    pub added: Vec<String>,
+    /// What makes the two hard to compare, such as another processor; one sentence each.
+    pub warnings: Vec<String>,
+    /// Violations in the newer report; any makes it fail.
+    pub violations: u64,
+}
+
+/// What became of one figure.
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// The target.
+    pub target: String,
+    /// The workload.
+    pub workload: Workload,
+    /// With what it was measured.
+    pub parameters: Parameters,
+    /// The figure.
+    pub metric: Metric,
+    /// What it was.
+    pub old: Spread,
+    /// What it is.
+    pub new: Spread,
+    /// The new median divided by the old one, less 1; none where the old one is 0 and the new one
+    /// is not.
+    pub change: Option<f64>,
+    /// Whether the median of one report lies between the least and the greatest of the other: then
+    /// it is no change that the repeats could tell from chance.
+    pub is_within_spread: bool,
+    /// The limit that it passes, as it was given.
+    pub passes: Option<String>,
+}
+
+impl Comparison {
+    /// Compares the medians. A limit is passed by a change that exceeds it and is not within the
+    /// spread.
+    #[must_use]
+    pub fn new(old: &Report, new: &Report, limits: &[Limit]) -> Self {
+        let mut changes = Vec::new();
+        let mut added = Vec::new();
+        for series in &new.series {
+            match counterpart(old, series) {
+                Some(before) => changes.extend(compare((old, before), (new, series), limits)),
+                None => added.push(title(series)),
+            }
+        }
+        let gone = old
+            .series
+            .iter()
+            .filter(|series| counterpart(new, series).is_none());
+        let violations = new
+            .series
+            .iter()
+            .map(|series| new.figures(series).violations);
+        Self {
+            changes,
+            gone: gone.map(title).collect(),
+            added,
+            warnings: warnings(old, new),
+            violations: violations.sum(),
+        }
+    }
+
+    /// The changes that pass a limit.
+    pub fn failures(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.passes.is_some())
+    }
+}
+
+fn compare(
+    (old, before): (&Report, &Series),
+    (new, after): (&Report, &Series),
+    limits: &[Limit],
+) -> Vec<Change> {
+    let (before, figures) = (old.figures(before), new.figures(after));
+    let both = Metric::ALL.into_iter().filter_map(|metric| {
+        let (old, new) = (metric.of(&before)?, metric.of(&figures)?);
+        let ratio = match old.median == new.median {
+            true => 0.0,
+            false => new.median / old.median - 1.0,
+        };
+        let is_within_spread = old.is_like(&new);
+        let passed = limits
+            .iter()
+            .find(|limit| !is_within_spread && limit.is_passed(metric, ratio));
+        Some(Change {
+            target: after.target.clone(),
+            workload: after.workload,
+            parameters: after.parameters.clone(),
+            metric,
+            old,
+            new,
+            change: Some(ratio).filter(|ratio| ratio.is_finite()),
+            is_within_spread,
+            passes: passed.map(ToString::to_string),
+        })
+    });
+    both.collect()
+}
+
+fn counterpart<'a>(report: &'a Report, series: &Series) -> Option<&'a Series> {
+    report.series.iter().find(|other| {
+        other.target == series.target
+            && other.workload == series.workload
+            && other.parameters == series.parameters
+    })
+}
+
+fn title(series: &Series) -> String {
+    let workload = name_of(series.workload);
+    format!("{workload} of {}, {}", series.target, series.parameters)
+}
+
+fn warnings(old: &Report, new: &Report) -> Vec<String> {
+    let (a, b) = (&old.environment, &new.environment);
+    let facts = [
+        ("processors", &a.processor, &b.processor),
+        ("kernels", &a.kernel, &b.kernel),
+        ("builds", &a.build, &b.build),
+    ];
+    let differing = facts.iter().filter(|(_, a, b)| a != b);
+    let mut warnings: Vec<_> = differing
+        .map(|(what, a, b)| format!("the {what} differ: {a}, {b}"))
+        .collect();
+    if a.cores != b.cores {
+        warnings.push(format!(
+            "the numbers of cores differ: {}, {}",
+            a.cores, b.cores
+        ));
+    }
+    let repeats = old.plan.repeats.min(new.plan.repeats);
+    if repeats < 3 {
+        warnings.push("fewer than 3 repeats tell little about the spread".to_owned());
+    }
+    warnings
+}

@@ -1,0 +1,209 @@
+use serde_json::Value;
+
+use super::fixture::report;
+use crate::report::{ReadError, Report};
+
+#[test]
+fn json_is_read_as_it_was_written() {
+    let written = report().to_json();
+    let read = Report::from_json(&written.to_string()).unwrap();
+    assert_eq!(read.to_json(), written);
+    let throughput = &written["series"][0]["figures"]["throughput"];
+    assert!(throughput["median"].as_f64().unwrap() > 0.0, "{throughput}");
+}
+
+#[test]
+fn other_schemas_are_refused_by_their_name() {
+    let mut later = report().to_json();
+    later["schema"] = "lock-bench/2".into();
+    let refused = Report::from_json(&later.to_string()).unwrap_err();
+    assert!(refused.to_string().contains("lock-bench/2"), "{refused}");
+    assert!(refused.to_string().contains("lock-bench/1"), "{refused}");
+
+    let refused = |text: &str| Report::from_json(text).unwrap_err();
+    assert!(matches!(refused("{}"), ReadError::NoReport));
+    assert!(matches!(refused("{\"schema\": 1}"), ReadError::NoReport));
+    assert!(matches!(refused("schema"), ReadError::NotJson(_)));
+    let part = "{\"schema\": \"lock-bench/1\"}";
+    assert!(matches!(refused(part), ReadError::NotWhole(_)));
+}
+
+#[test]
+fn what_a_later_version_adds_is_no_obstacle() {
+    let mut value = report().to_json();
+    value["later"] = 1.into();
+    value["series"][0]["samples"][0]["later"] = 1.into();
+    assert!(Report::from_json(&value.to_string()).is_ok());
+}
+
+const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='alert(1)'>\"&<!--";
+
+/// A report in which everything that others write is hostile.
+fn hostile() -> Report {
+    let mut report = report();
+    for target in &mut report.targets {
+        target.url = HOSTILE.to_owned();
+        target.facts = [(HOSTILE.to_owned(), HOSTILE.to_owned())].into();
+        target.findings = vec![HOSTILE.to_owned()];
+        if target.name == "memory" {
+            target.name = HOSTILE.to_owned();
+        }
+    }
+    for series in &mut report.series {
+        if series.target == "memory" {
+            series.target = HOSTILE.to_owned();
+        }
+        for sample in &mut series.samples {
+            sample.violations = vec![HOSTILE.to_owned()];
+            sample.failures = vec![HOSTILE.to_owned()];
+        }
+    }
+    report.environment.processor = HOSTILE.to_owned();
+    report.environment.warnings = vec![HOSTILE.to_owned()];
+    report
+}
+
+#[test]
+fn nothing_of_others_gets_out_of_its_place() {
+    let html = hostile().to_html();
+    assert_eq!(html.matches("<script").count(), 1, "the data alone");
+    assert_eq!(html.matches("</script>").count(), 1);
+    assert!(!html.contains("<img"));
+    assert!(!html.contains("<!--"));
+    for plot in hostile().plots() {
+        let svg = plot.to_file();
+        assert!(
+            !svg.contains("<script") && !svg.contains("<img"),
+            "{}",
+            plot.name
+        );
+    }
+}
+
+#[test]
+fn the_page_has_the_report_in_it() {
+    let report = hostile();
+    let html = report.to_html();
+    let (_, data) = html
+        .split_once("<script type=\"application/json\" id=\"report\">")
+        .unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let value: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(value, report.to_json());
+}
+
+#[test]
+fn the_page_asks_nobody_for_anything() {
+    let html = report().to_html();
+    for reference in [
+        "http:",
+        "https:",
+        "src=",
+        "url(",
+        "@import",
+        "<link rel=\"style",
+    ] {
+        assert!(!html.contains(reference), "{reference}");
+    }
+    assert_eq!(
+        html.matches("href=").count(),
+        html.matches("href=\"data:,\"").count()
+    );
+    assert!(html.contains("default-src 'none'"));
+}
+
+#[test]
+fn every_picture_is_drawn_and_has_a_text() {
+    let plots = report().plots();
+    let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
+    let expected = [
+        "round-trips",
+        "throughput-contended",
+        "throughput-uncontended",
+        "acquire-uncontended",
+        "acquire-contended",
+        "acquire-open-loop",
+        "hand-off",
+        "fairness",
+        "commands-uncontended",
+        "commands-contended",
+        "hold-sweep",
+        "recovery",
+        "timeline",
+    ];
+    assert_eq!(names, expected);
+    for plot in plots {
+        assert!(plot.alt.contains("redis"), "{}: {}", plot.name, plot.alt);
+        assert!(plot.to_file().contains("class=\"f t0\""), "{}", plot.name);
+        assert!(!plot.to_file().contains("NaN"), "{}", plot.name);
+    }
+}
+
+#[test]
+fn a_report_without_measurements_is_a_page_without_pictures() {
+    let mut empty = report();
+    for series in &mut empty.series {
+        series.samples.clear();
+    }
+    assert!(empty.plots().is_empty());
+    empty.series.clear();
+    assert!(empty.tables().is_empty());
+    assert!(empty.to_html().contains("Violations: 0."));
+}
+
+#[test]
+fn violations_are_named_with_their_place() {
+    let mut report = report();
+    report.series[0].samples[1].violations = vec!["two holders".to_owned()];
+    assert_eq!(
+        report.violations(),
+        ["uncontended of redis, 1 contender: two holders"]
+    );
+    let html = report.to_html();
+    assert!(html.contains("Violations: 1. Do not use this lock."));
+    assert_eq!(report.tables()[0].violations, 1);
+}
+
+#[test]
+fn tables_have_a_line_for_each_target_and_the_columns_that_are_needed() {
+    let tables = report().tables();
+    let first = &tables[0];
+    assert_eq!(first.title, "uncontended, 1 contender, 3 x 3s");
+    let targets: Vec<_> = first.rows.iter().map(|row| row.target.as_str()).collect();
+    assert_eq!(
+        targets,
+        ["redis", "redis bare", "postgres", "postgres bare", "memory"]
+    );
+    assert!(!first.columns.contains(&"Jain"), "{:?}", first.columns);
+    assert!(
+        first
+            .rows
+            .iter()
+            .all(|row| row.cells.len() == first.columns.len())
+    );
+    let sweep = tables.iter().find(|table| {
+        table
+            .title
+            .starts_with("hold-sweep, 4 contenders, hold 10ms")
+    });
+    assert!(sweep.unwrap().columns.contains(&"efficiency"));
+}
+
+#[test]
+fn histograms_are_files_of_the_usual_tools() {
+    let files = report().hdr_files();
+    let file = |name: &str| {
+        let file = files.iter().find(|file| file.name == name);
+        &file.unwrap_or_else(|| panic!("no {name}")).text
+    };
+    let hgrm = file("001-uncontended-redis-1-acquire.hgrm");
+    assert!(hgrm.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n"));
+    assert!(hgrm.contains("Total count    =         1200]"), "{hgrm}");
+    let hlog = file("001-uncontended-redis-1.hlog");
+    assert_eq!(
+        hlog.lines()
+            .filter(|line| line.starts_with("Tag=acquire,"))
+            .count(),
+        3
+    );
+}

@@ -1,0 +1,4 @@
+mod compare;
+mod figures;
+mod fixture;
+mod forms;

@@ -1,0 +1,125 @@
+//! Numbers for people: three digits and a unit.
+
+/// A duration of so many nanoseconds, such as `12.3 us`.
+#[must_use]
+pub fn duration(nanos: f64) -> String {
+    let steps = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+    let fits = |step: &&(f64, &str)| nanos >= step.0 * 0.9995;
+    match steps.iter().find(fits) {
+        Some((size, unit)) => format!("{} {unit}", number(nanos / size)),
+        None => format!("{} ns", number(nanos)),
+    }
+}
+
+/// A number with three digits, and with commas between thousands from a thousand on.
+#[must_use]
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        _ if size >= 99.95 || size == 0.0 => 0,
+        _ if size >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    match size >= 1000.0 {
+        true => with_commas(&text),
+        false => text,
+    }
+}
+
+/// A mark of an axis: a number without needless digits, in thousands (`k`) or millions (`M`).
+#[must_use]
+pub fn mark(value: f64) -> String {
+    match value.abs() {
+        size if size >= 1e6 => format!("{}M", value / 1e6),
+        size if size >= 1e3 => format!("{}k", value / 1e3),
+        // The sum of tenths is not always a tenth.
+        _ => ((value * 1e6).round() / 1e6).to_string(),
+    }
+}
+
+/// A mark of an axis of durations in nanoseconds.
+#[must_use]
+pub fn duration_mark(nanos: f64) -> String {
+    match nanos {
+        _ if nanos >= 1e9 => format!("{} s", mark(nanos / 1e9)),
+        _ if nanos >= 1e6 => format!("{} ms", mark(nanos / 1e6)),
+        _ if nanos >= 1e3 => format!("{} us", mark(nanos / 1e3)),
+        _ if nanos == 0.0 => "0".to_owned(),
+        _ => format!("{} ns", mark(nanos)),
+    }
+}
+
+/// A change against what was, such as `+4.2 %`.
+#[must_use]
+pub fn change(share: f64) -> String {
+    match share.is_finite() {
+        true => format!("{:+.1} %", share * 100.0),
+        false => "from 0".to_owned(),
+    }
+}
+
+fn with_commas(digits: &str) -> String {
+    let count = digits.len();
+    let mut text = String::with_capacity(count + count / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && digit.is_ascii_digit() && (count - at) % 3 == 0 && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let table = [
+            (0.0, "0"),
+            (0.123_4, "0.12"),
+            (1.0, "1.00"),
+            (9.999, "10.0"),
+            (99.96, "100"),
+            (1234.5, "1,234"),
+            (1_234_567.0, "1,234,567"),
+            (-123_456.0, "-123,456"),
+        ];
+        for (value, text) in table {
+            assert_eq!(number(value), text);
+        }
+    }
+
+    #[test]
+    fn durations_have_the_largest_unit_that_fits() {
+        let table = [
+            (1.0, "1.00 ns"),
+            (999.9, "1.00 us"),
+            (12_345.0, "12.3 us"),
+            (999_999.0, "1.00 ms"),
+            (2_500_000_000.0, "2.50 s"),
+        ];
+        for (nanos, text) in table {
+            assert_eq!(duration(nanos), text);
+        }
+    }
+
+    #[test]
+    fn marks_have_no_needless_digits() {
+        assert_eq!(mark(0.1 + 0.2), "0.3");
+        assert_eq!(mark(2_000.0), "2k");
+        assert_eq!(mark(5e6), "5M");
+        assert_eq!(duration_mark(0.0), "0");
+        assert_eq!(duration_mark(20_000.0), "20 us");
+        assert_eq!(duration_mark(1e10), "10 s");
+    }
+
+    #[test]
+    fn changes_have_a_sign() {
+        assert_eq!(change(-0.1), "-10.0 %");
+        assert_eq!(change(0.042), "+4.2 %");
+        assert_eq!(change(f64::INFINITY), "from 0");
+    }
+}
