@@ -46,6 +46,10 @@ impl Client {
     }
 
     async fn on(target: &Arc<Target>, config: SqlConfig) -> Self {
+        #[cfg(feature = "postgres")]
+        crate::checks::look_for_pooler(target, &config)
+            .await
+            .expect("a server");
         let mut connection = crate::lock::open(target, &config).await.expect("a server");
         crate::schema::ensure(&mut connection, &config)
             .await
