@@ -58,7 +58,10 @@ pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
         case.assert_nothing_left(&client, key).await;
     }
     let attempt = client.request_all([&a, &b, &c]).try_acquire().await;
-    assert!(attempt.expect("contention is no error").is_none());
+    let attempt = attempt.expect("contention is no error");
+    // A machine that is too busy to renew a lease in time loses the lock, and is told.
+    assert!(attempt.is_none() || !guard.is_held(), "two hold the lock");
+    drop(attempt);
     case.assert_nothing_left(&client, &a).await;
     guard.release().await.expect("a held lock is released");
 }
