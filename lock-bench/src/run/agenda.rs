@@ -93,7 +93,8 @@ impl Agenda {
                 continue;
             }
             asked.push((number, Part::Whole));
-            let is_a_limit = target.bare.is_some_and(|waits| match workload {
+            let bare = target.bare.filter(|_| plan.with_bare);
+            let is_a_limit = bare.is_some_and(|waits| match workload {
                 Workload::Uncontended => true,
                 Workload::CrashRecovery | Workload::Layer => false,
                 _ => waits,

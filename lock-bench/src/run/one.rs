@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::crash;
@@ -45,7 +46,9 @@ impl Measurement<'_> {
         let job = self.job(0..self.parameters.contenders);
         let recorded = async {
             match (self.workload, self.target.opened.runner.locks()) {
-                (Workload::Layer, Some(locks)) => serve_requests(locks.clone(), job, window).await,
+                (Workload::Layer, Some(locks)) => {
+                    serve_requests(Arc::clone(locks), job, window).await
+                }
                 _ => self.target.runner(self.part).contend(job, window).await,
             }
         };

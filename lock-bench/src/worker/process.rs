@@ -2,6 +2,7 @@ use std::env;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -100,7 +101,7 @@ impl Process {
         Ok(before)
     }
 
-    async fn say(&mut self, what: &impl serde::Serialize) -> Result<(), Failure> {
+    async fn say(&mut self, what: &(impl Serialize + Sync)) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(what).expect("BUG: there is no map in it");
         line.push(b'\n');
         let written = self.input.write_all(&line).await;

@@ -91,9 +91,9 @@ struct Client {
 impl Client {
     async fn run<P, L>(mut self, plain: P, locked: L, window: Window) -> Recorded
     where
-        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send,
+        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send + Sync,
         P::Future: Send,
-        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send,
+        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send + Sync,
         L::Future: Send,
     {
         clock::sleep_until(window.start).await;
@@ -110,9 +110,9 @@ impl Client {
 
     async fn send<P, L>(&mut self, plain: &P, locked: &L, window: Window)
     where
-        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send,
+        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send + Sync,
         P::Future: Send,
-        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send,
+        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send + Sync,
         L::Future: Send,
     {
         let call = |name: &Arc<str>| Call {
