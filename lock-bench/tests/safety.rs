@@ -1,0 +1,133 @@
+//! Faults that are planted in locks are in the report, and in that of sound locks there is none.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_bench::plan::Workload;
+use lock_bench::subject::{Failure, Subject};
+use lock_bench::target::{Runner, runner};
+use lock_testkit::doubles::redis_like::{Flaw, RedisLike};
+use polylock::memory::Memory;
+use polylock::{AcquireRequest, DistributedLock, LockGuard, LockKey, Wait};
+
+use self::support::{jain, made, plan, sample};
+
+fn flawed(flaw: Flaw) -> Runner {
+    Runner::of_locks(Arc::new(RedisLike::flawed(flaw)))
+}
+
+fn sound() -> Runner {
+    Runner::of_locks(Arc::new(RedisLike::new()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sound_locks_violate_nothing() {
+    let sample = sample(&plan(&[Workload::Fairness], 4), made(sound())).await;
+    assert!(sample.acquisitions > 10, "{}", sample.acquisitions);
+    assert_eq!(sample.violations, [""; 0]);
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    let shares = &sample.per_contender;
+    assert!(jain(shares) > 0.9, "{shares:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_holders_are_reported() {
+    let plan = plan(&[Workload::HandOff], 4);
+    let sample = sample(&plan, made(flawed(Flaw::ExcludesNobody))).await;
+    let found = sample
+        .violations
+        .iter()
+        .any(|v| v.contains("held it together for"));
+    assert!(found, "{:?}", sample.violations);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_do_not_grow_are_reported() {
+    let plan = plan(&[Workload::Contended], 2);
+    let sample = sample(&plan, made(flawed(Flaw::TokensRepeat))).await;
+    let found = sample.violations.iter().any(|v| v.contains("got token"));
+    assert!(found, "{:?}", sample.violations);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unfair_queue_is_reported() {
+    let plan = plan(&[Workload::Fairness], 8);
+    let unfair = sample(&plan, made(flawed(Flaw::LastComeFirstServed))).await;
+    let fair = sample(&plan, made(sound())).await;
+    assert!(
+        jain(&unfair.per_contender) < 0.6,
+        "{:?}",
+        unfair.per_contender
+    );
+    assert!(jain(&fair.per_contender) > 0.9, "{:?}", fair.per_contender);
+    let of_each = |overtakes: u64, all: u64| overtakes as f64 / all as f64;
+    let (unfair, fair) = (
+        of_each(unfair.overtakes, unfair.acquisitions),
+        of_each(fair.overtakes, fair.acquisitions),
+    );
+    assert!(unfair > 1.0 && fair < unfair / 4.0, "{unfair} {fair}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_release_is_in_the_hand_over_and_in_the_release() {
+    let plan = plan(&[Workload::HandOff], 2);
+    let slow = sample(&plan, made(runner(SlowRelease(Arc::new(Memory::new()))))).await;
+    let delay = u64::try_from(DELAY.as_nanos()).unwrap();
+    assert!(
+        slow.hand_off.quantile_ns(0.0) >= Some(delay * 99 / 100),
+        "{:?}",
+        slow.hand_off
+    );
+    assert!(
+        slow.release.quantile_ns(0.0) >= Some(delay * 99 / 100),
+        "{:?}",
+        slow.release
+    );
+    let usual = sample(&plan, made(Runner::of_locks(Arc::new(Memory::new())))).await;
+    assert!(
+        usual.hand_off.quantile_ns(0.5) < Some(delay / 2),
+        "{:?}",
+        usual.hand_off
+    );
+    assert_eq!(slow.violations, [""; 0]);
+}
+
+/// Sleeps before it gives back.
+#[derive(Clone)]
+struct SlowRelease(Arc<Memory>);
+
+const DELAY: Duration = Duration::from_millis(20);
+
+impl Subject for SlowRelease {
+    type Key = LockKey;
+    type Held = LockGuard;
+
+    fn key(&self, name: &str) -> Result<LockKey, Failure> {
+        Ok(LockKey::new(name)?)
+    }
+
+    async fn acquire(
+        &self,
+        key: &LockKey,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<LockGuard>, Failure> {
+        let request = AcquireRequest::new(key.clone())
+            .with_ttl(ttl)
+            .with_wait(wait.map_or(Wait::Forever, Wait::AtMost));
+        // At the end of the measurement the wait is over.
+        Ok(self.0.acquire(&request).await.ok())
+    }
+
+    fn token(held: &LockGuard) -> Option<u64> {
+        held.fencing_token().map(u64::from)
+    }
+
+    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
+        tokio::time::sleep(DELAY).await;
+        held.release().await?;
+        Ok(())
+    }
+}
