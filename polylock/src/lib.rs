@@ -45,6 +45,11 @@
 //! The feature `tower` adds a layer that lets requests with the same key run one at a time, and
 //! `axum` and `tonic` what it has for these: see the module `tower`.
 //!
+//! # Metrics
+//!
+//! [`observe`] has what happens to locks in numbers, for the `metrics` facade with the feature
+//! `metrics`, and for OpenTelemetry with `otel`.
+//!
 //! # When not to use a lock
 //!
 //! A lock can be lost while its holder works: the holder is paused, or the network is cut, and the
@@ -54,6 +59,7 @@
 
 #[cfg(feature = "config")]
 pub mod config;
+pub mod observe;
 
 use std::sync::{Arc, LazyLock};
 
@@ -126,6 +132,9 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
 /// The programs in the documents compile and run.
 #[cfg(all(doctest, feature = "axum"))]
 mod documents {
+    #[cfg(feature = "config")]
+    #[doc = include_str!("../../docs/configuration.md")]
+    mod configuration {}
     #[doc = include_str!("../../README.md")]
     mod readme {}
     #[doc = include_str!("../../docs/tower.md")]

@@ -1,0 +1,190 @@
+//! The `metrics` facade.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lock_core::layers::{Event, Observer};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
+
+use super::measure::{Measurement, Value};
+use super::metric::{Metric, MetricKind};
+use super::series::{Series, Sink};
+
+/// Records what happens to locks with the [`metrics`] facade, for Prometheus and others.
+///
+/// The names are those of [`Metric::prometheus_name`]. Install the recorder of the program first:
+/// what is recorded before goes nowhere, and goes on to go there, as handles are kept. The recorder
+/// of Prometheus makes summaries of durations unless it is told [`BUCKETS`](super::BUCKETS).
+///
+/// There are at most 1,000 classes; the ones after these are counted as `other`.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+/// use polylock::observe::{BUCKETS, MetricsObserver};
+/// use polylock::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let recorder = PrometheusBuilder::new()
+///     .set_buckets_for_metric(Matcher::Prefix("dlock_".into()), &BUCKETS)?
+///     .build_recorder();
+/// let page = recorder.handle(); // or `install()`, which serves it on port 9000, and no `with_recorder`
+/// let observer = MetricsObserver::new()
+///     .with_recorder(Arc::new(recorder))
+///     .with_classes(["orders"]);
+/// let locks = polylock::compiled_in()
+///     .with_observer(Arc::new(observer))
+///     .connect("memory:")
+///     .await?;
+///
+/// let _guard = locks.request("orders/42").class("orders").acquire().await?;
+/// assert!(page.render().contains(r#"dlock_held{backend="memory",lock="orders"} 1"#));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct MetricsObserver {
+    target: Target,
+    series: Series<Handle>,
+}
+
+impl MetricsObserver {
+    /// Records with the global recorder, or the one of the thread that records.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            target: Target {
+                prefix: Metric::DEFAULT_PREFIX.to_owned(),
+                recorder: None,
+            },
+            series: Series::new(),
+        }
+    }
+
+    /// Sets what is before the names. Default: `dlock`.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.target.prefix = prefix.into();
+        self
+    }
+
+    /// Records with `recorder`, on whichever thread something happens.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder + Send + Sync>) -> Self {
+        self.target.recorder = Some(recorder);
+        self
+    }
+
+    /// Declares classes, which are shown at zero from the first event of their backend on, or from
+    /// [`show`](Self::show): a panel that has no data looks the same as one that is broken, and an
+    /// increase from nothing to 1 is none for Prometheus.
+    #[must_use]
+    pub fn with_classes<C: Into<Arc<str>>>(mut self, classes: impl IntoIterator<Item = C>) -> Self {
+        let series = &mut self.series;
+        classes
+            .into_iter()
+            .for_each(|class| series.declare(class.into()));
+        self
+    }
+
+    /// Shows the declared classes at zero, for the backend that
+    /// [`Capabilities`](crate::Capabilities) names.
+    pub fn show(&self, backend: &'static str) {
+        self.series.show(backend, &self.target);
+    }
+
+    /// Counts a write that was refused because of its token, by
+    /// [`StaleToken`](crate::fencing::StaleToken) for example. The library does not see these.
+    pub fn count_stale_write(&self, class: &str) {
+        self.record(&Measurement::stale_write(class));
+    }
+
+    pub(super) fn record(&self, measurement: &Measurement<'_>) {
+        self.series.record(measurement, &self.target);
+    }
+}
+
+impl Default for MetricsObserver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for MetricsObserver {
+    fn event(&self, event: &Event<'_>) {
+        self.series.event(event, &self.target);
+    }
+}
+
+/// Where handles come from.
+struct Target {
+    prefix: String,
+    recorder: Option<Arc<dyn Recorder + Send + Sync>>,
+}
+
+enum Handle {
+    Counter(Counter),
+    Gauge(Gauge),
+    Histogram(Histogram),
+}
+
+impl Sink for Target {
+    type Handle = Handle;
+
+    fn open(&self, measurement: &Measurement<'_>) -> Handle {
+        let open = |recorder: &dyn Recorder| register(recorder, &self.prefix, measurement);
+        match &self.recorder {
+            Some(recorder) => open(recorder),
+            None => metrics::with_recorder(open),
+        }
+    }
+
+    fn record(&self, _: Metric, handle: &Handle, value: Value) {
+        match (handle, value) {
+            (Handle::Counter(counter), Value::Count(count)) => counter.increment(count),
+            // A gauge counts locks, of which there are fewer than a float counts exactly.
+            (Handle::Gauge(gauge), Value::Change(change)) => gauge.increment(change as f64),
+            (Handle::Histogram(histogram), Value::Seconds(seconds)) => histogram.record(seconds),
+            (Handle::Counter(_) | Handle::Gauge(_) | Handle::Histogram(_), _) => {
+                debug_assert!(false, "BUG: {value:?} is no value of this metric");
+            }
+        }
+    }
+}
+
+fn register(recorder: &dyn Recorder, prefix: &str, measurement: &Measurement<'_>) -> Handle {
+    let metric = measurement.metric;
+    let name = KeyName::from(metric.prometheus_name(prefix));
+    let labels: Vec<_> = measurement
+        .labels()
+        .map(|(name, value)| Label::new(name, value.to_owned()))
+        .collect();
+    let (key, about) = (Key::from_parts(name.clone(), labels), metric.description());
+    match metric.kind() {
+        MetricKind::Counter => {
+            recorder.describe_counter(name, Some(Unit::Count), about.into());
+            Handle::Counter(recorder.register_counter(&key, &METADATA))
+        }
+        MetricKind::Gauge => {
+            recorder.describe_gauge(name, Some(Unit::Count), about.into());
+            Handle::Gauge(recorder.register_gauge(&key, &METADATA))
+        }
+        MetricKind::Histogram => {
+            recorder.describe_histogram(name, Some(Unit::Seconds), about.into());
+            Handle::Histogram(recorder.register_histogram(&key, &METADATA))
+        }
+    }
+}
+
+static METADATA: Metadata<'static> = Metadata::new("polylock", Level::INFO, Some(module_path!()));
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("prefix", &self.prefix)
+            .field("is_global", &self.recorder.is_none())
+            .finish()
+    }
+}

@@ -1,0 +1,205 @@
+/// What is measured: names, units and labels.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::observe::Metric;
+///
+/// let slack = Metric::RenewalSlack;
+/// assert_eq!(slack.prometheus_name("dlock"), "dlock_renewal_slack_seconds");
+/// assert_eq!(slack.otel_name("dlock"), "dlock.renewal.slack");
+/// assert_eq!((slack.unit(), slack.labels()), ("s", ["backend"].as_slice()));
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Metric {
+    /// Time from a request to its answer, or until it was dropped.
+    AcquireDuration,
+    /// Requests and renewals that the lock service failed.
+    BackendErrors,
+    /// Writes that were refused because of a stale token.
+    FencingRejections,
+    /// Locks that this process holds.
+    Held,
+    /// Time for which a lock was held, its release included.
+    HoldDuration,
+    /// Requests of HTTP that were answered without their handler, because of their lock.
+    HttpRejections,
+    /// Locks that were lost while they were held.
+    Lost,
+    /// Time that it took to give a lock back.
+    ReleaseDuration,
+    /// Validity that a lease had left when it was renewed.
+    RenewalSlack,
+    /// Renewals.
+    Renewals,
+    /// Requests that are under way.
+    Waiters,
+}
+
+/// How a metric is aggregated.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Grows and shrinks: a gauge for Prometheus, an up-down counter for OpenTelemetry.
+    Gauge,
+    /// A distribution, in seconds.
+    Histogram,
+}
+
+/// All that is said about a metric.
+struct Facts {
+    /// The name without its prefix.
+    name: &'static str,
+    kind: MetricKind,
+    unit: &'static str,
+    labels: &'static [&'static str],
+    description: &'static str,
+}
+
+impl Metric {
+    /// All of them, sorted by name.
+    pub const ALL: [Self; 11] = [
+        Self::AcquireDuration,
+        Self::BackendErrors,
+        Self::FencingRejections,
+        Self::Held,
+        Self::HoldDuration,
+        Self::HttpRejections,
+        Self::Lost,
+        Self::ReleaseDuration,
+        Self::RenewalSlack,
+        Self::Renewals,
+        Self::Waiters,
+    ];
+
+    /// What is before the names unless set otherwise.
+    pub const DEFAULT_PREFIX: &'static str = "dlock";
+
+    /// How it is aggregated.
+    #[must_use]
+    pub fn kind(self) -> MetricKind {
+        self.facts().kind
+    }
+
+    /// The unit as UCUM has it, such as `"s"` or `"{lock}"`.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        self.facts().unit
+    }
+
+    /// The labels, in the order in which [`Measurement::labels`](super::Measurement::labels) gives
+    /// their values.
+    #[must_use]
+    pub fn labels(self) -> &'static [&'static str] {
+        self.facts().labels
+    }
+
+    /// One sentence.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        self.facts().description
+    }
+
+    /// The name for OpenTelemetry, such as `dlock.acquire.duration`.
+    #[must_use]
+    pub fn otel_name(self, prefix: &str) -> String {
+        format!("{prefix}.{}", self.facts().name)
+    }
+
+    /// The name for Prometheus, such as `dlock_acquire_duration_seconds`.
+    #[must_use]
+    pub fn prometheus_name(self, prefix: &str) -> String {
+        let name = self.facts().name.replace('.', "_");
+        let suffix = match self.kind() {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge => "",
+            MetricKind::Histogram => "_seconds",
+        };
+        format!("{prefix}_{name}{suffix}")
+    }
+
+    fn facts(self) -> Facts {
+        match self {
+            Self::AcquireDuration => Facts {
+                name: "acquire.duration",
+                kind: MetricKind::Histogram,
+                unit: "s",
+                labels: &["backend", "lock", "mode", "outcome"],
+                description: "Time from a request for a lock to its answer.",
+            },
+            Self::BackendErrors => Facts {
+                name: "backend.errors",
+                kind: MetricKind::Counter,
+                unit: "{error}",
+                labels: &["backend", "kind"],
+                description: "Requests and renewals that the lock service failed.",
+            },
+            Self::FencingRejections => Facts {
+                name: "fencing.rejections",
+                kind: MetricKind::Counter,
+                unit: "{write}",
+                labels: &["lock"],
+                description: "Writes that were refused because of a stale token.",
+            },
+            Self::Held => Facts {
+                name: "held",
+                kind: MetricKind::Gauge,
+                unit: "{lock}",
+                labels: &["backend", "lock"],
+                description: "Locks that this process holds.",
+            },
+            Self::HoldDuration => Facts {
+                name: "hold.duration",
+                kind: MetricKind::Histogram,
+                unit: "s",
+                labels: &["backend", "lock", "end"],
+                description: "Time for which a lock was held, its release included.",
+            },
+            Self::HttpRejections => Facts {
+                name: "http.rejections",
+                kind: MetricKind::Counter,
+                unit: "{request}",
+                labels: &["lock", "status", "reason"],
+                description: "Requests that were answered without their handler.",
+            },
+            Self::Lost => Facts {
+                name: "lost",
+                kind: MetricKind::Counter,
+                unit: "{lock}",
+                labels: &["backend", "lock", "reason"],
+                description: "Locks that were lost while they were held.",
+            },
+            Self::ReleaseDuration => Facts {
+                name: "release.duration",
+                kind: MetricKind::Histogram,
+                unit: "s",
+                labels: &["backend", "outcome"],
+                description: "Time that it took to give a lock back.",
+            },
+            Self::RenewalSlack => Facts {
+                name: "renewal.slack",
+                kind: MetricKind::Histogram,
+                unit: "s",
+                labels: &["backend"],
+                description: "Validity that a lease had left when it was renewed.",
+            },
+            Self::Renewals => Facts {
+                name: "renewals",
+                kind: MetricKind::Counter,
+                unit: "{renewal}",
+                labels: &["backend", "outcome"],
+                description: "Renewals of leases.",
+            },
+            Self::Waiters => Facts {
+                name: "waiters",
+                kind: MetricKind::Gauge,
+                unit: "{waiter}",
+                labels: &["backend", "lock"],
+                description: "Requests for locks that are under way.",
+            },
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Which time series there are: one for each metric and set of labels that was measured.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lock_core::layers::Event;
+
+use super::measure::{Measurement, Value, Words, measure, nothing};
+use super::metric::Metric;
+
+/// A library for metrics.
+pub(super) trait Sink {
+    /// What stands for one time series.
+    type Handle;
+
+    fn open(&self, measurement: &Measurement<'_>) -> Self::Handle;
+
+    fn record(&self, metric: Metric, handle: &Self::Handle, value: Value);
+}
+
+/// The time series of an observer.
+pub(super) struct Series<H> {
+    classes: RwLock<HashMap<Arc<str>, Arc<Class<H>>>>,
+    /// The classes to show before anything happens to them.
+    declared: Vec<Arc<str>>,
+    /// Where they are shown.
+    backends: RwLock<Vec<&'static str>>,
+}
+
+/// The time series of a class.
+struct Class<H> {
+    name: Arc<str>,
+    handles: RwLock<HashMap<(Metric, Words), Arc<H>>>,
+}
+
+impl<H> Series<H> {
+    pub(super) fn new() -> Self {
+        Self {
+            classes: RwLock::default(),
+            declared: Vec::new(),
+            backends: RwLock::default(),
+        }
+    }
+
+    pub(super) fn declare(&mut self, class: Arc<str>) {
+        self.declared.push(class);
+    }
+
+    pub(super) fn event(&self, event: &Event<'_>, sink: &impl Sink<Handle = H>) {
+        if !self.declared.is_empty() && !read(&self.backends, |all| all.contains(&event.backend)) {
+            self.show(event.backend, sink);
+        }
+        measure(event, |measurement| self.record(&measurement, sink));
+    }
+
+    /// Makes the series of the declared classes, at zero.
+    pub(super) fn show(&self, backend: &'static str, sink: &impl Sink<Handle = H>) {
+        write(&self.backends, |all| all.push(backend));
+        for class in &self.declared {
+            nothing(backend, class, |zero| self.record(&zero, sink));
+        }
+    }
+
+    pub(super) fn record(&self, measurement: &Measurement<'_>, sink: &impl Sink<Handle = H>) {
+        let Measurement {
+            metric,
+            value,
+            words,
+            ..
+        } = *measurement;
+        let class = self.class(measurement.class);
+        let open = || {
+            let class = &*class.name;
+            Arc::new(sink.open(&Measurement {
+                class,
+                ..*measurement
+            }))
+        };
+        let handle = find_or(&class.handles, &(metric, words), open);
+        sink.record(metric, &handle, value);
+    }
+
+    /// The class of this name, or the one for all others if there are too many: a name that holds
+    /// an id would make series without end. No class is forgotten, so that whatever was added to a
+    /// gauge is taken from the same one.
+    fn class(&self, name: &str) -> Arc<Class<H>> {
+        if let Some(class) = read(&self.classes, |all| all.get(name).cloned()) {
+            return class;
+        }
+        write(&self.classes, |all| {
+            let full = all.len() >= MOST_CLASSES && !self.declared.iter().any(|d| **d == *name);
+            let name: Arc<str> = if full { OTHERS.into() } else { name.into() };
+            let class = all.entry(Arc::clone(&name)).or_insert_with(|| {
+                let handles = RwLock::default();
+                Arc::new(Class { name, handles })
+            });
+            Arc::clone(class)
+        })
+    }
+}
+
+fn find_or<K: Copy + Eq + Hash, H>(
+    handles: &RwLock<HashMap<K, Arc<H>>>,
+    key: &K,
+    open: impl FnOnce() -> Arc<H>,
+) -> Arc<H> {
+    let found = read(handles, |all| all.get(key).cloned());
+    found.unwrap_or_else(|| {
+        // Two that open the same series get the same one from the library.
+        let handle = open();
+        write(handles, |all| all.insert(*key, Arc::clone(&handle)));
+        handle
+    })
+}
+
+fn read<T, R>(lock: &RwLock<T>, look: impl FnOnce(&T) -> R) -> R {
+    look(&lock.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn write<T, R>(lock: &RwLock<T>, change: impl FnOnce(&mut T) -> R) -> R {
+    change(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl<H> fmt::Debug for Series<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Series")
+            .field("classes", &read(&self.classes, HashMap::len))
+            .field("declared", &self.declared)
+            .finish_non_exhaustive()
+    }
+}
+
+/// More values of a label than that make a dashboard useless, and the service for metrics slow.
+pub(super) const MOST_CLASSES: usize = 1_000;
+/// The class of those that come when there are so many.
+pub(super) const OTHERS: &str = "other";
