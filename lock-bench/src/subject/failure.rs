@@ -79,7 +79,9 @@ impl From<polylock::Error> for Failure {
 
 /// Kind of what was asked for wrongly.
 pub(crate) const INVALID: &str = "invalid";
-/// Kind of a release by a holder that was told before that it holds no more.
+/// Kind of a release where somebody else had the lock already, or nobody.
 pub(crate) const LOST: &str = "lost";
+/// Kind of a release by a holder that was told before that it holds no more.
+pub(crate) const LOST_BEFORE: &str = "lost before";
 /// Kind of what the target cannot do.
 pub(crate) const UNSUPPORTED: &str = "unsupported";

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Released, Wait};
 
-use super::failure::LOST;
+use super::failure::{LOST, LOST_BEFORE};
 use super::{Failure, Subject};
 
 /// Locks of this project, as a user calls them.
@@ -42,8 +42,11 @@ impl Subject for Locks {
         // Who believes that it holds when it calls release did so until then, whatever the answer.
         let was_told = !held.is_held();
         match held.release().await? {
-            Released::AlreadyLost if was_told => Err(Failure::new(LOST, "the lock was lost")),
-            Released::AlreadyLost => Err(Failure::new("taken away", "the server knew no holder")),
+            Released::AlreadyLost if was_told => Err(Failure::new(
+                LOST_BEFORE,
+                "the lock was lost, and its holder told",
+            )),
+            Released::AlreadyLost => Err(Failure::new(LOST, "the server knew another holder")),
             _ => Ok(()),
         }
     }

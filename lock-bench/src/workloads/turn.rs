@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::Job;
-use crate::clock;
+use crate::clock::{self, nanos};
 use crate::measure::{NO_TOKEN, Span};
-use crate::subject::{Failure, LOST, Subject};
+use crate::subject::{Failure, LOST, LOST_BEFORE, Subject};
 
 /// What became of one request: a span if it was served, a failure if it or its release failed.
 pub(super) struct Turn {
@@ -44,12 +44,12 @@ pub(super) async fn turn<S: Subject>(
         let_go = clock::now();
     }
     let failure = subject.release(held).await.err();
-    if failure
-        .as_ref()
-        .is_some_and(|failure| failure.kind() == LOST)
-    {
-        // It was told that it holds no more; nobody knows since when.
-        let_go = acquired;
+    match failure.as_ref().map(Failure::kind) {
+        // It knew that it holds no more; nobody knows since when.
+        Some(LOST_BEFORE) => let_go = acquired,
+        // A lease that is not renewed ends like this, and says nothing before.
+        Some(LOST) => let_go = let_go.min(acquired.saturating_add(nanos(job.ttl))),
+        _ => {}
     }
     let span = Span {
         token,
