@@ -59,11 +59,19 @@ pub(super) async fn connect(config: &Config) -> Result<Locks> {
 }
 
 async fn open(config: &Config, backend: &BackendSettings) -> Result<Arc<dyn DistributedLock>> {
-    let url = backend.url().ok_or_else(|| {
-        let message = "there is no URL";
+    let url = backend
+        .url()
+        .ok_or_else(|| Error::new(ErrorKind::InvalidConfig, "there is no URL"))?;
+    let Some(from) = backend.migrate_from() else {
+        return config.registry.connect(url.expose()).await;
+    };
+    let old = config.backends().find(|old| old.name() == from);
+    let old = old.and_then(BackendSettings::url).ok_or_else(|| {
+        let message = format!("the backend {from:?} has no URL");
         Error::new(ErrorKind::InvalidConfig, message)
     })?;
-    config.registry.connect(url.expose()).await
+    let (old, new) = (old.expose(), url.expose());
+    config.registry.connect_migrating(old, new).await
 }
 
 /// Runs all of the futures, and gives their outputs in their order.

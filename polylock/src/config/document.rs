@@ -1,25 +1,34 @@
-//! What is written in the file, before it is known what it amounts to.
+//! What is written in the file, before it is known what it amounts to. What has passwords in it has no
+//! `Debug`, or one that hides them.
 
+use std::fmt;
+
+use super::lines::HIDDEN;
 use super::place::Found;
 use super::requirement::Requirement;
 use super::terms::Terms;
+use super::words::is_secret;
 
 /// The file.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Document {
     pub(super) default: Option<Found<String>>,
     pub(super) namespace: Option<Found<String>>,
+    /// Whether there are backends that are no tables, which is told already.
+    pub(super) are_backends_wrong: bool,
     /// In the order of the file.
     pub(super) backends: Vec<BackendTable>,
     pub(super) classes: Vec<ClassTable>,
 }
 
 /// A table `[backend.NAME]`.
-#[derive(Debug)]
 pub(super) struct BackendTable {
     pub(super) name: Found<String>,
     pub(super) url: Option<(UrlKey, Found<String>)>,
+    /// Whether there is a URL that is no text, which is told already.
+    pub(super) is_url_wrong: bool,
     pub(super) options: Vec<Parameter>,
+    pub(super) migrate_from: Option<Found<String>>,
     pub(super) terms: Terms,
 }
 
@@ -32,14 +41,29 @@ pub(super) enum UrlKey {
 }
 
 /// A key of `[backend.NAME.options]`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Parameter {
     pub(super) name: Found<String>,
     pub(super) value: String,
 }
 
+impl Parameter {
+    /// The value for people.
+    pub(super) fn shown(&self) -> &str {
+        match is_secret(&self.name.value) {
+            true => HIDDEN,
+            false => &self.value,
+        }
+    }
+}
+
+impl fmt::Debug for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={:?}", self.name.value, self.shown())
+    }
+}
+
 /// A table `[lock.NAME]`.
-#[derive(Debug)]
 pub(super) struct ClassTable {
     pub(super) name: Found<String>,
     pub(super) backend: Option<Found<String>>,

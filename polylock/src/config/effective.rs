@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use lock_core::{AcquireRequest, Wait};
 
-use super::lines::HIDDEN;
 use super::place::{At, Found, Origin};
 use super::resolve::Resolved;
 use super::terms::Terms;
 use super::value::{show_duration, show_max_hold, show_wait};
-use super::words::{is_secret, list as list_of};
+use super::words::list as list_of;
 
 /// A value of a configuration, and where it comes from.
 ///
@@ -56,12 +55,15 @@ pub(super) fn settings(resolved: &Resolved, origin: impl Fn(&At) -> Origin) -> V
             ),
         }
         for option in &backend.options {
-            let value = match is_secret(&option.name.value) {
-                true => HIDDEN.to_owned(),
-                false => option.value.clone(),
-            };
             let key = format!("{place}.options.{}", option.name.value);
-            list.add(&key, value, &option.name.at);
+            list.add(&key, option.shown().to_owned(), &option.name.at);
+        }
+        if let Some(from) = &backend.migrate_from {
+            list.add(
+                &format!("{place}.migrate-from"),
+                from.value.clone(),
+                &from.at,
+            );
         }
         list.add_terms(&place, &backend.terms);
     }

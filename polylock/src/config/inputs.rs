@@ -5,7 +5,7 @@ use lock_core::Registry;
 use super::environment::Environment;
 
 /// What stands above the file and below it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Inputs {
     pub(super) env: Environment,
     pub(super) registry: Registry,

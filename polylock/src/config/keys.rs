@@ -5,7 +5,15 @@ pub(super) const FILE: &[&str] = &["backend", "default", "lock", "namespace"];
 
 /// Keys of `[backend.NAME]`.
 pub(super) const BACKEND: &[&str] = &[
-    "max-hold", "min-hold", "options", "ttl", "url", "url-env", "url-file", "wait",
+    "max-hold",
+    "migrate-from",
+    "min-hold",
+    "options",
+    "ttl",
+    "url",
+    "url-env",
+    "url-file",
+    "wait",
 ];
 
 /// Keys of `[lock.NAME]`.

@@ -162,13 +162,15 @@ impl Shown {
         self.columns.push((span.end, self.width));
     }
 
-    /// Copies what stands between values; true if a comment begins there, which ends the line.
+    /// Copies what stands between values, unless a URL is in it, as the name of something; true if
+    /// a comment begins there, which ends the line.
     fn copy_until_comment(&mut self, text: &str, span: Span) -> bool {
         let comment = text[span.clone()].find('#');
-        self.copy(
-            text,
-            span.start..comment.map_or(span.end, |at| span.start + at),
-        );
+        let span = span.start..comment.map_or(span.end, |at| span.start + at);
+        match text[span.clone()].contains(['@', ':']) {
+            true => self.replace(HIDDEN, span),
+            false => self.copy(text, span),
+        }
         comment.is_some()
     }
 

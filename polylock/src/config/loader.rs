@@ -1,6 +1,7 @@
 //! From file, environment and flags to a [`Config`].
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -33,7 +34,7 @@ use super::resolve::resolve;
 /// # Ok::<(), polylock::config::Mistakes>(())
 /// ```
 #[must_use = "nothing is loaded before `load`, `parse` or `without_file`"]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Loader {
     inputs: Inputs,
 }
@@ -73,7 +74,7 @@ impl Loader {
     }
 
     /// Gives the default backend another URL, whatever `LOCK_URL` and the file say. The options of
-    /// the file go with the URL of the file.
+    /// the file stay.
     pub fn with_url(mut self, url: impl Into<String>) -> Self {
         self.inputs.url = Some(url.into());
         self
@@ -161,6 +162,17 @@ impl Loader {
             settings,
             warnings,
         })
+    }
+}
+
+/// Shows nothing of the URLs that were given.
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inputs { profile, scope, .. } = &self.inputs;
+        f.debug_struct("Loader")
+            .field("profile", profile)
+            .field("scope", scope)
+            .finish_non_exhaustive()
     }
 }
 

@@ -93,7 +93,9 @@ mod value;
 mod words;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use lock_core::layers::Observer;
 use lock_core::{Registry, Result};
 
 use self::resolve::Resolved;
@@ -140,6 +142,13 @@ impl Config {
     /// As for [`load`](Self::load).
     pub fn parse(text: &str) -> Result<Self, Mistakes> {
         Loader::new().parse(text)
+    }
+
+    /// Tells `observer` what happens to the locks of connections that are made from then on.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.registry = self.registry.with_observer(observer);
+        self
     }
 
     /// Connects to the backends that are used, each once.

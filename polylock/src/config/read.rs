@@ -61,15 +61,20 @@ impl Reader<'_, '_> {
         let mut document = Document::default();
         for (key, value) in in_order(table) {
             match key.get_ref().as_ref() {
-                "backend" => self.each_table("backend", value, |reader, name, table| {
-                    let backend = reader.backend(name, table);
-                    document.backends.push(backend);
-                }),
+                "backend" => {
+                    let are_tables = self.each_table("backend", value, |reader, name, table| {
+                        let backend = reader.backend(name, table);
+                        document.backends.push(backend);
+                    });
+                    document.are_backends_wrong = !are_tables;
+                }
                 "default" => document.default = self.plain(value),
-                "lock" => self.each_table("lock", value, |reader, name, table| {
-                    let class = reader.class(name, table);
-                    document.classes.push(class);
-                }),
+                "lock" => {
+                    self.each_table("lock", value, |reader, name, table| {
+                        let class = reader.class(name, table);
+                        document.classes.push(class);
+                    });
+                }
                 "namespace" => document.namespace = self.plain(value),
                 _ => self.unknown(key, keys::FILE, ""),
             }
@@ -82,11 +87,17 @@ impl Reader<'_, '_> {
         let mut backend = BackendTable {
             name,
             url: None,
+            is_url_wrong: false,
             options: Vec::new(),
+            migrate_from: None,
             terms: Terms::default(),
         };
         for (key, value) in in_order(table) {
             let url_key = match key.get_ref().as_ref() {
+                "migrate-from" => {
+                    backend.migrate_from = self.plain(value);
+                    continue;
+                }
                 "options" => {
                     backend.options = self.options(value);
                     continue;
@@ -124,7 +135,9 @@ impl Reader<'_, '_> {
                 let one = "a backend has one of url, url-env and url-file";
                 self.report.mistake(&At::Span(span), one);
             }
-            backend.url = text.map(|text| (url_key, text)).or(backend.url.take());
+            backend.is_url_wrong |= text.is_none();
+            let url = text.map(|text| (url_key, text));
+            backend.url = backend.url.take().or(url);
         }
     }
 
@@ -258,28 +271,32 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Reads the tables `[kind.NAME]`; false if something else is among them.
     fn each_table(
         &mut self,
         kind: &str,
         value: &Value<'_>,
         mut read: impl FnMut(&mut Self, Found<String>, &DeTable<'_>),
-    ) {
+    ) -> bool {
         let DeValue::Table(tables) = value.get_ref() else {
-            return self.wrong_type(value, &format!("tables [{kind}.NAME]"));
+            self.wrong_type(value, &format!("tables [{kind}.NAME]"));
+            return false;
         };
+        let mut are_tables = true;
         for (key, value) in in_order(tables) {
             let name = Found::in_file(key.get_ref().to_string(), key.span());
             if let Err(wrong) = value::name(&name.value) {
                 self.report.mistake(&name.at, wrong);
             }
-            match value.get_ref() {
-                DeValue::Table(table) => read(self, name, table),
-                _ => self.report.mistake(
-                    &name.at,
-                    format!("each {kind} has a table of its own, [{kind}.NAME]"),
-                ),
-            }
+            let DeValue::Table(table) = value.get_ref() else {
+                let message = format!("each {kind} has a table of its own, [{kind}.NAME]");
+                self.report.mistake(&name.at, message);
+                are_tables = false;
+                continue;
+            };
+            read(self, name, table);
         }
+        are_tables
     }
 
     fn wrong_type(&mut self, value: &Value<'_>, expected: &str) {

@@ -52,19 +52,35 @@ pub(super) fn resolve(
 
     let default = default.ok().flatten();
     let is_default = |name: &str| default.as_ref().is_some_and(|found| found.value == name);
-    let mut settings = Vec::new();
-    for table in backends {
-        let name = table.name.value.as_str();
-        let of_class = classes
-            .iter()
-            .any(|class| class.is_opened && class.backend.value == name);
+    let is_opened = |name: &str| {
+        let of_class = |class: &ClassSettings| class.is_opened && class.backend.value == name;
         let by_default = is_default(name) && !matches!(inputs.scope, Scope::Class(_));
-        let used = Use {
-            is_default: is_default(name),
-            is_opened: of_class || by_default || inputs.scope == Scope::All,
+        classes.iter().any(of_class) || by_default || inputs.scope == Scope::All
+    };
+    check_migrations(&backends, report);
+    let is_needed = |name: &str| {
+        let moves_from = |table: &BackendTable| {
+            let from = table.migrate_from.as_ref();
+            from.is_some_and(|from| from.value == name) && is_opened(&table.name.value)
         };
-        settings.push(backend(table, used, &urls, inputs, report));
-    }
+        is_opened(name) || backends.iter().any(moves_from)
+    };
+    let uses: Vec<_> = backends
+        .iter()
+        .map(|table| {
+            let name = table.name.value.as_str();
+            Use {
+                is_default: is_default(name),
+                is_needed: is_needed(name),
+                is_opened: is_opened(name),
+            }
+        })
+        .collect();
+    let settings: Vec<_> = backends
+        .into_iter()
+        .zip(uses)
+        .map(|(table, used)| backend(table, used, &urls, inputs, report))
+        .collect();
     for class in &mut classes {
         let backend = settings
             .iter()
@@ -134,6 +150,9 @@ fn default(
     }
     let url = inputs.url.is_some() || inputs.env.text(environment::URL, report).is_some();
     if !url && (inputs.fallback.is_none() || !names.is_empty()) {
+        if document.are_backends_wrong {
+            return Err(Told);
+        }
         if names.is_empty() {
             let message = "there is no backend: write a table [backend.NAME] with a url, or set \
                            LOCK_URL";
@@ -146,7 +165,9 @@ fn default(
     document.backends.push(BackendTable {
         name: name.clone(),
         url: None,
+        is_url_wrong: false,
         options: Vec::new(),
+        migrate_from: None,
         terms: Terms::default(),
     });
     Ok(Some(name))
@@ -239,6 +260,32 @@ fn check_scope(inputs: &Inputs, classes: &[ClassTable], report: &mut Report<'_>)
     }
 }
 
+/// A lock is taken on two backends, and those are no migrations themselves.
+fn check_migrations(backends: &[BackendTable], report: &mut Report<'_>) {
+    for table in backends {
+        let Some(from) = &table.migrate_from else {
+            continue;
+        };
+        let names = backends.iter().map(|table| table.name.value.as_str());
+        let old = backends.iter().find(|old| old.name.value == from.value);
+        let wrong = match old {
+            None => {
+                let hint = instead_of(&from.value, names);
+                format!("there is no backend {}{hint}", quoted(&from.value))
+            }
+            Some(old) if old.name.value == table.name.value => {
+                "a backend is not moved to from itself".to_owned()
+            }
+            Some(old) if old.migrate_from.is_some() => format!(
+                "{} is still moved to itself: end that migration first",
+                quoted(&from.value)
+            ),
+            Some(_) => continue,
+        };
+        report.mistake(&from.at, wrong);
+    }
+}
+
 fn backend(
     table: BackendTable,
     used: Use,
@@ -250,6 +297,7 @@ fn backend(
     let BackendTable {
         name,
         options,
+        migrate_from,
         terms,
         ..
     } = table;
@@ -261,18 +309,11 @@ fn backend(
     }
     let terms = above.over(&terms);
     terms.check(report);
-    // A URL that is not of this table comes without its options.
-    let is_of_table = matches!(
-        &url,
-        Some(Found {
-            at: At::Span(_),
-            ..
-        })
-    );
     BackendSettings {
         name,
         url,
-        options: if is_of_table { options } else { Vec::new() },
+        options,
+        migrate_from,
         terms,
         is_opened: used.is_opened,
     }

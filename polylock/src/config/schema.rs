@@ -58,6 +58,8 @@ struct File {
 struct Backend {
     /// Time after which a lock is taken from a holder that keeps renewing. Default: 1h.
     max_hold: Option<Limit>,
+    /// The backend that each lock is taken on as well, while a fleet moves from there to here.
+    migrate_from: Option<String>,
     /// Keeps a lock at least this long, even if it is released sooner. Default: 0s.
     min_hold: Option<Time>,
     /// Parameters of the URL.

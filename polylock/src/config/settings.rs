@@ -12,6 +12,7 @@ pub struct BackendSettings {
     pub(super) name: Found<String>,
     pub(super) url: Option<Found<SecretUrl>>,
     pub(super) options: Vec<Parameter>,
+    pub(super) migrate_from: Option<Found<String>>,
     pub(super) terms: Terms,
     pub(super) is_opened: bool,
 }
@@ -28,6 +29,13 @@ impl BackendSettings {
     #[must_use]
     pub fn url(&self) -> Option<&SecretUrl> {
         self.url.as_ref().map(|found| &found.value)
+    }
+
+    /// The backend that its locks are taken on as well, while a fleet moves from there.
+    #[must_use]
+    pub fn migrate_from(&self) -> Option<&str> {
+        let from = self.migrate_from.as_ref();
+        from.map(|found| found.value.as_str())
     }
 
     /// How its locks are requested by those who name no class.

@@ -17,7 +17,6 @@ use super::secret::{SecretUrl, has_namespace, with_params, without_namespace};
 use super::words::{is_path, is_secret, quoted};
 
 /// What the URLs of all backends have in common.
-#[derive(Debug)]
 pub(super) struct Urls<'i> {
     /// The file of the configuration, if it is from one.
     path: Option<&'i Path>,
@@ -31,14 +30,14 @@ pub(super) struct Urls<'i> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
     pub(super) is_default: bool,
+    /// Whether its URL must be there: it is opened, or another one is moved to from it.
+    pub(super) is_needed: bool,
     pub(super) is_opened: bool,
 }
 
-/// A URL, and the parameters of the file that go with it.
-#[derive(Debug)]
-struct Chosen<'d> {
+/// The text of a URL.
+struct Chosen {
     text: Found<String>,
-    options: &'d [Parameter],
     /// Where the text is, if it is not in the file itself.
     place: Option<String>,
 }
@@ -87,12 +86,8 @@ impl<'i> Urls<'i> {
         used: Use,
         report: &mut Report<'_>,
     ) -> Option<Found<SecretUrl>> {
-        let Chosen {
-            text,
-            options,
-            place,
-        } = self.choose(table, used, report)?;
-        let mut options: Vec<_> = options.iter().collect();
+        let Chosen { text, place } = self.choose(table, used, report)?;
+        let mut options: Vec<_> = table.options.iter().collect();
         // One message at a time is what backends have, so what was wrong is left out and the rest
         // is looked at again.
         loop {
@@ -102,14 +97,18 @@ impl<'i> Urls<'i> {
                 return Some(Found::new(url, text.at));
             };
             let message = error.message();
-            if !self.has_scheme(&url) && !used.is_opened {
+            if !self.has_scheme(&url) && !used.is_needed {
                 report.warning(&text.at, message);
                 return None;
             }
             match blamed(message, &options) {
                 Some(at) => {
                     let option = options.remove(at);
-                    report.mistake(&option.name.at, message);
+                    let origin = match &text.at {
+                        At::Span(_) => String::new(),
+                        at => format!(" (the URL is from {})", report.origin(at)),
+                    };
+                    report.mistake(&option.name.at, format!("{message}{origin}"));
                 }
                 None => {
                     report.mistake(&text.at, with_hint(&text.value, place.as_deref(), message));
@@ -119,12 +118,7 @@ impl<'i> Urls<'i> {
         }
     }
 
-    fn choose<'d>(
-        &self,
-        table: &'d BackendTable,
-        used: Use,
-        report: &mut Report<'_>,
-    ) -> Option<Chosen<'d>> {
+    fn choose(&self, table: &BackendTable, used: Use, report: &mut Report<'_>) -> Option<Chosen> {
         let env = &self.inputs.env;
         let own = format!("{}URL", environment::of_backend(&table.name.value));
         let flag = self.inputs.url.clone().filter(|_| used.is_default);
@@ -134,11 +128,7 @@ impl<'i> Urls<'i> {
             .or_else(|| env.text(&own, report))
             .or_else(|| variable.then(|| env.text(environment::URL, report))?);
         if let Some(text) = above {
-            return Some(Chosen {
-                text,
-                options: &[],
-                place: None,
-            });
+            return Some(Chosen { text, place: None });
         }
         let fallback = self.inputs.fallback.clone();
         let text = match &table.url {
@@ -151,6 +141,7 @@ impl<'i> Urls<'i> {
             None if table.name.at == At::Default && fallback.is_some() => {
                 Found::new(fallback?, At::Default)
             }
+            None if table.is_url_wrong => return None,
             None => {
                 let name = &table.name.value;
                 report.mistake(
@@ -160,17 +151,12 @@ impl<'i> Urls<'i> {
                 return None;
             }
         };
-        let options = &table.options;
         let place = match &table.url {
             Some((UrlKey::Env, variable)) => Some(format!("the variable {}", variable.value)),
             Some((UrlKey::File, _)) => Some("the file".to_owned()),
             _ => None,
         };
-        Some(Chosen {
-            text,
-            options,
-            place,
-        })
+        Some(Chosen { text, place })
     }
 
     /// Lets a URL be quoted without its secrets, and warns if they can be read in the file.
@@ -267,7 +253,7 @@ impl<'i> Urls<'i> {
 
 /// What a backend that is not opened does not have, it does not need.
 fn missing(at: &At, message: String, used: Use, report: &mut Report<'_>) {
-    match used.is_opened {
+    match used.is_needed {
         true => report.mistake(at, message),
         false => report.warning(at, message),
     }

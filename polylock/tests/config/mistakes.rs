@@ -1,0 +1,275 @@
+//! What is wrong is told where it is, with the way out.
+
+use super::{loader, told, wrong};
+
+/// Texts with one mistake each, and what is said of it.
+const TABLE: &[(&str, &str)] = &[
+    (
+        "defualt = 'main'\nbackend.main.url = 'memory:'",
+        "1:1: unknown key \"defualt\", did you mean \"default\"?",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\ntll = '30s'",
+        "3:1: unknown key \"tll\" of [backend.main], did you mean \"ttl\"?",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nrenew-every = '10s'",
+        "3:1: unknown key \"renew-every\" of [backend.main]; a lease is renewed every third of its \
+         ttl, which cannot be changed; set the ttl",
+    ),
+    (
+        "[backend.main]\nurl = 'redis://cache'\n[backend.main.redis]\nnotify = true",
+        "3:15: unknown key \"redis\" of [backend.main]; what a backend understands stands in its \
+         table \"options\"",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.a]\nkind = 'x'\n",
+        "3:1: unknown key \"kind\" of [lock.a]; the scheme of the url says which backend it is",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.a]\ncolour = 'x'\n",
+        "3:1: unknown key \"colour\" of [lock.a] (known: backend, max-hold, min-hold, require, ttl, \
+         wait)",
+    ),
+    (
+        "default = 'mian'\nbackend.main.url = 'memory:'",
+        "1:11: there is no backend \"mian\", did you mean \"main\"?",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.pay]\nbackend = 'ledger'",
+        "3:11: there is no backend \"ledger\" (known: main)",
+    ),
+    (
+        "backend.a.url = 'memory:'\nbackend.b.url = 'memory:'\n[lock.pay]\nttl = '5s'",
+        "3:7: the class \"pay\" has no backend, and there is no default one: write backend = \
+         \"NAME\" here, or default = \"NAME\" at the top",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nttl = '500ms'",
+        "3:7: ttl must be between 1s and 24h, not 500ms",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nttl = 30",
+        "3:7: a duration has a unit, write \"30s\"",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nwait = 'soon'",
+        "3:8: \"soon\" is no duration, write for example \"500ms\", \"30s\" or \"5m\", or \"never\" \
+         or \"forever\"",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nwait = '0s'",
+        "3:8: a wait without length is written \"never\"",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nmax-hold = '0s'",
+        "3:12: max-hold must be more than zero, not 0ns",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nmax-hold = '1m'\nmin-hold = '2m'",
+        "3:12: max-hold must be at least min-hold, not 60s",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.a]\nmin-hold = '2h'",
+        "3:12: max-hold must be at least min-hold, not 3600s",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.a]\nrequire = ['fencing', 'fare']",
+        "3:23: nothing that can be required: \"fare\", did you mean \"fair\"?",
+    ),
+    (
+        "backend.main.url = 'memory:'\n[lock.a]\nrequire = 'fencing'",
+        "3:11: this must be a list, as in require = [\"fencing\"]",
+    ),
+    (
+        "[backend.main]\nttl = '5s'",
+        "1:10: the backend \"main\" has none of url, url-env and url-file",
+    ),
+    (
+        "[backend.main]\nurl = 5",
+        "2:7: this must be a text in quotes",
+    ),
+    (
+        "[backend.main]\nurl-env = 'CACHE_URL'",
+        "2:11: the variable \"CACHE_URL\" is not set, or empty",
+    ),
+    (
+        "[backend.main]\nurl-file = '/nowhere/url'",
+        "2:12: the file /nowhere/url cannot be read: No such file or directory (os error 2)",
+    ),
+    (
+        "[backend.main]\nurl = '$CACHE_URL'",
+        "2:7: there is no scheme; write for example redis://HOST:6379, or sqlite:PATH for a file; \
+         variables are not expanded here, name one by url-env",
+    ),
+    (
+        "[backend.main]\nurl = 'localhost:6379'",
+        "2:7: there is no scheme; did you mean redis://localhost:6379?",
+    ),
+    (
+        "namespace = 'a:b'\nbackend.main.url = 'memory:'",
+        "1:13: a namespace has 1 to 64 bytes without colons and control characters",
+    ),
+    (
+        "[backend.main]\nurl = 'sqlite:x.db'\n[backend.main.options]\nbusy-timout = '5s'",
+        "4:1: unknown parameter \"busy-timout\", did you mean \"busy-timeout\"? (known: \
+         busy-timeout, create-dir, handover-time, local-queue, max-handovers, max-waiters, \
+         mode, namespace, retention, table)",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\noptions.max-waiters = 0",
+        "3:9: parameter \"max-waiters\" is \"0\" and must be a whole number from 1 to 1000000",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\noptions.mode = [1]",
+        "3:16: this must be a text, a number or true or false",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:?namespace=a'\noptions.namespace = 'b'",
+        "3:9: parameter \"namespace\" is given twice",
+    ),
+    (
+        "backend.main = 'memory:'",
+        "1:9: each backend has a table of its own, [backend.NAME]",
+    ),
+    (
+        "[[backend]]\nurl = 'memory:'",
+        "1:1: this must be tables [backend.NAME]",
+    ),
+    (
+        "[backend.'a b']\nurl = 'memory:'",
+        "1:10: \"a b\" is no name: a name has 1 to 64 letters, digits, - and _",
+    ),
+    (
+        "backend.a-b.url = 'memory:'\nbackend.A_b.url = 'memory:'",
+        "2:9: the variables of \"A_b\" would be those of \"a-b\"; let the names differ in more than \
+         case, - and _",
+    ),
+    (
+        "[backend.new]\nurl = 'memory:'\nmigrate-from = 'old'",
+        "3:16: there is no backend \"old\" (known: new)",
+    ),
+    (
+        "[backend.new]\nurl = 'memory:'\nmigrate-from = 'new'",
+        "3:16: a backend is not moved to from itself",
+    ),
+    (
+        "",
+        "default: there is no backend: write a table [backend.NAME] with a url, or set LOCK_URL",
+    ),
+    (
+        "[backend.main]\nurl = 'memory:'\nttl = ",
+        "3:7: string values must be quoted, expected literal string",
+    ),
+    (
+        "[backend.main\nurl = 'memory:'",
+        "1:14: unclosed table, expected `]`",
+    ),
+];
+
+#[test]
+fn each_mistake_is_told_where_it_is() {
+    let mut differing = Vec::new();
+    for (text, expected) in TABLE {
+        let found = wrong(text);
+        if found != [*expected] {
+            differing.push(format!(
+                "{text}\n  is      {found:#?}\n  and not {expected}"
+            ));
+        }
+    }
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
+    let text = "\
+        default = 'mian'\n\
+        namespace = 'a:b'\n\
+        [backend.main]\n\
+        url = 'redis://cache'\n\
+        url-env = 'CACHE_URL'\n\
+        tll = '5s'\n\
+        wait = 5\n\
+        [backend.main.options]\n\
+        respp = 2\n\
+        protocol = 3\n\
+        [backend.ledger]\n\
+        url = 'postgress://db'\n\
+        [lock.payment]\n\
+        backend = 'legder'\n\
+        ttl = '2d'\n\
+        require = ['strong']\n";
+    let places: Vec<_> = wrong(text)
+        .into_iter()
+        .map(|told| told.splitn(3, ':').take(2).collect::<Vec<_>>().join(":"))
+        .collect();
+    let expected = [
+        "1:11", "2:13", "4:1", "5:1", "6:1", "7:8", "9:1", "10:1", "14:11", "16:12",
+    ];
+    assert_eq!(places, expected, "{:#?}", wrong(text));
+}
+
+#[test]
+fn a_mistake_in_the_environment_is_told_by_its_variable() {
+    let table = [
+        (
+            "LOCK_TTL",
+            "30",
+            "env LOCK_TTL: a duration has a unit, write \"30s\"",
+        ),
+        (
+            "LOCK_BACKEND_MAIN_TTL",
+            "30d",
+            "env LOCK_BACKEND_MAIN_TTL: ttl must be between 1s and 24h, not 2592000s",
+        ),
+        (
+            "LOCK_PROFILE",
+            "mian",
+            "env LOCK_PROFILE: there is no backend \"mian\", did you mean \"main\"?",
+        ),
+        (
+            "LOCK_CLASS_PAY_BACKEND",
+            "x",
+            "env LOCK_CLASS_PAY_BACKEND: there is no backend \"x\" (known: main)",
+        ),
+        (
+            "LOCK_URL",
+            "memroy:",
+            "env LOCK_URL: unknown scheme \"memroy\", did you mean \"memory\"?",
+        ),
+        (
+            "LOCK_KEY_NAMESPACE",
+            "a:b",
+            "env LOCK_KEY_NAMESPACE: a namespace has 1 to 64 bytes without colons and control \
+             characters",
+        ),
+    ];
+    for (variable, value, expected) in table {
+        let text = "backend.main.url = 'memory:'\n[lock.pay]\n";
+        let mistakes = loader(&[(variable, value)]).parse(text).unwrap_err();
+        let found = told(&mistakes);
+        assert!(
+            found.len() == 1 && found[0].starts_with(expected),
+            "{found:?}"
+        );
+        assert_eq!(mistakes.to_string(), found[0]);
+    }
+}
+
+#[test]
+fn the_line_is_quoted_with_a_mark_below() {
+    let mistakes = loader(&[])
+        .parse("[backend.main]\nurl = 'memory:'\ntll = '30s' # short\n")
+        .unwrap_err();
+    assert_eq!(
+        mistakes.to_string(),
+        "configuration:3:1: unknown key \"tll\" of [backend.main], did you mean \"ttl\"?\n  \
+         3 | tll = ***\n    | ^^^"
+    );
+    assert_eq!(mistakes.summary(), "there is a mistake in configuration");
+    let error = polylock::Error::from(mistakes);
+    assert_eq!(error.kind(), polylock::ErrorKind::InvalidConfig);
+    let source = std::error::Error::source(&error).expect("the mistakes");
+    assert!(source.to_string().contains("| ^^^"));
+}

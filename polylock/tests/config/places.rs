@@ -1,0 +1,81 @@
+//! Files: what they are called in messages, what is relative to them, and who can read them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::loader;
+
+#[test]
+fn a_file_is_named_in_its_mistakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lock.toml");
+    fs::write(&file, "backend.main.url = 'memory:'\n\u{e9} = 1\n").unwrap();
+    let mistakes = loader(&[]).load(&file).unwrap_err();
+    let expected = format!("{}:2:1: ", file.display());
+    assert!(mistakes.to_string().starts_with(&expected), "{mistakes}");
+
+    let missing = directory.path().join("missing.toml");
+    let mistakes = loader(&[]).load(&missing).unwrap_err();
+    let expected = format!(
+        "{}: No such file or directory (os error 2)",
+        missing.display()
+    );
+    assert_eq!(mistakes.to_string(), expected);
+
+    fs::write(&file, b"\xff").unwrap();
+    let mistakes = loader(&[]).load(&file).unwrap_err();
+    assert!(
+        mistakes.to_string().ends_with("this is not UTF-8"),
+        "{mistakes}"
+    );
+}
+
+#[test]
+fn a_url_file_is_relative_to_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lock.toml");
+    fs::write(&file, "[backend.main]\nurl-file = 'secret/url'\n").unwrap();
+    fs::create_dir(directory.path().join("secret")).unwrap();
+    fs::write(directory.path().join("secret/url"), "memory:shared\n").unwrap();
+    let config = loader(&[]).load(&file).unwrap();
+    let main = config.backends().next().unwrap();
+    assert_eq!(main.url().unwrap().expose(), "memory:shared");
+}
+
+#[test]
+fn a_password_that_everybody_can_read_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lock.toml");
+    let other = directory.path().join("url");
+    fs::write(&other, "redis://app:s3ntinel@cache").unwrap();
+    let in_place = "[backend.main]\nurl = 'redis://app:s3ntinel@cache'\n";
+    let in_options =
+        "[backend.main]\nurl = 'redis+unix:/run/redis'\noptions.password = 's3ntinel'\n";
+    let apart = "[backend.main]\nurl-file = 'url'\n";
+    let without = "[backend.main]\nurl = 'redis://cache'\n";
+    let table = [
+        (in_place, 0o644, vec![2]),
+        (in_place, 0o640, vec![]),
+        (in_options, 0o644, vec![2]),
+        (without, 0o644, vec![]),
+        (apart, 0o600, vec![2]),
+    ];
+    for (text, mode, lines) in table {
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
+        let config = loader(&[]).load(&file).unwrap();
+        let warnings = config.warnings();
+        let found: Vec<_> = warnings
+            .iter()
+            .filter_map(|warning| warning.line())
+            .collect();
+        assert_eq!(found, lines, "{text} {mode:o} {warnings:?}");
+        let told = format!("{warnings:?}");
+        assert!(
+            lines.is_empty() || told.contains("everybody can read"),
+            "{told}"
+        );
+        assert!(!told.contains("s3ntinel"), "{told}");
+    }
+}

@@ -1,0 +1,173 @@
+//! A password of a configuration is in no message, whatever is wrong with it.
+
+use std::fmt::Write;
+
+use polylock::config::{Config, Loader, Mistakes};
+
+use super::loader;
+
+const SECRET: &str = "s3ntinel";
+
+/// Each way to give a secret.
+const FILE: &str = r#"
+default = "main"
+namespace = "shop"
+
+[backend.main]
+url = "redis://app:s3ntinel@cache:6379/0?resp=3" # before: redis://:s3ntinel@old
+ttl = "30s"
+
+[backend.main.options]
+max-waiters = 100
+
+[backend.sessions]
+url = 'redis+unix:/run/redis'
+options = { password = "s3ntinel", timeout = '2s' }
+
+[backend.db]
+url-env = "DB_URL" # postgres://app:s3ntinel@db
+
+[lock.payment]
+backend = "db"
+wait = "5s"
+require = ["fencing"]
+"#;
+
+const VARIABLES: &[(&str, &str)] = &[("DB_URL", "postgres://app:s3ntinel@db/locks")];
+
+/// All that can be printed of what came of a text.
+fn printed(result: &Result<Config, Mistakes>) -> String {
+    let mut out = format!("{result:?} {result:#?}");
+    match result {
+        Ok(config) => {
+            for warning in config.warnings() {
+                write!(out, "{warning}").unwrap();
+            }
+            for setting in config.effective() {
+                write!(out, "{setting}").unwrap();
+            }
+            for backend in config.backends() {
+                write!(
+                    out,
+                    "{backend:?} {:?}",
+                    backend.url().map(ToString::to_string)
+                )
+                .unwrap();
+            }
+        }
+        Err(mistakes) => {
+            let error = polylock::Error::from(mistakes.clone());
+            write!(out, "{mistakes} {} {error} {error:?}", mistakes.summary()).unwrap();
+            for mistake in mistakes {
+                write!(out, "{mistake} {mistake:?} {}", mistake.message()).unwrap();
+            }
+        }
+    }
+    out
+}
+
+fn assert_silent(loader: &Loader, text: &str) {
+    // Without its colon it is a part of the name of the user, which is shown.
+    if text.contains("apps3ntinel") {
+        return;
+    }
+    let printed = printed(&loader.parse(text));
+    assert!(!printed.contains(SECRET), "{text}\n\n{printed}");
+}
+
+#[test]
+fn no_change_of_one_character_brings_a_password_to_light() {
+    let loader = loader(VARIABLES);
+    let inserted = ["\"", "'", "\n", "=", "#", "[", "@", "x"];
+    assert!(loader.parse(FILE).is_ok(), "{:?}", loader.parse(FILE));
+    for at in 0..FILE.len() {
+        assert_silent(&loader, &format!("{}{}", &FILE[..at], &FILE[at + 1..]));
+        for text in inserted {
+            assert_silent(&loader, &format!("{}{text}{}", &FILE[..at], &FILE[at..]));
+        }
+    }
+}
+
+#[test]
+fn no_line_that_is_left_out_brings_a_password_to_light() {
+    let lines: Vec<_> = FILE.lines().collect();
+    for left_out in 0..lines.len() {
+        let mut rest = lines.clone();
+        rest.remove(left_out);
+        assert_silent(&loader(VARIABLES), &rest.join("\n"));
+    }
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_not_repeated() {
+    let url = "redis://app:s3ntinel@cache";
+    let texts = [
+        format!("default = '{url}'"),
+        format!("namespace = '{url}'\nbackend.main.url = 'memory:'"),
+        format!("'{url}' = 1"),
+        format!("[backend.'{url}']\nurl = 'memory:'"),
+        format!("[backend.main]\nurl-env = '{url}'"),
+        format!("[backend.main]\nurl-file = '{url}'"),
+        format!("[backend.main]\nurl = 'memory:'\nttl = '{url}'\nwait = '{url}'"),
+        format!("[backend.main]\nurl = 'memory:'\noptions.mode = '{url}'"),
+        format!("[backend.main]\nurl = 'redis+unix:/run/a'\noptions.pasword = 's3ntinel'"),
+        format!("[backend.main]\nurl = 'memory:'\nmigrate-from = '{url}'"),
+        format!("backend.main.url = 'memory:'\n[lock.a]\nbackend = '{url}'\nrequire = ['{url}']"),
+        format!("[backend.main]\nurl = \"\"\"\n{url}\n"),
+        format!("[backend.main]\nurl = {url}?a=b"),
+        format!("{url}?a=b"),
+        url.to_owned(),
+    ];
+    for text in texts {
+        let result = loader(&[]).parse(&text);
+        assert!(result.is_err(), "{text}");
+        let printed = printed(&result);
+        assert!(!printed.contains(SECRET), "{text}\n\n{printed}");
+    }
+}
+
+#[test]
+fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
+    let wrong = [
+        "redis://app:s3ntinel@",
+        "rediss://:s3ntinel@h/x?tls=s3ntinel",
+        "gopher://s3ntinel@x",
+    ];
+    for url in wrong {
+        for variable in [
+            "LOCK_URL",
+            "LOCK_BACKEND_MAIN_URL",
+            "LOCK_TTL",
+            "LOCK_PROFILE",
+        ] {
+            let file = "backend.main.url = 'memory:'\n";
+            assert_silent(&loader(&[(variable, url)]), file);
+        }
+        let flag = loader(&[]).with_url(url).with_fallback_url(url);
+        assert!(!format!("{flag:?}").contains(SECRET));
+        assert_silent(&flag, "");
+        assert_silent(
+            &loader(&[]).with_profile(url),
+            "backend.main.url = 'memory:'",
+        );
+        assert_silent(
+            &loader(&[]).with_namespace(url),
+            "backend.main.url = 'memory:'",
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_does_not_bring_a_password_to_light() {
+    let file = "[backend.main]\nurl = 'redis://app:s3ntinel@127.0.0.1:1'\n\
+                [backend.db]\nurl = 'postgres://app:s3ntinel@127.0.0.1:1/x'\n\
+                [lock.a]\nbackend = 'main'\n[lock.b]\nbackend = 'db'\n";
+    let config = loader(&[]).parse(file).unwrap();
+    let error = config.connect().await.unwrap_err();
+    assert_eq!(error.kind(), polylock::ErrorKind::Unavailable);
+    let printed = format!("{error} {error:?} {error:#?}");
+    assert!(!printed.contains(SECRET), "{printed}");
+    for backend in ["\"main\"", "\"db\""] {
+        assert!(error.message().contains(backend), "{error}");
+    }
+}
