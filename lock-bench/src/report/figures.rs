@@ -101,11 +101,8 @@ impl Report {
             TargetKind::Lock { .. } | TargetKind::Peer { .. } => false,
         };
         let limit = self.targets.iter().find(|target| is_limit(target))?;
-        self.series.iter().find(|other| {
-            other.target == limit.name
-                && other.workload == series.workload
-                && other.parameters == series.parameters
-        })
+        let mut others = self.series.iter();
+        others.find(|other| other.target == limit.name && other.is_beside(series))
     }
 
     /// The median round trip to a target; for bare commands without one, that of their target.

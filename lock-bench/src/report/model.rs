@@ -102,6 +102,18 @@ pub struct Series {
     pub samples: Vec<Sample>,
 }
 
+impl Series {
+    /// Whether both answer the same question, on the same or on different targets. In a crash
+    /// recovery each target has the least ttl that it can.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let mut parameters = other.parameters.clone();
+        if self.workload == Workload::CrashRecovery {
+            parameters.ttl_ms = self.parameters.ttl_ms;
+        }
+        self.workload == other.workload && self.parameters == parameters
+    }
+}
+
 /// What a measurement was made with.
 #[non_exhaustive]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -61,9 +61,15 @@ impl Report {
                 series.target, series.parameters
             ))
         });
-        all.collect()
+        let all: Vec<_> = all.collect();
+        let more = all.len().saturating_sub(FAILURES);
+        let more = (more > 0).then(|| format!("and {more} more; the tables have the numbers"));
+        all.into_iter().take(FAILURES).chain(more).collect()
     }
 }
+
+/// Failures that are shown.
+const FAILURES: usize = 3;
 
 #[derive(Template)]
 #[template(path = "report.html")]

@@ -1,8 +1,7 @@
 //! The figures as tables, for a terminal and for a page.
 
 use super::units::{duration, number};
-use super::{Figures, Parameters, Quantiles, Report, Series, Spread, name_of};
-use crate::plan::Workload;
+use super::{Figures, Quantiles, Report, Series, Spread, name_of};
 
 /// The figures of all targets under one workload with the same parameters.
 #[non_exhaustive]
@@ -33,22 +32,17 @@ impl Report {
     /// greatest behind it.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        let mut sides: Vec<(Workload, &Parameters)> = Vec::new();
+        let mut sides: Vec<&Series> = Vec::new();
         for series in &self.series {
-            let side = (series.workload, &series.parameters);
-            if !sides.contains(&side) {
-                sides.push(side);
+            if !sides.iter().any(|side| side.is_beside(series)) {
+                sides.push(series);
             }
         }
-        let sides = sides.into_iter();
-        sides
-            .map(|(workload, parameters)| self.table(workload, parameters))
-            .collect()
+        sides.into_iter().map(|side| self.table(side)).collect()
     }
 
-    fn table(&self, workload: Workload, parameters: &Parameters) -> Table {
-        let is_of_it = |s: &&Series| s.workload == workload && s.parameters == *parameters;
-        let series = self.series.iter().filter(is_of_it);
+    fn table(&self, side: &Series) -> Table {
+        let series = self.series.iter().filter(|series| series.is_beside(side));
         let figures: Vec<_> = series
             .map(|s| (s.target.clone(), self.figures(s)))
             .collect();
@@ -63,9 +57,9 @@ impl Report {
         });
         let (repeats, length) = (self.plan.repeats, self.plan.duration);
         let length = humantime::format_duration(length);
-        let name = name_of(workload);
+        let name = name_of(side.workload);
         Table {
-            title: format!("{name}, {parameters}, {repeats} x {length}"),
+            title: format!("{name}, {}, {repeats} x {length}", side.parameters),
             violations: figures.iter().map(|(_, figures)| figures.violations).sum(),
             columns: columns.iter().map(|(name, _)| *name).collect(),
             rows: rows.collect(),

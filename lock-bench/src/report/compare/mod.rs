@@ -120,11 +120,8 @@ fn compare(
 }
 
 fn counterpart<'a>(report: &'a Report, series: &Series) -> Option<&'a Series> {
-    report.series.iter().find(|other| {
-        other.target == series.target
-            && other.workload == series.workload
-            && other.parameters == series.parameters
-    })
+    let mut others = report.series.iter();
+    others.find(|other| other.target == series.target && other.is_beside(series))
 }
 
 fn title(series: &Series) -> String {

@@ -51,6 +51,18 @@ pub(super) fn commands(report: &Report) -> Vec<Plot> {
     plots.collect()
 }
 
+/// What the layer adds to a request.
+pub(super) fn layer(report: &Report) -> Option<Plot> {
+    let has_it = |series: &_| report.figures(series).layer_adds.is_some();
+    let side = least_contended(report, Workload::Layer, has_it)?;
+    let median = |figures: &Figures| figures.layer_adds.map(|adds| adds.median);
+    let rows = rows(report, &side, median, |nanos, _| duration(nanos));
+    let title = format!("What the layer adds to a request, {}", side.parameters);
+    let caption = "The median time of a request through the layer, less that of one to the same \
+                   service without it.";
+    draw(Plot::new("layer", title, caption), &rows)
+}
+
 struct Row {
     name: String,
     ink: Ink,

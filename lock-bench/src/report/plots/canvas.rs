@@ -50,10 +50,10 @@ impl Canvas<'_> {
     pub(super) fn axes(&self, (top, bottom): Point, x: &Axis, y: &Axis) -> Places {
         self.text((0.0, top), y.title, Ink::Muted, Align::Left);
         let below = units(self.height() - bottom);
-        let area = self.0.margin(units(top + 14.0), below, 0, units(16.0));
+        let area = self.0.margin(units(top + 24.0), below, 0, units(16.0));
         let mut chart = ChartBuilder::on(&area)
             .x_label_area_size(units(38.0))
-            .y_label_area_size(units(48.0))
+            .y_label_area_size(units(58.0))
             .build_cartesian_2d(x.clone(), y.clone())
             .expect(IN_MEMORY);
         chart
@@ -145,7 +145,7 @@ impl Canvas<'_> {
 /// The width of text in pixels, roughly: the font is the one of the reader.
 pub(super) fn width_of(text: &str) -> f64 {
     let count = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
-    f64::from(count) * 6.6
+    f64::from(count) * 8.0
 }
 
 fn font(ink: Ink) -> TextStyle<'static> {
@@ -167,10 +167,6 @@ fn place((x, y): &Point) -> (i32, i32) {
     (units(*x), units(*y))
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "pictures are small, and the cast saturates"
-)]
 fn units(pixels: f64) -> i32 {
     (pixels * UNITS).round() as i32
 }

@@ -58,4 +58,4 @@ pub(super) fn short(name: &str) -> String {
 }
 
 const LINE: f64 = 18.0;
-const LONGEST: usize = 40;
+const LONGEST: usize = 36;

@@ -24,12 +24,9 @@ pub(super) fn throughput(report: &Report) -> Vec<Plot> {
         ),
     ];
     let plots = plots.into_iter().filter_map(|(workload, title, caption)| {
-        let points = points(
-            report,
-            workload,
-            |p| u64::from(p.contenders),
-            |f| f.throughput,
-        );
+        let is_shown = |series: &Series| series.workload == workload;
+        let contenders = |parameters: &Parameters| u64::from(parameters.contenders);
+        let points = points(report, is_shown, contenders, |f| f.throughput);
         let (least, most) = bounds(&points)?;
         let y = Axis::log("acquisitions per second", (least, most), COUNTS);
         let name = format!("throughput-{}", crate::report::name_of(workload));
@@ -50,14 +47,25 @@ pub(super) fn throughput(report: &Report) -> Vec<Plot> {
 
 /// Useful share of the time over the time of the hold.
 pub(super) fn efficiency(report: &Report) -> Option<Plot> {
-    let figures = |f: &Figures| f.efficiency;
-    let points = points(report, Workload::HoldSweep, |p| p.hold_ns, figures);
+    let sweep = report
+        .series
+        .iter()
+        .filter(|s| s.workload == Workload::HoldSweep);
+    let most = sweep.map(|series| series.parameters.contenders).max()?;
+    let is_shown = |series: &Series| {
+        series.workload == Workload::HoldSweep && series.parameters.contenders == most
+    };
+    let points = points(report, is_shown, |p| p.hold_ns, |f| f.efficiency);
     bounds(&points)?;
     let caption = "Share of the time in which the work under the lock goes on; the rest passes \
                    between holders.";
     let words = |spread: Spread| format!("{:.0} %", spread.median * 100.0);
     let held = |x: u64| format!("hold {}", plain(x));
-    let plot = Plot::new("hold-sweep", "Efficiency over the hold", caption);
+    let plot = Plot::new(
+        "hold-sweep",
+        format!("Efficiency over the hold, {most} contenders"),
+        caption,
+    );
     let plot = plot.with_alt(said(&points, held, words));
     let x = Axis::steps("how long each holds the lock", names(&points, plain));
     let y = Axis::linear("useful share of the time", 1.0, PERCENT);
@@ -73,12 +81,12 @@ struct Points<'a> {
 
 fn points(
     report: &Report,
-    workload: Workload,
+    is_shown: impl Fn(&Series) -> bool,
     parameter: fn(&Parameters) -> u64,
     figure: fn(&Figures) -> Option<Spread>,
 ) -> Vec<Points<'_>> {
     let mut lines: Vec<Points<'_>> = Vec::new();
-    for series in report.series.iter().filter(|s| s.workload == workload) {
+    for series in report.series.iter().filter(|series| is_shown(series)) {
         let Some(value) = figure(&report.figures(series)) else {
             continue;
         };

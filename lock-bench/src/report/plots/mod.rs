@@ -47,6 +47,7 @@ impl Report {
         plots.extend(bars::commands(self));
         plots.extend(lines::efficiency(self));
         plots.extend(dots::recovery(self));
+        plots.extend(bars::layer(self));
         plots.extend(timeline::turns(self));
         plots
     }

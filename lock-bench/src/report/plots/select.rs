@@ -41,8 +41,10 @@ fn beside<'a>(
     has_it: impl Fn(&Series) -> bool,
 ) -> Side<'a> {
     let parameters = &chosen.parameters;
-    let of_it = |s: &&Series| s.workload == chosen.workload && s.parameters == *parameters;
-    let series = report.series.iter().filter(of_it).filter(|s| has_it(s));
+    let series = report
+        .series
+        .iter()
+        .filter(|s| s.is_beside(chosen) && has_it(s));
     let series = series.map(|s| (s, ink_of(report, &s.target))).collect();
     Side { parameters, series }
 }

@@ -84,7 +84,10 @@ fn measured(name: &str, workload: Workload, contenders: u32, hold: u64, cost: u6
             contenders_as: ContendersAs::Tasks,
             keys,
             hold_ns: hold,
-            ttl_ms: 30_000,
+            ttl_ms: match workload {
+                Workload::CrashRecovery => 1_000 + cost / 100,
+                _ => 30_000,
+            },
             rate: (workload == Workload::OpenLoop).then_some(100.0),
         },
         samples: (0..3)

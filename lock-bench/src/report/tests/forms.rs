@@ -181,6 +181,14 @@ fn tables_have_a_line_for_each_target_and_the_columns_that_are_needed() {
             .iter()
             .all(|row| row.cells.len() == first.columns.len())
     );
+    let recovery = tables
+        .iter()
+        .find(|table| table.title.starts_with("crash-recovery"));
+    assert_eq!(
+        recovery.unwrap().rows.len(),
+        3,
+        "the ttl is the target's own"
+    );
     let sweep = tables.iter().find(|table| {
         table
             .title
