@@ -24,7 +24,7 @@ use clap::Parser;
 use crate::args::Cli;
 use crate::child::Successor;
 use crate::exit::Exit;
-use crate::messages::Console;
+use crate::messages::{Console, Failure};
 
 fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.
@@ -33,21 +33,30 @@ fn main() -> ExitCode {
         Console::new(0).fail(&failure);
         return failure.exit().into();
     }
+    #[cfg(feature = "bench")]
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == lock_bench::worker::ARGUMENT)
+    {
+        return report(commands::worker(), &Console::new(0)).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => return refuse(answer).into(),
     };
     logging::start(&cli.global);
     let console = Console::new(cli.global.quiet);
-    let exit = match commands::execute(cli.command, cli.global) {
-        Ok(exit) => exit,
-        Err(failure) => {
-            console.fail(&failure);
-            failure.exit()
-        }
-    };
+    let exit = report(commands::execute(cli.command, cli.global), &console);
     logging::flush();
     exit.into()
+}
+
+/// Says why it ends, if that is to be said.
+fn report(ended: Result<Exit, Failure>, console: &Console) -> Exit {
+    ended.unwrap_or_else(|failure| {
+        console.fail(&failure);
+        failure.exit()
+    })
 }
 
 /// Prints what is wrong with the command line; help and version are answers and not errors.

@@ -189,7 +189,8 @@ fn lease(holder: &HolderInfo) -> String {
     }
 }
 
-fn plain_table() -> Table {
+/// A table without lines.
+pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     // Lines are for grep where nobody sees how wide they are.
@@ -201,7 +202,7 @@ fn plain_table() -> Table {
 }
 
 /// The lines of a table without space before the first column.
-fn flush_left(table: &mut Table) -> String {
+pub(crate) fn flush_left(table: &mut Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

@@ -14,7 +14,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 #[cfg(feature = "bench")]
-pub(crate) use self::bench::BenchArgs;
+pub(crate) use self::bench::{
+    BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs,
+};
 pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};

@@ -1,8 +1,179 @@
+//! `bench`: locks side by side.
+
+mod changes;
+mod files;
+mod progress;
+mod table;
+mod targets;
+
+use std::path::Path;
+
+use lock_bench::report::Report;
+use lock_bench::subject;
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::App;
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use crate::exit::Exit;
 use crate::messages::Failure;
+use crate::output::{print, print_json};
+use crate::text::escaped;
 
-pub(super) async fn bench(_app: &App, _args: &BenchArgs) -> Result<Exit, Failure> {
-    Err(Failure::new(Exit::Internal, "not there yet"))
+use self::files::{read, write_forms, write_json};
+use self::progress::Bar;
+use self::targets::Targets;
+
+/// Does what the command line asks for, on a runtime of its own: contenders want several threads.
+pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
+    match &args.command {
+        Some(BenchCommand::Compare(args)) => compare(app, args),
+        Some(BenchCommand::Show(args)) => show(app, args),
+        None => measure(app, &args.measure),
+    }
 }
+
+/// What a process does that [`lock_bench::run`] starts as a contender.
+pub(crate) fn worker() -> Result<Exit, Failure> {
+    let served = runtime()?.block_on(lock_bench::worker::serve(&targets::openers()));
+    served.map_err(failure)?;
+    Ok(Exit::Success)
+}
+
+fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
+    files::check(args)?;
+    let targets = Targets::choose(app, args)?;
+    let plan = args.plan();
+    let report = runtime()?.block_on(async {
+        let bar = Bar::new(app.console.is_chatty());
+        let ended = tokio::select! {
+            report = Box::pin(lock_bench::run(&plan, targets.list.clone(), &bar)) => Ok(report),
+            signal = interrupted() => Err(signal?),
+        };
+        bar.end();
+        Ok::<_, Failure>(ended)
+    })?;
+    let report = match report {
+        Ok(report) => report.map_err(failure)?,
+        Err(signal) => return Ok(Exit::Signalled(signal)),
+    };
+    for warning in &report.environment.warnings {
+        app.console.warn(escaped(warning));
+    }
+    answer(app, &report)?;
+    if let Some(file) = &args.json {
+        write_json(&report, file)?;
+    }
+    write(app, &report, &args.forms)?;
+    verdict(&report)
+}
+
+fn show(app: &App, args: &ShowArgs) -> Result<Exit, Failure> {
+    let report = read(&args.report)?;
+    answer(app, &report)?;
+    write(app, &report, &args.forms)?;
+    verdict(&report)
+}
+
+fn answer(app: &App, report: &Report) -> Result<(), Failure> {
+    match app.wants_json() {
+        true => print_json(&report.to_json()),
+        false => print(&table::tables(report)),
+    }
+}
+
+fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
+    write_forms(report, forms)?;
+    if let Some(file) = &forms.html {
+        let file = file.display().to_string();
+        app.console.note(format!("the page is {}", escaped(&file)));
+    }
+    Ok(())
+}
+
+fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
+    let (old, new) = (read(&args.old)?, read(&args.new)?);
+    let comparison = lock_bench::report::compare::Comparison::new(&old, &new, &args.fail_on);
+    if comparison.changes.is_empty() {
+        let message = "the reports have nothing in common that could be compared";
+        return Err(Failure::new(Exit::Usage, message).with_hint(
+            "compare runs with the same names of targets, workloads, contenders and times",
+        ));
+    }
+    for warning in &comparison.warnings {
+        app.console.warn(escaped(warning));
+    }
+    match app.wants_json() {
+        true => print_json(&changes::json(&comparison))?,
+        false => print(&changes::table(&comparison))?,
+    }
+    verdict(&new)?;
+    let worse: Vec<_> = comparison.failures().map(changes::sentence).collect();
+    if worse.is_empty() {
+        return Ok(Exit::Success);
+    }
+    let message = format!("{} beyond --fail-on", count(worse.len(), "figure"));
+    let failure = Failure::new(FAILED, message);
+    Err(worse
+        .into_iter()
+        .fold(failure, |f, text| f.with_detail("worse", text)))
+}
+
+/// A run fails if the locks did not exclude.
+fn verdict(report: &Report) -> Result<Exit, Failure> {
+    let violations = report.violations();
+    if violations.is_empty() {
+        return Ok(Exit::Success);
+    }
+    let message = format!(
+        "the locks do not hold: {}",
+        count(violations.len(), "violation")
+    );
+    let failure = Failure::new(FAILED, message);
+    let shown = violations.iter().take(SHOWN);
+    Err(shown.fold(failure, |f, text| f.with_detail("found", escaped(text))))
+}
+
+fn count(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+fn failure(failure: subject::Failure) -> Failure {
+    let exit = match failure.kind() {
+        "denied" => Exit::Denied,
+        "invalid" => Exit::Usage,
+        "unavailable" => Exit::Unavailable,
+        "unsupported" => Exit::Config,
+        _ => Exit::Internal,
+    };
+    Failure::new(exit, escaped(failure.message()))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::internal("cannot start the runtime"))
+}
+
+/// Waits until somebody wants an end. The run ends in order then: contenders that are processes and
+/// the files for temporary use go with it.
+async fn interrupted() -> Result<i32, Failure> {
+    let listen = |kind| signal(kind).map_err(Failure::internal("cannot listen for signals"));
+    let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+    let (mut interrupts, mut terminations) = (listen(interrupt)?, listen(terminate)?);
+    tokio::select! {
+        _signal = interrupts.recv() => Ok(interrupt.as_raw_value()),
+        _signal = terminations.recv() => Ok(terminate.as_raw_value()),
+    }
+}
+
+fn is_directory(path: &Path) -> bool {
+    path.as_os_str().is_empty() || path.is_dir()
+}
+
+const FAILED: Exit = Exit::Of(1);
+/// Violations that are named; the report has all.
+const SHOWN: usize = 10;

@@ -1,0 +1,83 @@
+//! Files of a benchmark.
+
+use std::fs;
+use std::path::Path;
+
+use lock_bench::report::Report;
+
+use super::is_directory;
+use crate::args::{FormArgs, MeasureArgs};
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::text::escaped;
+
+/// Sees before the measurement that there is a place for what comes out of it.
+pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {
+    for file in args.json.iter().chain(&args.forms.html) {
+        let is_there = file.parent().is_none_or(is_directory);
+        if !is_there || file.is_dir() {
+            let message = format!("cannot write {}", shown(file));
+            return Err(Failure::new(Exit::Usage, message)
+                .with_hint("name a file in a directory that exists"));
+        }
+    }
+    for directory in args.forms.hdr.iter().chain(&args.forms.svg) {
+        make(directory)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read(file: &Path) -> Result<Report, Failure> {
+    let text = fs::read_to_string(file).map_err(|e| {
+        let message = format!("cannot read {}", shown(file));
+        Failure::new(Exit::Usage, message).with_cause(&e)
+    })?;
+    Report::from_json(&text).map_err(|e| {
+        let message = format!("{} is no report that can be read", shown(file));
+        Failure::new(Exit::Usage, message).with_cause(&e)
+    })
+}
+
+pub(super) fn write_json(report: &Report, file: &Path) -> Result<(), Failure> {
+    write(file, &format!("{}\n", report.to_json()))
+}
+
+pub(super) fn write_forms(report: &Report, forms: &FormArgs) -> Result<(), Failure> {
+    if let Some(file) = &forms.html {
+        write(file, &report.to_html())?;
+    }
+    if let Some(directory) = &forms.hdr {
+        make(directory)?;
+        for file in report.hdr_files() {
+            write(&directory.join(&file.name), &file.text)?;
+        }
+    }
+    if let Some(directory) = &forms.svg {
+        make(directory)?;
+        for plot in report.plots() {
+            write(
+                &directory.join(format!("{}.svg", plot.name)),
+                &plot.to_file(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn make(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|e| {
+        let message = format!("cannot make the directory {}", shown(directory));
+        Failure::new(Exit::Usage, message).with_cause(&e)
+    })
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(file, text).map_err(|e| {
+        let message = format!("cannot write {}", shown(file));
+        Failure::new(Exit::Internal, message).with_cause(&e)
+    })
+}
+
+fn shown(path: &Path) -> String {
+    escaped(&path.display().to_string())
+}

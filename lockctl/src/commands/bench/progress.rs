@@ -1,0 +1,42 @@
+use std::fmt;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lock_bench::Progress;
+
+use crate::text::escaped;
+
+/// How far the run is, on a terminal alone.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar on standard error, hidden where that is no terminal or nobody wants to be told.
+    pub(super) fn new(is_wanted: bool) -> Self {
+        let bar = match is_wanted {
+            true => ProgressBar::no_length(),
+            false => ProgressBar::hidden(),
+        };
+        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {eta}");
+        bar.set_style(style.expect("BUG: the template is valid"));
+        Self(bar)
+    }
+
+    /// Takes the bar off the terminal.
+    pub(super) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn step(&self, done: u32, of: u32, what: &str) {
+        self.0.set_length(of.into());
+        self.0.set_position(done.into());
+        self.0.set_message(escaped(what));
+        self.0.tick();
+    }
+}
+
+impl fmt::Debug for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bar")
+    }
+}

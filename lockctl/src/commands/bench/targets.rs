@@ -1,0 +1,166 @@
+//! What is to be measured.
+
+use std::env;
+use std::fmt;
+
+use lock_bench::target::{Openers, Target};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use tempfile::TempDir;
+
+use super::{App, failure};
+use crate::args::MeasureArgs;
+use crate::backend::with_namespace;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::text::escaped;
+
+/// The targets, with the directory of the one that nobody named.
+pub(super) struct Targets {
+    pub(super) list: Vec<Target>,
+    _directory: Option<TempDir>,
+}
+
+/// All that can be measured.
+pub(super) fn openers() -> Openers {
+    Openers::compiled_in()
+}
+
+impl Targets {
+    /// Takes those that are named; else `--backend`, though not `LOCK_URL`, which is set for other
+    /// commands; else memory and a SQLite file.
+    pub(super) fn choose(app: &App, args: &MeasureArgs) -> Result<Self, Failure> {
+        let mut named = Vec::new();
+        for text in &args.targets {
+            named.push(name_and_url(text)?);
+        }
+        for text in &args.urls {
+            let url = looked_up(text)?;
+            named.push((free_name(&url, &named), url));
+        }
+        if let (true, Some(url)) = (named.is_empty(), &app.global.backend) {
+            match env::var("LOCK_URL").is_ok_and(|ambient| ambient == *url) {
+                true => app.console.note(
+                    "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",
+                ),
+                false => named.push((free_name(url, &named), url.clone())),
+            }
+        }
+        let mut directory = None;
+        if named.is_empty() {
+            named.push(("memory".to_owned(), "memory:".to_owned()));
+            if cfg!(feature = "sqlite") {
+                let place = tempfile::tempdir().map_err(Failure::internal(
+                    "cannot make a directory for the SQLite file",
+                ))?;
+                named.push(("sqlite".to_owned(), sqlite_in(&place)?));
+                directory = Some(place);
+            }
+        }
+        let openers = openers();
+        let targets = named.into_iter().map(|(name, url)| {
+            let url = match &app.global.namespace {
+                Some(namespace) => with_namespace(&url, namespace),
+                None => url,
+            };
+            openers.target(name, url).map_err(failure)
+        });
+        Ok(Self {
+            list: targets.collect::<Result<_, _>>()?,
+            _directory: directory,
+        })
+    }
+}
+
+impl fmt::Debug for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.list).finish()
+    }
+}
+
+/// Splits `NAME=URL`. What has a colon before its first equals sign is a URL, of which no message
+/// says anything: it may have a password.
+fn name_and_url(text: &str) -> Result<(String, String), Failure> {
+    match text.split_once('=') {
+        Some((name, url)) if !name.trim().is_empty() && !name.contains(':') => {
+            Ok((name.to_owned(), looked_up(url)?))
+        }
+        _ => Err(
+            Failure::new(Exit::Usage, "a target of --target has no name")
+                .with_hint("write --target NAME=URL, such as --target cache=redis://cache"),
+        ),
+    }
+}
+
+/// The URL, or the one in the variable that `env:VARIABLE` names.
+fn looked_up(text: &str) -> Result<String, Failure> {
+    match text.strip_prefix("env:") {
+        Some(variable) => env::var(variable).map_err(|_| {
+            let message = format!("there is no URL in the variable {}", escaped(variable));
+            Failure::new(Exit::Config, message)
+        }),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// A name for a URL: its scheme and mode, and a number if others have these too.
+fn free_name(url: &str, taken: &[(String, String)]) -> String {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let mode = query
+        .split('&')
+        .find_map(|param| param.strip_prefix("mode="));
+    // Of what stands in a URL, only words that cannot be a secret.
+    let mode = mode.filter(|mode| mode.chars().all(|c| c.is_ascii_lowercase()));
+    let base = match mode {
+        Some(mode) => format!("{scheme} {mode}"),
+        None => scheme.to_owned(),
+    };
+    let numbered = (2..).map(|number| format!("{base} {number}"));
+    let mut names = std::iter::once(base.clone()).chain(numbered);
+    let is_free = |name: &String| taken.iter().all(|(other, _)| other != name);
+    names.find(is_free).unwrap_or(base)
+}
+
+fn sqlite_in(directory: &TempDir) -> Result<String, Failure> {
+    let file = directory.path().join("bench.db");
+    let Some(file) = file.to_str() else {
+        return Err(Failure::new(
+            Exit::Config,
+            "the path of the directory for temporary files is not UTF-8",
+        ));
+    };
+    Ok(format!("sqlite:{}", utf8_percent_encode(file, IN_PATH)))
+}
+
+const IN_PATH: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_names() {
+        let (name, url) = name_and_url("my cache=redis://h?a=b").unwrap();
+        assert_eq!((name.as_str(), url.as_str()), ("my cache", "redis://h?a=b"));
+        for wrong in ["redis://u:s3ntinel@h?a=b", "=redis://s3ntinel@h", "redis"] {
+            let failure = name_and_url(wrong).unwrap_err();
+            assert_eq!(failure.exit(), Exit::Usage);
+            assert!(!format!("{failure:?}").contains("s3ntinel"));
+        }
+    }
+
+    #[test]
+    fn urls_get_names_that_tell_them_apart() {
+        let mut named = Vec::new();
+        for url in [
+            "redis://app:s3ntinel@a",
+            "redis://b",
+            "postgres://x/y?mode=row",
+            "postgres://x/y?mode=s3ntinel",
+        ] {
+            named.push((free_name(url, &named), url.to_owned()));
+        }
+        let names: Vec<_> = named.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["redis", "redis 2", "postgres row", "postgres"]);
+    }
+}

@@ -1,0 +1,300 @@
+//! `lockctl bench`, from the command line to the files.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+/// Runs `bench` with a measurement that is over at once, and these options.
+fn bench(place: &Place, options: &[&str]) -> std::process::Output {
+    let quick = [
+        "bench",
+        "--duration",
+        "60ms",
+        "--warm-up",
+        "10ms",
+        "--contenders",
+        "1,2",
+    ];
+    place.run(&[&quick, options].concat())
+}
+
+/// Runs it, and gives its code with all that it said.
+fn said(place: &Place, options: &[&str]) -> (i32, String) {
+    let output = bench(place, options);
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.code().unwrap(), texts.concat())
+}
+
+fn report(place: &Place, name: &str) -> Value {
+    let text = place.read(name);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text:?}"))
+}
+
+#[test]
+fn without_a_target_memory_and_sqlite_are_measured() {
+    let place = Place::new();
+    let forms = [
+        "--json", "run.json", "--html", "run.html", "--hdr", "hdr", "--svg", "svg",
+    ];
+    let (code, said) = said(&place, &[&["--repeat", "1"][..], &forms].concat());
+    assert_eq!(code, 0, "{said}");
+    for part in [
+        "contended, 2 contenders, 1 x 60ms: violations 0",
+        "memory",
+        "sqlite",
+        "acq/s",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
+
+    let report = report(&place, "run.json");
+    assert_eq!(report["schema"], "lock-bench/1");
+    let names = report["targets"].as_array().unwrap().iter();
+    assert_eq!(
+        Vec::from_iter(names.map(|target| &target["name"])),
+        ["memory", "sqlite"]
+    );
+    let series = report["series"].as_array().unwrap();
+    for series in series {
+        assert!(
+            series["figures"]["acquisitions"].as_u64() > Some(0),
+            "{series}"
+        );
+        assert_eq!(series["figures"]["violations"], 0, "{series}");
+    }
+    let workloads = series
+        .iter()
+        .map(|series| series["workload"].as_str().unwrap());
+    let workloads: BTreeSet<_> = workloads.collect();
+    assert_eq!(
+        Vec::from_iter(workloads),
+        ["contended", "hand-off", "uncontended"]
+    );
+
+    assert!(place.read("run.html").contains("<svg viewBox="));
+    let files = |name: &str| fs::read_dir(place.file(name)).unwrap().count();
+    assert!(files("hdr") > series.len());
+    assert!(files("svg") > 3);
+}
+
+#[test]
+fn the_answer_can_be_json_and_can_be_shown_again() {
+    let place = Place::new();
+    let options = [
+        "--format",
+        "json",
+        "--repeat",
+        "1",
+        "--workload",
+        "contended",
+    ];
+    let output = bench(&place, &[&options[..], &["--target", "a=memory:"]].concat());
+    fs::write(place.file("run.json"), &output.stdout).unwrap();
+    let report = report(&place, "run.json");
+    assert_eq!(report["series"].as_array().unwrap().len(), 2);
+
+    let shown = place.run(&["bench", "show", "run.json", "--html", "again.html"]);
+    let table = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        table.contains("contended, 1 contender, 1 x 60ms: violations 0"),
+        "{table}"
+    );
+    assert!(place.read("again.html").contains("Violations: 0."));
+    assert_eq!(place.json(&["bench", "show", "run.json"]), report);
+}
+
+#[test]
+fn contenders_can_be_processes() {
+    let place = Place::new();
+    let database = format!("sqlite:{}", place.file("locks.db").display());
+    let options = [
+        "--contenders-as",
+        "processes",
+        "--workload",
+        "contended",
+        "--repeat",
+        "1",
+    ];
+    let (code, said) = said(
+        &place,
+        &[&options[..], &["--json", "run.json", &database]].concat(),
+    );
+    assert_eq!(code, 0, "{said}");
+    let series = &report(&place, "run.json")["series"][1];
+    assert_eq!(series["parameters"]["contenders_as"], "processes");
+    assert_eq!(
+        series["samples"][0]["per_contender"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert!(
+        series["figures"]["throughput"]["median"].as_f64() > Some(0.0),
+        "{series}"
+    );
+}
+
+#[test]
+fn changes_beyond_the_spread_fail_a_comparison_with_a_limit() {
+    let place = Place::new();
+    record(&place, "old.json", [900, 1000, 1100]);
+    record(&place, "same.json", [950, 1050, 1150]);
+    record(&place, "slow.json", [500, 550, 600]);
+    let compare = |new: &str, limits: &str| {
+        let line = ["bench", "compare", "old.json", new, "--fail-on", limits];
+        let output = place.run(&line);
+        let table = String::from_utf8(output.stdout).unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), table, said)
+    };
+    let (code, table, _) = compare("same.json", "throughput=-1%,throughput=+1%");
+    assert_eq!(code, 0, "{table}");
+    assert!(table.contains("within the spread"), "{table}");
+
+    let (code, table, said) = compare("slow.json", "throughput=-10%");
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        table.contains("-45.0 %") && table.contains("FAILS throughput=-10%"),
+        "{table}"
+    );
+    assert!(
+        said.contains("throughput of a, contended, 1 contender: 1,000 to 550"),
+        "{said}"
+    );
+
+    let (code, ..) = compare("slow.json", "throughput=-50%,p99=+100000%");
+    assert_eq!(code, 0);
+    let json = place.json(&["bench", "compare", "old.json", "slow.json"]);
+    assert_eq!(json["schema"], "lock-bench-comparison/1");
+    assert_eq!(json["changes"][0]["metric"], "throughput");
+    assert_eq!(json["changes"][0]["passes"], Value::Null);
+}
+
+/// Writes a report of a run on memory, with these acquisitions per second in its three repeats.
+fn record(place: &Place, name: &str, acquisitions: [u64; 3]) {
+    if !place.file("plain.json").exists() {
+        let options = [
+            "--repeat",
+            "3",
+            "--workload",
+            "contended",
+            "--json",
+            "plain.json",
+        ];
+        let (code, said) = said(place, &[&options[..], &["--target", "a=memory:"]].concat());
+        assert_eq!(code, 0, "{said}");
+    }
+    let mut report = report(place, "plain.json");
+    for series in report["series"].as_array_mut().unwrap() {
+        for (sample, count) in (0..).zip(acquisitions) {
+            series["samples"][sample]["acquisitions"] = count.into();
+            series["samples"][sample]["duration_ns"] = 1_000_000_000.into();
+        }
+    }
+    fs::write(place.file(name), report.to_string()).unwrap();
+}
+
+#[test]
+fn violations_fail_a_run_and_are_named() {
+    let place = Place::new();
+    record(&place, "run.json", [1, 1, 1]);
+    let mut report = report(&place, "run.json");
+    report["series"][1]["samples"][2]["violations"][0] = "two \u{1b}holders".into();
+    fs::write(place.file("run.json"), report.to_string()).unwrap();
+    for line in [
+        &["bench", "show", "run.json"][..],
+        &["bench", "compare", "run.json", "run.json"],
+    ] {
+        let (code, said) = place.code(line);
+        assert_eq!(code, 1, "{said}");
+        let named = "contended of a, 2 contenders: two \\u{1b}holders";
+        assert!(said.contains(named), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_said() {
+    let place = Place::new();
+    record(&place, "run.json", [1, 1, 1]);
+    let mut later = report(&place, "run.json");
+    later["schema"] = "lock-bench/2".into();
+    fs::write(place.file("later.json"), later.to_string()).unwrap();
+    let table: [(&[&str], &str); 6] = [
+        (
+            &["show", "later.json"],
+            "the schema is \"lock-bench/2\"; this version reads lock-bench/1",
+        ),
+        (&["show", "none.json"], "cannot read none.json"),
+        (
+            &["--json", "none/run.json", "memory:"],
+            "cannot write none/run.json",
+        ),
+        (
+            &["compare", "run.json", "run.json", "--fail-on", "p99=5%"],
+            "the change needs a sign",
+        ),
+        (&["--workload", "contnded", "memory:"], "contended"),
+        (
+            &["--target", "a=memory:", "--target", "a=memory:"],
+            "two targets have the name",
+        ),
+    ];
+    for (line, message) in table {
+        let (code, said) = place.code(&[&["bench"], line].concat());
+        assert_eq!(code, 64, "{line:?}: {said}");
+        assert!(said.contains(message), "{line:?}: {said}");
+    }
+}
+
+#[test]
+fn a_variable_has_the_url_and_nothing_tells_its_password() {
+    let place = Place::new();
+    let url = "redis://app:s3ntinel@127.0.0.1:1/";
+    let targets: [&[&str]; 3] = [&["env:LOCK_URL"], &["--target", "a=env:LOCK_URL"], &[url]];
+    for target in targets {
+        let line = [&["bench", "--format", "json", "-vv"], target].concat();
+        let mut command = place.lockctl(&line);
+        command.env("LOCK_URL", url);
+        let output = common::Process::start(command).output();
+        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(output.status.code(), Some(69), "{texts:?}");
+        assert!(!texts.concat().contains("s3ntinel"), "{texts:?}");
+    }
+    let (code, said) = place.code(&["bench", "env:NOT_SET"]);
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("NOT_SET"), "{said}");
+}
+
+#[test]
+fn the_default_service_is_not_measured_unless_it_is_named() {
+    let place = Place::new();
+    let mut command = place.lockctl(&[
+        "bench",
+        "--duration",
+        "20ms",
+        "--warm-up",
+        "0",
+        "--repeat",
+        "1",
+        "--contenders",
+        "1",
+        "--workload",
+        "uncontended",
+    ]);
+    command.env("LOCK_URL", "redis://app:s3ntinel@127.0.0.1:1/");
+    let output = common::Process::start(command).output();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("lockctl bench env:LOCK_URL"), "{said}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("memory") && table.contains("sqlite"),
+        "{table}"
+    );
+}
