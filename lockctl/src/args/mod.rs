@@ -8,6 +8,7 @@ mod run;
 mod value;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -17,7 +18,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::bench::{
     BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs,
 };
-pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::config::{ConfigArgs, ConfigCommand};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
 pub(crate) use self::value::{EventsTarget, LeaseText};
@@ -52,6 +53,21 @@ pub(crate) struct GlobalArgs {
         global = true
     )]
     pub(crate) backend: Option<String>,
+    /// File that says which backends and classes of locks there are; not read with --backend
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCK_CONFIG",
+        hide_env_values = true,
+        global = true
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Backend of the file, in place of LOCK_PROFILE and of its default
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) profile: Option<String>,
+    /// Class of locks of the file: its backend, ttl and wait, and what it requires
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) class: Option<String>,
     /// Put NS in front of every key, so that services on one backend do not meet
     #[arg(long, value_name = "NS", global = true)]
     pub(crate) namespace: Option<String>,
@@ -153,9 +169,9 @@ pub(crate) struct BreakArgs {
 pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) key: String,
-    /// Length of the lease
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    pub(crate) ttl: Duration,
+    /// Length of the lease [default: that of the configuration, or 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     #[command(flatten)]
@@ -173,9 +189,9 @@ pub(crate) struct RenewArgs {
     /// Id that `acquire` printed
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
-    /// Length of the lease from now on
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    pub(crate) ttl: Duration,
+    /// Length of the lease from now on [default: that of the configuration, or 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
 }
 
 /// Give back a lease that `acquire` took; exit 79 if it was lost before

@@ -40,9 +40,10 @@ pub(crate) struct RunArgs {
     /// Held by somebody else is success: exit 0. Does not wait unless -w is given
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_if_held: bool,
-    /// Length of the lease; it is renewed every third of it
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    pub(crate) ttl: Duration,
+    /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
+    /// 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
     /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
@@ -81,7 +82,8 @@ pub(crate) struct WaitArgs {
     /// Give up at once if the lock is held
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: for ever]
+    /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
+    /// the configuration, or for ever]
     #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 }

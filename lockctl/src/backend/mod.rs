@@ -1,21 +1,26 @@
 //! Which lock service is used, and under which namespace.
 
 mod default;
+mod file;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use polylock::config::Terms;
 use polylock::layers::Observer;
-use polylock::{DistributedLock, LockUrl};
+use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
 use crate::messages::Failure;
 use crate::text::quoted;
 
 use self::default::{default_url, state_dir};
+use self::file::FromFile;
+
+pub(crate) use self::file::{Env, failure, loader};
 
 /// The chosen lock service.
 pub(crate) struct BackendUrl {
@@ -25,16 +30,23 @@ pub(crate) struct BackendUrl {
     namespace: String,
     /// Whether the next call of `lockctl` takes it without being told.
     is_default: bool,
+    terms: Terms,
+    /// Where it stands, if it is one of a configuration file.
+    file: Option<FromFile>,
 }
 
 impl BackendUrl {
-    /// Takes `--backend`, else `LOCK_URL`, else a file of this user; `env` looks up variables.
-    pub(crate) fn choose(
-        args: &GlobalArgs,
-        env: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Failure> {
+    /// Takes `--backend`, else what the configuration file says, else `LOCK_URL`, else a file of
+    /// this user; `env` looks up variables.
+    pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, Failure> {
         let is_default = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
+        file::check(args, is_default || named.is_none())?;
+        if let (true, Some(path)) = (is_default || named.is_none(), file::path(args)) {
+            let (url, terms, file) = FromFile::choose(args, path, env)?;
+            return Self::new(url, false, terms, Some(file));
+        }
+        let terms = file::ambient_terms(env.clone())?;
         let text = match named {
             Some(url) => url.to_owned(),
             None => default_url(&state_dir(&env)?)?,
@@ -43,6 +55,15 @@ impl BackendUrl {
             Some(namespace) => with_namespace(&text, namespace),
             None => text,
         };
+        Self::new(text, is_default, terms, None)
+    }
+
+    fn new(
+        text: String,
+        is_default: bool,
+        terms: Terms,
+        file: Option<FromFile>,
+    ) -> Result<Self, Failure> {
         let url = LockUrl::parse(&text)?;
         let namespace = url
             .params()
@@ -54,6 +75,8 @@ impl BackendUrl {
             url,
             namespace,
             is_default,
+            terms,
+            file,
         })
     }
 
@@ -62,6 +85,9 @@ impl BackendUrl {
         &self,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Arc<dyn DistributedLock>, Failure> {
+        if let Some(file) = &self.file {
+            return file.connect(observer).await;
+        }
         let registry = polylock::compiled_in();
         let registry = match observer {
             Some(observer) => registry.with_observer(observer),
@@ -82,8 +108,24 @@ impl BackendUrl {
         &self.text
     }
 
+    /// What the configuration says of ttl, wait and holds.
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The request with the name of the class that was asked for.
+    pub(crate) fn in_class(&self, request: AcquireRequest) -> AcquireRequest {
+        match self.file.as_ref().and_then(FromFile::class) {
+            Some(class) => request.with_class(class),
+            None => request,
+        }
+    }
+
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
+        if let Some(file) = &self.file {
+            return file.program();
+        }
         match (self.is_default, self.namespace.as_str()) {
             (true, "") => "lockctl".to_owned(),
             (true, namespace) => format!("lockctl --namespace {}", quoted(namespace)),
@@ -155,6 +197,8 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use clap::Parser;
 
     use super::*;
@@ -167,7 +211,7 @@ mod tests {
             .iter()
             .map(|(k, v)| (k.to_string(), OsString::from(v)))
             .collect();
-        let env = |name: &str| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+        let env = move |name: &str| vars.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
         BackendUrl::choose(&Cli::parse_from(line).global, env)
     }
 

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{App, SHUTDOWN, admin, key};
 use crate::args::{AcquireArgs, ReleaseArgs, RenewArgs};
+use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::events::Events;
 use crate::exit::Exit;
@@ -22,9 +23,9 @@ use crate::waiting::{Outcome, Waiting};
 /// Takes a lease and leaves it to its time.
 pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
     let key = key(&args.key)?;
-    let request = request(&key, &args)?;
-    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let backend = app.backend()?;
+    let request = request(&key, &args, &backend)?;
+    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, [key.as_str()])?;
     let locks = tokio::select! {
@@ -52,17 +53,29 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
     exit
 }
 
-fn request(key: &LockKey, args: &AcquireArgs) -> Result<AcquireRequest, Failure> {
+fn request(
+    key: &LockKey,
+    args: &AcquireArgs,
+    backend: &BackendUrl,
+) -> Result<AcquireRequest, Failure> {
     let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
+    let wait = args.wait.wanted().or(backend.terms().wait());
     let request = AcquireRequest::new(key.clone())
         .with_mode(args.mode.mode())
-        .with_wait(args.wait.wanted().unwrap_or(Wait::Forever))
-        .with_ttl(args.ttl)
+        .with_wait(wait.unwrap_or(Wait::Forever))
+        .with_ttl(ttl(args.ttl, backend))
         .with_renewal(Renewal::Manual)
         .with_max_hold(None)
         .with_label(label);
+    let request = backend.in_class(request);
     request.validate()?;
     Ok(request)
+}
+
+fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
+    wanted
+        .or(backend.terms().ttl())
+        .unwrap_or(Duration::from_secs(60))
 }
 
 /// Prints what a later `renew` or `release` needs, and lets go without giving back.
@@ -114,22 +127,21 @@ async fn hand_out(
 /// Extends a lease by its id.
 pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, Failure> {
     let key = key(&args.key)?;
+    let backend = app.backend()?;
+    let ttl = ttl(args.ttl, &backend);
     AcquireRequest::new(key.clone())
-        .with_ttl(args.ttl)
+        .with_ttl(ttl)
         .with_max_hold(None)
         .validate()?;
-    let locks = app.connect().await?;
+    let locks = backend.connect(None).await?;
     // The deadline counts from before the request leaves.
     let sent = SystemTime::now();
-    match admin(&*locks)?
-        .renew_lease(&key, args.lease.0, args.ttl)
-        .await?
-    {
+    match admin(&*locks)?.renew_lease(&key, args.lease.0, ttl).await? {
         LeaseState::Held => {}
         LeaseState::Lost(reason) => return Err(lost(&key, &reason.to_string())),
         _ => return Err(lost(&key, "the backend does not say why")),
     }
-    let deadline = unix_ms(sent + valid(args.ttl));
+    let deadline = unix_ms(sent + valid(ttl));
     if app.wants_json() {
         print_json(&json!({ "key": key.as_str(), "deadline_unix_ms": deadline }))?;
     } else {

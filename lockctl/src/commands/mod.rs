@@ -73,7 +73,7 @@ impl App {
             #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
             Command::Schema(args) => schema::schema(self, &args).await,
             Command::Doctor(args) => doctor::doctor(self, &args).await,
-            Command::Config(args) => config::config(self, &args).await,
+            Command::Config(args) => config::config(self, &args),
             #[cfg(feature = "bench")]
             Command::Bench(_) => Ok(Exit::Success),
             Command::Completions(_) | Command::Man => Ok(Exit::Success),
@@ -81,7 +81,7 @@ impl App {
     }
 
     fn backend(&self) -> Result<BackendUrl, Failure> {
-        BackendUrl::choose(&self.global, |name| std::env::var_os(name))
+        BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
     }
 
     async fn connect(&self) -> Result<Arc<dyn DistributedLock>, Failure> {

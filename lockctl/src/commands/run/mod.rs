@@ -24,10 +24,10 @@ use self::plan::Plan;
 
 /// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
-    let plan = Plan::new(args)?;
+    let backend = app.backend()?;
+    let plan = Plan::new(args, &backend)?;
     // Before anything can be held: a signal from here on leaves nothing behind.
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
-    let backend = app.backend()?;
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, plan.keys.iter().map(LockKey::as_str))?;
     let run = Run {
@@ -139,7 +139,7 @@ impl Run {
             .ensure_held()
             .map_err(|error| Failure::from(error).with_exit(self.lost()))?;
         let label = self.plan.request.label().clone();
-        let facts = Facts::of(guard, self.plan.args.ttl, &self.backend, kind, label);
+        let facts = Facts::of(guard, self.plan.request.ttl(), &self.backend, kind, label);
         let variables = facts.variables(|name| env::var_os(name));
         if !self.plan.own_group {
             child::adopt_orphans();
@@ -217,9 +217,9 @@ impl Run {
     /// The lease lapses by itself where there is one; elsewhere `--at-least-for` lasts as long as
     /// this process.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
-        match (locks.capabilities().bound, self.plan.args.at_least_for) {
-            (Bound::Lease, _) | (_, None) => SHUTDOWN,
-            (_, Some(least)) => least.saturating_add(SHUTDOWN),
+        match locks.capabilities().bound {
+            Bound::Lease => SHUTDOWN,
+            _ => self.plan.request.min_hold().saturating_add(SHUTDOWN),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use polylock::{AcquireRequest, Label, LockKey, Wait};
 
 use crate::args::RunArgs;
+use crate::backend::BackendUrl;
 use crate::child::{Rules, wants_own_group};
 use crate::exit::Exit;
 use crate::messages::Failure;
@@ -26,30 +27,34 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(args: RunArgs) -> Result<Self, Failure> {
+    pub(super) fn new(args: RunArgs, backend: &BackendUrl) -> Result<Self, Failure> {
         let keys = args
             .keys
             .iter()
             .map(|key| super::super::key(key))
             .collect::<Result<Vec<_>, _>>()?;
-        let wait = match args.wait.wanted() {
-            Some(wait) => wait,
-            None if args.skip_if_held => Wait::Never,
-            None => Wait::Forever,
+        let wait = match (args.wait.wanted(), backend.terms().wait()) {
+            (Some(wait), _) => wait,
+            (None, _) if args.skip_if_held => Wait::Never,
+            (None, configured) => configured.unwrap_or(Wait::Forever),
         };
+        let ttl = args.ttl.or(backend.terms().ttl());
+        let ttl = ttl.unwrap_or(AcquireRequest::DEFAULT_TTL);
+        let min_hold = args.at_least_for.or(backend.terms().min_hold());
         let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
         let request = AcquireRequest::new(keys[0].clone())
             .with_mode(args.mode.mode())
             .with_wait(wait)
-            .with_ttl(args.ttl)
-            .with_min_hold(args.at_least_for.unwrap_or_default())
-            // The life of the command is the limit.
-            .with_max_hold(None)
+            .with_ttl(ttl)
+            .with_min_hold(min_hold.unwrap_or_default())
+            // The life of the command is the limit, unless the configuration has one.
+            .with_max_hold(backend.terms().max_hold().flatten())
             .with_label(label);
+        let request = backend.in_class(request);
         request.validate()?;
         let own_group = wants_own_group(args.pgid, stdin().is_terminal());
         let rules = Rules {
-            kill_after: kill_after(args.ttl, args.kill_after)?,
+            kill_after: kill_after(ttl, args.kill_after)?,
             max_run: args.max_run,
             on_lost: args.on_lost,
             signal_on_lost: args.signal_on_lost,

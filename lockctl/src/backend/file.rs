@@ -1,0 +1,169 @@
+//! The backend that a configuration file says.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use polylock::DistributedLock;
+use polylock::config::{Config, Loader, Mistakes, Scope, Terms};
+use polylock::layers::Observer;
+
+use crate::args::GlobalArgs;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::text::{escaped, quoted};
+
+/// Looks up variables of the environment.
+pub(crate) trait Env: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static {}
+
+impl<F: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static> Env for F {}
+
+/// A backend of a file.
+#[derive(Debug)]
+pub(super) struct FromFile {
+    config: Config,
+    class: Option<String>,
+    /// The options that lead here, as they are written in a shell.
+    options: String,
+}
+
+impl FromFile {
+    /// Loads the file, and takes the backend of `--class`, else the default one.
+    pub(super) fn choose(
+        args: &GlobalArgs,
+        path: &Path,
+        env: impl Env,
+    ) -> Result<(String, Terms, Self), Failure> {
+        let is_ambient = env("LOCK_CONFIG").as_deref() == Some(path.as_os_str());
+        let class = args.class.clone();
+        let scope = class.clone().map_or(Scope::Default, Scope::Class);
+        let config = loader(args, env).with_scope(scope).load(path);
+        let config = config.map_err(|mistakes| failure(&mistakes))?;
+        let of_class = class.as_ref().and_then(|class| {
+            let mut classes = config.classes();
+            classes.find(|known| known.name() == class)
+        });
+        let name = match of_class {
+            Some(class) => Some(class.backend()),
+            None => config.default_backend(),
+        };
+        let backend = config.backends().find(|known| Some(known.name()) == name);
+        let Some((backend, url)) = backend.and_then(|known| Some((known, known.url()?))) else {
+            let names: Vec<_> = config.backends().map(|known| known.name()).collect();
+            let message = format!("{} names no default backend", escaped_path(path));
+            let hint = format!("give --profile NAME, one of {}", names.join(", "));
+            return Err(Failure::new(Exit::Config, message).with_hint(hint));
+        };
+        let terms = of_class.map_or_else(|| backend.terms().clone(), |class| class.terms().clone());
+        let url = url.expose().to_owned();
+        let options = options(args, Some(path).filter(|_| !is_ambient));
+        let file = Self {
+            config,
+            class,
+            options,
+        };
+        Ok((url, terms, file))
+    }
+
+    /// Connects, and refuses a backend that lacks what the class requires.
+    pub(super) async fn connect(
+        &self,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<dyn DistributedLock>, Failure> {
+        let mut config = self.config.clone();
+        if let Some(observer) = observer {
+            config = config.with_observer(observer);
+        }
+        let locks = config.connect().await?;
+        let locks = match &self.class {
+            Some(class) => locks.class(class)?.locks(),
+            None => locks.default_backend()?.locks(),
+        };
+        Ok(Arc::clone(locks))
+    }
+
+    pub(super) fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
+    pub(super) fn program(&self) -> String {
+        format!("lockctl{}", self.options)
+    }
+}
+
+/// What the command line and the environment say, for any file.
+pub(crate) fn loader(args: &GlobalArgs, env: impl Env) -> Loader {
+    let mut loader = Loader::new().with_environment(env);
+    if let Some(profile) = &args.profile {
+        loader = loader.with_profile(profile);
+    }
+    if let Some(namespace) = &args.namespace {
+        loader = loader.with_namespace(namespace);
+    }
+    loader
+}
+
+/// The mistakes as the end of a command.
+pub(crate) fn failure(mistakes: &Mistakes) -> Failure {
+    let mut message = escaped(&mistakes.summary());
+    for line in mistakes.to_string().lines() {
+        message += "\n  ";
+        message += &escaped(line);
+    }
+    Failure::new(Exit::Config, message)
+}
+
+/// The file that is asked for.
+pub(super) fn path(args: &GlobalArgs) -> Option<&Path> {
+    let path = args.config.as_deref();
+    path.filter(|path| !path.as_os_str().is_empty())
+}
+
+/// Refuses options that say something of a file that is not read.
+pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> {
+    let option = match (&args.profile, &args.class) {
+        // A URL wins over the name of a backend, and says nothing of a class.
+        (Some(_), None) if reads_file => "--profile",
+        (_, Some(_)) => "--class",
+        _ => return Ok(()),
+    };
+    if reads_file && path(args).is_some() {
+        return Ok(());
+    }
+    let message = format!("{option} names a part of a configuration file, and none is read");
+    Err(Failure::new(Exit::Usage, message).with_hint("give --config FILE, and no --backend"))
+}
+
+/// What the environment says of ttl, wait and holds, where there is no file.
+pub(super) fn ambient_terms(env: impl Env) -> Result<Terms, Failure> {
+    let only_terms = move |name: &str| match name {
+        "LOCK_MAX_HOLD" | "LOCK_MIN_HOLD" | "LOCK_TTL" | "LOCK_WAIT" => env(name),
+        _ => None,
+    };
+    let loader = Loader::new().with_environment(only_terms);
+    let config = loader.with_url("memory:").without_file();
+    let config = config.map_err(|mistakes| failure(&mistakes))?;
+    let terms = config
+        .backends()
+        .next()
+        .map(|backend| backend.terms().clone());
+    Ok(terms.unwrap_or_default())
+}
+
+fn options(args: &GlobalArgs, path: Option<&Path>) -> String {
+    let path = path.map(|path| path.as_os_str().to_string_lossy().into_owned());
+    let options = [
+        ("config", path.as_ref()),
+        ("profile", args.profile.as_ref()),
+        ("class", args.class.as_ref()),
+        ("namespace", args.namespace.as_ref()),
+    ];
+    options
+        .iter()
+        .filter_map(|(name, value)| Some(format!(" --{name} {}", quoted((*value)?))))
+        .collect()
+}
+
+fn escaped_path(path: &Path) -> String {
+    escaped(&path.display().to_string())
+}
