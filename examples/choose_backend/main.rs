@@ -1,29 +1,30 @@
-//! One program, three environments: the profile names the URL, the URL names the backend, and the
-//! code that does the work knows neither.
+//! One program, every backend: the configuration says where the locks are and what they need, and
+//! the code that does the work knows neither.
 //!
 //! ```console
 //! $ cargo run -p polylock-examples --example choose_backend
 //! $ cargo run -p polylock-examples --example choose_backend -- --profile staging
-//! $ APP_PROFILE=prod REDIS_URL=redis://cache \
+//! $ LOCK_PROFILE=prod REDIS_URL=redis://cache \
 //!     cargo run -p polylock-examples --example choose_backend
+//! $ cargo run -p polylock-examples --example choose_backend -- --config lock.toml
 //! $ cargo run -p polylock-examples --example choose_backend -- --backend postgres://localhost/app
 //! ```
 //!
-//! What the work needs it demands at the start, by [`Capabilities`], and not when the first request
-//! comes in: a backend that cannot do it is a mistake in the configuration.
+//! What the work needs a class of locks requires, and connecting fails if the backend does not have
+//! it: a mistake in the configuration shows at the start and not when the first request comes in.
 //!
-//! Exits with 0 if every ticket was sold once, and a backend without tokens is refused.
+//! Exits with 0 if every ticket was sold once, and a backend that lacks something is refused.
 
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
-use polylock::prelude::*;
-use polylock::{Capabilities, Fencing, FencingToken};
+use clap::Parser;
+use polylock::config::{Config, ConfiguredLocks, Loader, Scope};
+use polylock::{Fencing, FencingToken};
 use tokio::task::JoinSet;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -31,55 +32,64 @@ type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 /// The same work on whichever backend the configuration names.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The environment that this process runs in.
-    #[arg(long, env = "APP_PROFILE", value_enum, default_value_t = Profile::Dev)]
-    profile: Profile,
-    /// Where the locks are, whatever the profile says.
+    /// The configuration, with a class of locks "tickets"; without it there are three profiles.
+    #[arg(long, value_name = "FILE", env = "LOCK_CONFIG")]
+    config: Option<PathBuf>,
+    /// The backend of the configuration, in place of LOCK_PROFILE and of its default.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Where the locks are, whatever the configuration says.
     #[arg(long, value_name = "URL")]
     backend: Option<String>,
-    /// Where the profile `prod` has its locks.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "REDIS_URL",
-        default_value = "redis://localhost"
-    )]
-    redis: String,
-    /// Refuses a backend that can lose acknowledged writes, and with them tokens.
-    #[arg(long)]
-    strong: bool,
+    /// The class of locks of the configuration.
+    #[arg(long, value_name = "NAME", default_value = "tickets")]
+    class: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum Profile {
-    /// One process, nothing to install.
-    Dev,
-    /// Several processes on one machine.
-    Staging,
-    /// Several machines.
-    Prod,
-}
+/// The configuration of those who name none. A real one names a path that all processes know; the
+/// file of this one is gone with the example.
+const PROFILES: &str = r#"
+    default = "dev"
+    namespace = "box-office"
+
+    [backend.dev]                       # one process, nothing to install
+    url = "memory:choose_backend"       # without a name every connection has its own store
+
+    [backend.staging]                   # several processes on one machine
+    url-file = "staging.url"
+
+    [backend.prod]                      # several machines
+    url-env = "REDIS_URL"
+
+    [lock.tickets]
+    ttl = "10s"
+    require = ["fencing"]
+
+    [lock.audited]                      # refused where acknowledged writes can be lost
+    require = ["strong-fencing"]
+
+    [lock.queue]                        # refused where nobody keeps the order of arrival
+    backend = "staging"
+    require = ["fair"]
+"#;
 
 impl Options {
-    /// A real profile names a path that all processes know; this one is gone with the example.
-    fn url(&self, temporary: &Path) -> String {
-        match (&self.backend, self.profile) {
-            (Some(url), _) => url.clone(),
-            // Without a name every connection would have a store of its own.
-            (None, Profile::Dev) => "memory:choose_backend".to_owned(),
-            (None, Profile::Staging) => {
-                let file = temporary.join("locks.db");
-                format!("sqlite:{}", file.display())
-            }
-            (None, Profile::Prod) => self.redis.clone(),
+    fn load(&self, directory: &Path) -> Result<Config> {
+        let mut loader = Loader::new().with_scope(Scope::Class(self.class.clone()));
+        if let Some(profile) = &self.profile {
+            loader = loader.with_profile(profile);
         }
-    }
-
-    fn needed(&self) -> Fencing {
-        match self.strong {
-            true => Fencing::Strong,
-            false => Fencing::BestEffort,
+        if let Some(url) = &self.backend {
+            loader = loader.with_url(url);
         }
+        if let Some(file) = &self.config {
+            return Ok(loader.load(file)?);
+        }
+        let file = directory.join("lock.toml");
+        let staging = format!("sqlite:{}", directory.join("locks.db").display());
+        std::fs::write(directory.join("staging.url"), staging)?;
+        std::fs::write(&file, PROFILES)?;
+        Ok(loader.load(file)?)
     }
 }
 
@@ -88,30 +98,31 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     let mut out = io::stdout().lock();
     let directory = tempfile::tempdir()?;
-    let sold = serve(&options.url(directory.path()), options.needed()).await?;
+    let config = options.load(directory.path())?;
+    let sold = serve(&config, &options.class).await?;
     sold.check()?;
-    match options.backend {
-        Some(_) => writeln!(out, "--backend: {sold}")?,
-        None => writeln!(out, "profile {:?}: {sold}", options.profile)?,
-    }
+    writeln!(out, "{sold}")?;
 
-    let bare = Capabilities::least("a backend without tokens");
-    match demand(bare, options.needed()) {
+    let fair = Options::parse_from(["choose_backend", "--class", "queue"]);
+    match fair.load(directory.path())?.connect().await {
         Err(refused) => writeln!(out, "refused at the start: {refused}")?,
-        Ok(()) => return Err("a backend without tokens was accepted".into()),
+        Ok(_) => return Err("SQLite was taken for fair".into()),
     }
     Ok(())
 }
 
-/// The service: connects, makes sure that the backend is good enough, and works.
-async fn serve(url: &str, needed: Fencing) -> Result<Sold> {
+/// The service: connects, which makes sure that the backend is good enough, and works.
+async fn serve(config: &Config, class: &str) -> Result<Sold> {
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
-        instances.push(polylock::connect(url).await?);
+        instances.push(config.connect().await?);
     }
-    let backend = instances[0].capabilities();
-    demand(backend, needed)?;
-    let tickets = work(&instances).await?;
+    let mut locks = Vec::new();
+    for instance in &instances {
+        locks.push(instance.class(class)?.clone());
+    }
+    let backend = locks[0].capabilities();
+    let tickets = work(&locks).await?;
     for instance in instances {
         instance.shutdown(Duration::from_secs(5)).await;
     }
@@ -122,33 +133,22 @@ async fn serve(url: &str, needed: Fencing) -> Result<Sold> {
     })
 }
 
-/// Refuses a backend whose fencing tokens cannot be trusted as far as is needed.
-fn demand(capabilities: Capabilities, needed: Fencing) -> Result<()> {
-    let Capabilities {
-        backend, fencing, ..
-    } = capabilities;
-    if fencing < needed {
-        return Err(format!("fencing of {backend} is {fencing:?}, needed is {needed:?}").into());
-    }
-    Ok(())
-}
-
 const INSTANCES: usize = 2;
 const TICKETS: u64 = 40;
 
 /// Sells tickets at the counters of all instances.
-async fn work(instances: &[Arc<dyn DistributedLock>]) -> Result<Vec<u64>> {
+async fn work(instances: &[ConfiguredLocks]) -> Result<Vec<u64>> {
     let office = Arc::new(Office::default());
     let mut sales = JoinSet::new();
     for (_, locks) in (0..TICKETS).zip(instances.iter().cycle()) {
-        let (locks, office) = (Arc::clone(locks), Arc::clone(&office));
-        sales.spawn(async move { sell(&*locks, &office).await });
+        let (locks, office) = (locks.clone(), Arc::clone(&office));
+        sales.spawn(async move { sell(&locks, &office).await });
     }
     sales.join_all().await.into_iter().collect()
 }
 
 /// Reads and writes in two steps, so that two at a time would sell one ticket.
-async fn sell(locks: &dyn DistributedLock, office: &Office) -> Result<u64> {
+async fn sell(locks: &ConfiguredLocks, office: &Office) -> Result<u64> {
     let guard = locks.lock("tickets").await?;
     let token = guard.fencing_token().ok_or("the demand was not met")?;
     let ticket = office.last() + 1;
@@ -213,64 +213,91 @@ impl fmt::Display for Sold {
 
 #[cfg(test)]
 mod tests {
-    use lock_testkit::servers::{RedisOptions, RedisServer};
+    use lock_testkit::servers::{
+        MariaDbServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
+    };
 
     use super::*;
 
-    async fn sold(url: &str) -> Sold {
-        let sold = serve(url, Fencing::BestEffort).await.unwrap();
-        sold.check().unwrap();
-        sold
+    /// What the program sells with a file of this text.
+    async fn sold(text: &str, options: &[&str]) -> Result<Sold> {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("lock.toml");
+        std::fs::write(&file, text)?;
+        let config = ["choose_backend", "--config", file.to_str().expect("UTF-8")];
+        let options = Options::try_parse_from(config.iter().chain(options))?;
+        serve(&options.load(directory.path())?, &options.class).await
     }
 
     #[tokio::test]
-    async fn one_function_works_on_all_three() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = format!("sqlite:{}", directory.path().join("locks.db").display());
-        let server = RedisServer::start(RedisOptions::new());
-        assert_eq!(sold("memory:choose_backend").await.backend, "memory");
-        assert_eq!(sold(&file).await.backend, "sqlite");
-        assert_eq!(sold(&server.url()).await.backend, "redis");
+    async fn the_same_program_works_on_every_backend_by_configuration_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let redis = RedisServer::start(RedisOptions::new());
+        let places = [
+            ("memory", "memory:every_backend".to_owned()),
+            (
+                "sqlite",
+                format!("sqlite:{}", directory.path().join("locks.db").display()),
+            ),
+            ("redis", redis.url()),
+            ("postgres", PostgresServer::shared().database()),
+            ("mysql", MariaDbServer::shared().database()),
+            ("zookeeper", ZooKeeperServer::shared().url()),
+        ];
+        for (kind, url) in places {
+            let file = format!(
+                "namespace = 'every-backend'\n[backend.main]\nurl = '{url}'\n\
+                 [lock.tickets]\nttl = '10s'\nrequire = ['fencing']\n"
+            );
+            let sold = sold(&file, &[]).await;
+            let sold = sold.unwrap_or_else(|error| panic!("{kind}: {error}"));
+            sold.check()
+                .unwrap_or_else(|error| panic!("{kind}: {error}"));
+            assert_eq!(sold.backend, kind);
+        }
+    }
 
-        let refused = serve(&server.url(), Fencing::Strong).await.unwrap_err();
-        let why = "fencing of redis is BestEffort, needed is Strong";
-        assert_eq!(refused.to_string(), why);
+    #[tokio::test]
+    async fn a_demand_that_is_not_met_is_told_at_the_start() {
+        let redis = RedisServer::start(RedisOptions::new());
+        let file = format!(
+            "[backend.main]\nurl = '{}'\n[lock.tickets]\nrequire = ['strong-fencing']\n",
+            redis.url()
+        );
+        let refused = sold(&file, &[]).await.unwrap_err().to_string();
+        let why = "requires strong-fencing, which redis of its backend \"main\" does not have";
+        assert!(refused.contains(why), "{refused}");
     }
 
     #[tokio::test]
     async fn stores_that_do_not_meet_are_found_out() {
         // Two instances with a store each; which of them goes wrong first is up to chance.
-        match serve("memory:", Fencing::BestEffort).await {
+        match sold("backend.main.url = 'memory:'\n[lock.tickets]\n", &[]).await {
             Ok(sold) => assert!(sold.check().is_err()),
             Err(stale) => assert!(stale.to_string().contains("stale"), "{stale}"),
         }
     }
 
     #[test]
-    fn a_backend_without_tokens_is_refused() {
-        let bare = Capabilities::least("example");
-        let refused = demand(bare, Fencing::BestEffort).unwrap_err();
-        assert!(refused.to_string().contains("is Unavailable"), "{refused}");
-        assert!(demand(bare, Fencing::Unavailable).is_ok());
-    }
-
-    #[test]
-    fn a_url_goes_before_the_profile() {
-        let here = Path::new("/here");
-        let url = |args: &[&str]| Options::try_parse_from(args).unwrap().url(here);
-        let dev = ["choose_backend", "--profile", "dev"];
-        let staging = ["choose_backend", "--profile", "staging"];
-        let prod = [
-            "choose_backend",
-            "--profile",
-            "prod",
-            "--redis",
-            "redis://cache",
-        ];
-        let other = ["choose_backend", "--profile", "prod", "--backend", "zk://a"];
-        assert_eq!(url(&dev), "memory:choose_backend");
-        assert_eq!(url(&staging), "sqlite:/here/locks.db");
-        assert_eq!(url(&prod), "redis://cache");
-        assert_eq!(url(&other), "zk://a");
+    fn each_profile_has_a_place_and_a_url_goes_before_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let url = |options: &[&str]| {
+            let options = Options::try_parse_from(["choose_backend"].iter().chain(options));
+            let config = options.expect("options").load(directory.path());
+            let config = config.expect("no mistakes");
+            let opened = config.backends().find(|backend| backend.is_opened());
+            let url = opened
+                .and_then(|backend| backend.url())
+                .map(ToString::to_string);
+            url.expect("a URL").replace("?namespace=box-office", "")
+        };
+        let staging = format!("sqlite:{}", directory.path().join("locks.db").display());
+        assert_eq!(url(&[]), "memory:choose_backend");
+        assert_eq!(url(&["--profile", "staging"]), staging);
+        assert_eq!(url(&["--class", "queue"]), staging);
+        assert_eq!(
+            url(&["--profile", "staging", "--backend", "zk://a"]),
+            "zk://a"
+        );
     }
 }
