@@ -92,21 +92,18 @@ fn accepted(report: &mut Report, url: &LockUrl) {
         Some(name) => format!("the server takes the user {name}"),
         None => "the server opens connections to this client".to_owned(),
     };
-    report.add(Finding::good("login", what));
+    report.add_to_the_way(Finding::good("login", what));
 }
 
 /// What is wrong with a connection that cannot be made although somebody listens.
 async fn of_connecting(error: &Error, url: &LockUrl) -> Finding {
     let found = fault(error, "reach");
-    let is_plain =
-        url.scheme() != "rediss" && url.params().bool("tls").ok().flatten() != Some(true);
-    if found.check == "reach"
-        && is_plain
-        && begins_with_tls(url.scheme())
-        && let Some(place) = places(url).first()
-        && speaks_tls(place).await
-    {
-        return Finding::error(
+    let place = places(url).into_iter().next();
+    let place = place.filter(|_| found.check == "reach" && begins_with_tls(url.scheme()));
+    let Some(place) = place else { return found };
+    let is_secure = url.scheme() == "rediss" || url.params().bool("tls").ok() == Some(Some(true));
+    match (is_secure, speaks_tls(&place).await) {
+        (false, true) => Finding::error(
             "tls",
             format!(
                 "{place} speaks TLS, and the URL does not ask for it ({})",
@@ -114,9 +111,15 @@ async fn of_connecting(error: &Error, url: &LockUrl) -> Finding {
             ),
             "the server understands nothing that is said without TLS",
             "write tls=on, or rediss:// for one server of Redis",
-        );
+        ),
+        (true, false) => Finding::error(
+            "tls",
+            format!("{place} does not answer when TLS begins ({})", found.what),
+            "without TLS that both sides speak there is no connection",
+            "leave TLS out if the server has none at this port, else look at its log",
+        ),
+        (false, false) | (true, true) => found,
     }
-    found
 }
 
 async fn try_locks(report: &mut Report, pair: Pair<'_>, ttl: Duration) {

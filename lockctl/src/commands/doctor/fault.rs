@@ -36,7 +36,7 @@ fn check(kind: ErrorKind, says: &str, doing: &'static str) -> &'static str {
         ErrorKind::Denied if said(WRONG_LOGIN) => "login",
         ErrorKind::Denied if said(TLS) => "tls",
         ErrorKind::Denied => "rights",
-        ErrorKind::InvalidConfig if doing == "url" => "url",
+        ErrorKind::InvalidConfig if doing == "url" || says.starts_with("unknown ") => "url",
         ErrorKind::InvalidConfig => by_words.unwrap_or("url"),
         ErrorKind::Protocol | ErrorKind::Unavailable => by_words.unwrap_or(doing),
         _ => doing,
@@ -45,7 +45,7 @@ fn check(kind: ErrorKind, says: &str, doing: &'static str) -> &'static str {
 
 /// How servers say that a user may not do something, as opposed to being nobody.
 const LACKS_A_RIGHT: &[&str] = &[
-    "acl",
+    "acl ",
     "command denied",
     "denies a",
     "no permission",
@@ -68,11 +68,20 @@ const TLS: &[&str] = &["certificate", "pg_hba", "ssl", "tls", "trust"];
 
 /// What errors speak of that are about the state of a server.
 const WORDS: &[(&str, &[&str])] = &[
-    ("pooler", &["pooler"]),
-    ("cluster", &["cluster"]),
-    ("replica", &["replica", "standby", "recovery mode"]),
-    ("read-only", &["no writes", "read-only", "read_only"]),
-    ("filesystem", &["file system", "journal is"]),
+    ("pooler", &["a pooler is", "pooler in the path"]),
+    ("cluster", &["in a cluster", "is no cluster", "the cluster"]),
+    (
+        "replica",
+        &[
+            "is a replica",
+            "no writes",
+            "read-only",
+            "read_only",
+            "recover",
+            "standby",
+        ],
+    ),
+    ("filesystem", &["file system", "its journal is"]),
     ("table", &["table"]),
     ("tls", &["certificate", "tls"]),
 ];
@@ -98,7 +107,7 @@ fn advice(check: &str) -> (&'static str, &'static str) {
              to somebody else",
             "name the server itself, or a pooler with session pooling, or use mode=lease",
         ),
-        "read-only" | "replica" => (
+        "replica" => (
             "a server that takes no writes gives no locks",
             "name the primary, or whoever knows it",
         ),
@@ -197,7 +206,7 @@ mod tests {
             ),
             (
                 InvalidConfig,
-                "unknown parameter \"tll\", did you mean \"ttl\"?",
+                "unknown parameter \"tabel\", did you mean \"table\"?",
                 "url",
             ),
             (
@@ -223,7 +232,7 @@ mod tests {
             (
                 Unavailable,
                 "read_only is on: it takes no writes",
-                "read-only",
+                "replica",
             ),
             (Unavailable, "a:1 did not answer within 5s", "reach"),
             (

@@ -42,6 +42,21 @@ impl Report {
         });
     }
 
+    /// Adds what was found of the way to the server, before what it said.
+    pub(super) fn add_to_the_way(&mut self, finding: Finding) {
+        let is_of_the_way = |entry: &Entry| entry.finding.check == "reach";
+        let at = self
+            .entries
+            .iter()
+            .rposition(is_of_the_way)
+            .map_or(0, |at| at + 1);
+        let entry = Entry {
+            finding,
+            is_accepted: false,
+        };
+        self.entries.insert(at, entry);
+    }
+
     /// Adds an error, unless the same check has said that something is wrong.
     pub(super) fn add_once(&mut self, finding: Finding) {
         let same = |entry: &Entry| entry.finding.check == finding.check && entry.finding.is_fault();
@@ -143,6 +158,12 @@ mod tests {
         report.add_once(Finding::error("rights", "a", "b", "c"));
         report.add_once(Finding::error("rights", "d", "e", "f"));
         report.add_once(Finding::error("flush", "d", "e", "f"));
-        assert_eq!(report.entries.len(), 3);
+        report.add_to_the_way(Finding::good("login", "x"));
+        let checks: Vec<_> = report
+            .entries
+            .iter()
+            .map(|entry| entry.finding.check)
+            .collect();
+        assert_eq!(checks, ["login", "rights", "flush", "rights"]);
     }
 }

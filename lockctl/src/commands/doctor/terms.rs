@@ -37,8 +37,8 @@ impl Advice {
             return Finding::good("round-trip", round_trips.to_string());
         }
         let why = format!(
-            "a renewal of a lease of {} is given {}, which should be {ROOM} times the p99 of {slow}: \
-             holders lose locks that nobody wants",
+            "a renewal of a lease of {} is given {}, which should be twice the p99 of {slow}: holders \
+             lose locks that nobody wants",
             human(ttl),
             human(allowed),
         );
@@ -66,8 +66,8 @@ impl Advice {
             ),
             _ => format!(
                 "{}, renewed every {}; at least {least_ms}. An attempt to renew is given ttl/30, but 1s \
-                 to 5s and at most ttl/5: here {}, where {ROOM} times the p99 of {slow} is wanted. Below \
-                 5s a pause of a busy machine costs the lock",
+                 to 5s and at most ttl/5: here {}, into which twice the p99 of {slow} fits. Below 5s a \
+                 pause of a busy machine costs the lock",
                 human(ttl),
                 human(renewal(ttl)),
                 human(attempt(ttl)),
@@ -102,14 +102,15 @@ fn least(slow: Duration) -> Option<Duration> {
     Some(whole.max(SHORTEST))
 }
 
-/// Milliseconds with the digits that matter.
+/// A time with the digits that matter.
 pub(super) fn exact(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1e3;
     match millis {
         ..1.0 => format!("{millis:.3}ms"),
         ..10.0 => format!("{millis:.2}ms"),
         ..100.0 => format!("{millis:.1}ms"),
-        _ => format!("{millis:.0}ms"),
+        ..1000.0 => format!("{millis:.0}ms"),
+        _ => format!("{:.2}s", millis / 1e3),
     }
 }
 

@@ -180,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn connections_to_one_store_exclude_each_other() {
         let locks = Memory::new();
-        let found = tried(&locks, &locks.clone()).await;
+        let found = tried(&locks, &locks).await;
         let [exclusion, order] = found.try_into().unwrap();
         assert_eq!(
             (exclusion.check, exclusion.verdict),

@@ -7,6 +7,7 @@ use polylock::prelude::*;
 use polylock::{ErrorKind, Finding, LockKey};
 
 use super::{Outcome, Pair};
+use crate::commands::doctor::terms::exact;
 use crate::text::human;
 
 pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<Finding> {
@@ -55,7 +56,7 @@ async fn hear(
         Ok(reason) => {
             let what = format!(
                 "a holder whose lock was broken heard of it after {}",
-                human(took)
+                exact(took)
             );
             Finding::good(CHECK, format!("{what} ({})", reason.as_str()))
         }

@@ -1,0 +1,18 @@
+//! `lockctl doctor` against real servers: each thing that is known to cost locks is provoked and
+//! found, and a server without any gets a clean bill.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod answers;
+mod files;
+#[cfg(feature = "mysql")]
+mod mysql;
+mod network;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+mod support;
+#[cfg(feature = "zk")]
+mod zookeeper;

@@ -1,0 +1,82 @@
+//! What is between a client and a server.
+
+#![cfg(feature = "redis")]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use crate::support::{examine, expect};
+
+#[test]
+fn nobody_who_listens_is_told_from_nobody_who_is_there() {
+    expect(&[
+        (
+            "a port nobody has",
+            "redis://127.0.0.1:1".to_owned(),
+            &[("reach", "error")],
+        ),
+        (
+            "a wrong name",
+            "redis://no-such-host.invalid".to_owned(),
+            &[("reach", "error")],
+        ),
+        (
+            "no socket",
+            "redis+unix:///no/such/socket".to_owned(),
+            &[("reach", "error")],
+        ),
+        (
+            "two of them",
+            "postgres://127.0.0.1:1/x".to_owned(),
+            &[("reach", "error")],
+        ),
+        (
+            "an ensemble",
+            "zk://127.0.0.1:1,127.0.0.1:2/x".to_owned(),
+            &[("reach", "error")],
+        ),
+    ]);
+    let refused = examine("redis://127.0.0.1:1");
+    assert!(
+        refused.what("reach").ends_with("refuses connections"),
+        "{:#}",
+        refused.value
+    );
+    let nameless = examine("redis://no-such-host.invalid");
+    assert!(
+        nameless.what("reach").contains("cannot be resolved"),
+        "{:#}",
+        nameless.value
+    );
+}
+
+#[test]
+fn a_server_that_takes_connections_and_says_nothing_is_found() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let bill = examine(&format!("redis://127.0.0.1:{port}?timeout=1s"));
+    assert_eq!(bill.faults(), [("reach", "error")], "{:#}", bill.value);
+    let last = bill.findings().last().unwrap()["what"].as_str().unwrap();
+    assert!(last.contains("did not answer within 1s"), "{last}");
+}
+
+#[test]
+fn something_else_at_the_port_is_found() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { return };
+            thread::spawn(move || {
+                let mut asked = [0; 64];
+                if client.read(&mut asked).is_ok_and(|count| count > 0) {
+                    client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+                }
+            });
+        }
+    });
+    let bill = examine(&format!("redis://127.0.0.1:{port}?timeout=1s"));
+    assert_eq!(bill.faults(), [("reach", "error")], "{:#}", bill.value);
+    assert_eq!(bill.code, 1);
+}

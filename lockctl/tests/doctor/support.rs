@@ -1,0 +1,137 @@
+//! What the doctor said, and what is expected of it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{Place, Process, code};
+
+/// The answer of one `lockctl --format json doctor`.
+#[derive(Debug)]
+pub(crate) struct Bill {
+    pub(crate) code: i32,
+    pub(crate) value: Value,
+    pub(crate) said: String,
+}
+
+/// Has the doctor look at this URL.
+pub(crate) fn examine(url: &str) -> Bill {
+    examine_with(&[url], |_| {})
+}
+
+/// The same with other arguments, and a change of the command.
+pub(crate) fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Bill {
+    let place = Place::new();
+    let mut command = place.lockctl(&[&["--format", "json", "doctor"], args].concat());
+    change(&mut command);
+    let output = Process::start(command).output();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let value = serde_json::from_slice(&output.stdout);
+    let bill = Bill {
+        code: code(output.status),
+        value: value.unwrap_or_else(|e| panic!("{e} in {:?}, {said}", output.stdout)),
+        said,
+    };
+    for finding in bill.findings() {
+        let heading = format!("\n### {}\n", finding["check"].as_str().unwrap());
+        assert!(MANUAL.contains(&heading), "not explained: {finding}");
+    }
+    bill
+}
+
+const MANUAL: &str = include_str!("../../../docs/doctor.md");
+
+/// Has the doctor look at all of these at the same time; each must have the faults named, no others,
+/// and the exit code that follows.
+pub(crate) fn expect(scenarios: &[(&str, String, &[(&str, &str)])]) {
+    let bills = std::thread::scope(|scope| {
+        let looks: Vec<_> = scenarios
+            .iter()
+            .map(|(_, url, _)| scope.spawn(move || examine(url)))
+            .collect();
+        looks
+            .into_iter()
+            .map(|look| look.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    let mut wrong = Vec::new();
+    for ((name, _, faults), bill) in scenarios.iter().zip(bills) {
+        let found = bill.faults();
+        let code = i32::from(!faults.is_empty());
+        if found != *faults || bill.code != code {
+            wrong.push(format!(
+                "{name}: expected {faults:?}, got {}\n{:#}",
+                bill.code, bill.value
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+impl Bill {
+    fn target(&self) -> &Value {
+        &self.value["targets"][0]
+    }
+
+    pub(crate) fn findings(&self) -> &[Value] {
+        self.target()["findings"].as_array().unwrap()
+    }
+
+    /// The checks that something is wrong with, and how bad it is, each once, in order of names.
+    pub(crate) fn faults(&self) -> Vec<(&str, &str)> {
+        let texts = |finding: &Value, name: &str| finding[name].is_string();
+        let mut faults: Vec<_> = self
+            .findings()
+            .iter()
+            .filter(|finding| {
+                ["warning", "error"]
+                    .iter()
+                    .any(|bad| finding["verdict"] == *bad)
+            })
+            .inspect(|finding| {
+                let explained = ["why", "way_out", "see"]
+                    .iter()
+                    .all(|name| texts(finding, name));
+                assert!(explained, "no way out: {finding}");
+            })
+            .map(|finding| {
+                let text = |name: &str| finding[name].as_str().unwrap();
+                (text("check"), text("verdict"))
+            })
+            .collect();
+        faults.sort_unstable();
+        faults.dedup();
+        faults
+    }
+
+    /// What this check says.
+    pub(crate) fn finding(&self, check: &str) -> &Value {
+        let found = self
+            .findings()
+            .iter()
+            .find(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check} in {:#}", self.value))
+    }
+
+    pub(crate) fn what(&self, check: &str) -> &str {
+        self.finding(check)["what"].as_str().unwrap()
+    }
+
+    /// Nothing is wrong, and everything was tried.
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(self.faults(), [], "{:#}", self.value);
+        assert_eq!(self.code, 0, "{:#}", self.value);
+        for check in ["exclusion", "loss-signal", "round-trip"] {
+            assert_eq!(self.finding(check)["verdict"], "good", "{:#}", self.value);
+        }
+        assert!(self.finding("token-order").is_object());
+    }
+}
+
+/// Lets a command see another time of day; clocks that nobody can set stay as they are.
+pub(crate) fn with_clock(command: &mut Command, offset: &str) {
+    command
+        .env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1")
+        .env("FAKETIME", offset)
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
