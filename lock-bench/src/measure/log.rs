@@ -53,10 +53,10 @@ impl Log {
 
     pub(crate) fn push(&mut self, span: Span) {
         self.acquisitions += u64::from(self.window.has(span.acquired));
+        if self.spans.len() >= self.most {
+            self.thin_out();
+        }
         if is_kept(span.acquired, self.stride) {
-            if self.spans.len() >= self.most {
-                self.thin_out();
-            }
             self.spans.push(span);
         }
     }

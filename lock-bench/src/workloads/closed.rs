@@ -4,7 +4,7 @@ use super::Job;
 use super::turn::turn;
 use crate::clock;
 use crate::measure::{Log, Span, Window};
-use crate::subject::{Failure, Subject};
+use crate::subject::Subject;
 
 /// Asks again as soon as it has given back, until the end of the window.
 pub(super) async fn closed<S: Subject>(
@@ -17,31 +17,29 @@ pub(super) async fn closed<S: Subject>(
 ) {
     request.asked = clock::now();
     while request.asked < window.end {
-        let wait = Duration::from_nanos(window.end - request.asked);
-        let turn = turn(subject, key, job, request, wait).await;
-        if let Some(span) = turn.span {
-            log.push(span);
-            request.asked = span.released;
-        } else {
-            log.push_unserved(request.key, request.asked);
-            if turn.failure.is_none() && !clock::until(window.end).saturating_sub(EARLY).is_zero() {
-                log.push_failure(&Failure::new("contended", "a wait ended before its time"));
-                tokio::time::sleep(PAUSE).await;
+        let turn = turn(subject, key, job, request, window).await;
+        match (turn.span, turn.failure) {
+            (Some(span), None) => {
+                log.push(span);
+                request.asked = span.released;
             }
-            request.asked = clock::now();
-        }
-        if let Some(failure) = turn.failure {
-            log.push_failure(&failure);
-            tokio::time::sleep(PAUSE).await;
-            request.asked = clock::now();
+            (None, None) => {
+                log.push_unserved(request.key, request.asked);
+                request.asked = clock::now();
+            }
+            (span, Some(failure)) => {
+                if let Some(span) = span {
+                    log.push(span);
+                }
+                log.push_failure(&failure);
+                tokio::time::sleep(PAUSE).await;
+                request.asked = clock::now();
+            }
         }
         // What needs no I/O never yields by itself, and others would never begin.
         tokio::task::coop::consume_budget().await;
     }
 }
-
-/// Timers of others may be so early.
-const EARLY: Duration = Duration::from_millis(5);
 
 /// After a failure, so that one that comes at once does not fill the log.
 const PAUSE: Duration = Duration::from_millis(5);

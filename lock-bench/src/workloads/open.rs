@@ -1,6 +1,5 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -47,13 +46,13 @@ pub(super) async fn open<S: Subject>(
                 asked,
                 ..Span::default()
             };
-            let wait = clock::until(window.end).max(LEAST_WAIT);
             let key = &prepared[key as usize];
-            let turn = turn(&subject, key, &job, request, wait).await;
+            let turn = turn(&subject, key, &job, request, window).await;
             record(&log, |log| {
                 match turn.span {
                     Some(span) => log.push(span),
-                    None => log.push_unserved(request.key, asked),
+                    None if turn.failure.is_none() => log.push_unserved(request.key, asked),
+                    None => {}
                 }
                 if let Some(failure) = turn.failure {
                     log.push_failure(&failure);
@@ -111,6 +110,3 @@ fn arrivals(rate: f64, seed: u64, window: Window) -> mpsc::UnboundedReceiver<u64
 
 /// Requests under way; beyond that, memory would measure itself.
 const MOST_AT_A_TIME: usize = 4_096;
-
-/// Of a request that is due near the end.
-const LEAST_WAIT: Duration = Duration::from_millis(1);

@@ -2,10 +2,13 @@ use std::time::Duration;
 
 use super::Job;
 use crate::clock::{self, nanos};
-use crate::measure::{NO_TOKEN, Span};
+use crate::measure::{NO_TOKEN, Span, Window};
 use crate::subject::{Failure, LOST, LOST_BEFORE, Subject};
 
 /// What became of one request: a span if it was served, a failure if it or its release failed.
+///
+/// Neither if its time was over: a wait that the end of the window cuts short may end in silence,
+/// which is no fault of the server.
 pub(super) struct Turn {
     pub(super) span: Option<Span>,
     pub(super) failure: Option<Failure>,
@@ -19,22 +22,12 @@ pub(super) async fn turn<S: Subject>(
     key: &S::Key,
     job: &Job,
     request: Span,
-    wait: Duration,
+    window: Window,
 ) -> Turn {
+    let wait = Duration::from_nanos(window.end.saturating_sub(request.asked)).max(LEAST_WAIT);
     let held = match subject.acquire(key, job.ttl, Some(wait)).await {
         Ok(Some(held)) => held,
-        Ok(None) => {
-            return Turn {
-                span: None,
-                failure: None,
-            };
-        }
-        Err(failure) => {
-            return Turn {
-                span: None,
-                failure: Some(failure),
-            };
-        }
+        refused => return Turn::without_lock(refused.err(), window),
     };
     let acquired = clock::now();
     let token = S::token(&held).unwrap_or(NO_TOKEN);
@@ -63,3 +56,20 @@ pub(super) async fn turn<S: Subject>(
         failure,
     }
 }
+
+impl Turn {
+    fn without_lock(failure: Option<Failure>, window: Window) -> Self {
+        let is_over = clock::until(window.end) <= EARLY;
+        let too_early = || Failure::new("contended", "a wait ended before its time");
+        Self {
+            span: None,
+            failure: (!is_over).then(|| failure.unwrap_or_else(too_early)),
+        }
+    }
+}
+
+/// A request that comes near the end is one all the same.
+const LEAST_WAIT: Duration = Duration::from_millis(20);
+
+/// Timers of others may be so early.
+const EARLY: Duration = Duration::from_millis(5);
