@@ -47,6 +47,9 @@ pub(super) const RIGHTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
     let table = wanted.table;
     let has = |right: &&str| facts.rights.contains(right);
+    if !facts.has_place {
+        return Finding::unknown("rights", "there is no schema to have rights to");
+    }
     match (facts.exists, facts.may_make) {
         (Some(true) | None, _) => {
             let missing: Vec<_> = RIGHTS[..3].iter().filter(|right| !has(right)).collect();
@@ -194,7 +197,7 @@ mod tests {
                 Error,
                 "no columns kind, lock_key",
             ),
-            (|facts| facts.has_place = false, Good, Error, "no schema"),
+            (|facts| facts.has_place = false, Unknown, Error, "no schema"),
             (
                 |facts| (facts.exists, facts.rights) = (None, vec![]),
                 Error,

@@ -126,6 +126,22 @@ async fn a_log_of_statements_is_found_and_so_is_one_that_is_not_flushed() {
 }
 
 #[tokio::test]
+async fn a_node_of_galera_is_found_where_locks_are_its_own() {
+    let options = MariaDbOptions::new()
+        .with_config("binlog_format", "ROW")
+        .with_config("wsrep_on", "ON");
+    let server = MariaDbServer::start(options);
+    for mode in ["row", "advisory"] {
+        let found = faults(&format!("{}?mode={mode}", server.url())).await;
+        assert_only(&found, "galera", "a node of a Galera cluster");
+    }
+    assert_eq!(
+        faults(&format!("{}?mode=lease", server.url())).await,
+        [""; 0]
+    );
+}
+
+#[tokio::test]
 async fn another_time_is_found_where_locks_go_by_it() {
     let url = MariaDbServer::shared().database();
     let found = faults_by(ahead, &format!("{url}?mode=lease"));

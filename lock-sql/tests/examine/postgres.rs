@@ -73,7 +73,8 @@ async fn a_server_that_writes_nothing_down_is_found() {
 /// Sets what connections to a database begin with.
 fn alter(server: &SharedPostgres, url: &str, what: &str) {
     let name = url.rsplit('/').next().expect("a name");
-    server.sql(url, &format!("ALTER DATABASE {name} {what}"));
+    let anyway = "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE";
+    server.sql(url, &format!("{anyway}; ALTER DATABASE {name} {what}"));
 }
 
 #[tokio::test]

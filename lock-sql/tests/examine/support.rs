@@ -9,9 +9,9 @@ pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
 pub(crate) async fn try_examine(url: &str) -> Result<Vec<Finding>> {
     let registry = Registry::new()
-        .with(MySqlBackend::default())
-        .with(PostgresBackend::default())
-        .with(SqliteBackend::default());
+        .with(MySqlBackend::default())?
+        .with(PostgresBackend::default())?
+        .with(SqliteBackend::default())?;
     registry.examine(url).await
 }
 

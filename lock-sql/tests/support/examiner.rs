@@ -11,9 +11,9 @@ use lock_core::Registry;
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("there is no URL")?;
     let registry = Registry::new()
-        .with(lock_sql::MySqlBackend::default())
-        .with(lock_sql::PostgresBackend::default())
-        .with(lock_sql::SqliteBackend::default());
+        .with(lock_sql::MySqlBackend::default())?
+        .with(lock_sql::PostgresBackend::default())?
+        .with(lock_sql::SqliteBackend::default())?;
     for found in registry.examine(&url).await? {
         let (check, verdict) = (found.check, found.verdict.as_str());
         writeln!(std::io::stdout(), "{check} {verdict} {found}")?;
