@@ -13,6 +13,7 @@ mod server;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod tried;
 
 use std::sync::Arc;
 
@@ -72,15 +73,15 @@ pub(crate) async fn look(
         (Arc::clone(&facts.server), found)
     };
     let found = merged(servers.iter().map(of_one).collect());
-    let mut tried = Vec::new();
+    let mut seen = Vec::new();
     let layout = match wanted.cluster {
         true => slots::ask(link).await?,
         false => None,
     };
-    tried.extend(layout.as_ref().and_then(slots::finding));
-    tried.extend(wanted.cluster.then(|| slots::hash_tag(namespace)));
+    seen.extend(layout.as_ref().and_then(slots::finding));
+    seen.extend(wanted.cluster.then(|| slots::hash_tag(namespace)));
     let keys = slots::scratch(layout.as_ref(), namespace)?;
-    let rights = rights::tried(link, config, &keys).await?;
-    tried.extend(rights::findings(&rights, config, namespace));
-    Ok((servers, overlaid(found, tried)))
+    let done = tried::try_out(link, config, &keys).await?;
+    seen.extend(rights::findings(&done, config, namespace));
+    Ok((servers, overlaid(found, seen)))
 }

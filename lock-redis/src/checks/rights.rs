@@ -1,164 +1,19 @@
-//! What the user may do, found out by doing it.
+//! What it shows that something was tried. Pure.
 
 use lock_core::Finding;
-use redis::{ServerError, Value, cmd};
 
+use super::tried::{Push, Refused, Tried};
 use crate::config::{RedisConfig, Servers};
-use crate::error::{Cause, Failure, Refusal};
-use crate::keys::Keys;
-use crate::link::{Call, Link};
-use crate::reply;
-use crate::script::EXAMINE;
+use crate::error::Refusal;
 
-/// What happened when each was tried.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Tried {
-    /// Commands of the scripts that failed, and why.
-    pub(super) failed: Vec<(String, Refusal)>,
-    /// Why a script did not begin.
-    pub(super) refused: Vec<(Refused, Refusal)>,
-    pub(super) push: Option<Push>,
-    /// Whether `WAIT` is denied.
-    pub(super) no_wait: bool,
-}
-
-/// What a script was refused for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refused {
-    Command,
-    Keys,
-    Other,
-}
-
-/// Whether a grant can be told to who waits for it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Push {
-    Denied,
-    Heard,
-    /// The way to the server knows no RESP3.
-    Impossible,
-}
-
-/// Runs what locks need with each of these keys, which nobody uses and which are gone afterwards.
-pub(super) async fn tried(
-    link: &dyn Link,
-    config: &RedisConfig,
-    keys: &[Keys],
-) -> Result<Tried, Failure> {
-    let mut tried = Tried::default();
-    for keys in keys {
-        let call = Call {
-            script: &EXAMINE,
-            keys: &keys.all(),
-            args: &[],
-        };
-        match link.call(call).await {
-            Ok(answer) => tried.failed.extend(read(&answer)?),
-            Err(failure) => match failure.refusal() {
-                Some(refusal) => tried.refused.push((refused(&failure), refusal)),
-                None => return Err(failure),
-            },
-        }
-    }
-    if config.push && config.resp3 {
-        tried.push = push(link).await?;
-    }
-    if config.replica_acks > 0 {
-        let mut wait = cmd("WAIT");
-        wait.arg(0).arg(1);
-        tried.no_wait = is_denied(link.on_each_master(&wait).await)?;
-    }
-    Ok(tried)
-}
-
-fn read(answer: &Value) -> Result<Vec<(String, Refusal)>, Failure> {
-    let Value::Array(words) = answer else {
-        return Err(reply::strange(answer));
-    };
-    let pairs = words.chunks(2).map(|pair| {
-        let [command, error] = pair else {
-            return Err(reply::strange(answer));
-        };
-        let texts = (reply::text(command), reply::text(error));
-        let (Some(command), Some(error)) = texts else {
-            return Err(reply::strange(answer));
-        };
-        Ok((command.to_ascii_lowercase(), refusal(error)))
-    });
-    pairs.collect()
-}
-
-/// Reads an error as a script sees it, with or without the sign that begins it.
-fn refusal(error: &str) -> Refusal {
-    let line: String = error.chars().filter(|c| !c.is_control()).collect();
-    let reply = format!("-{}\r\n", line.trim_start_matches('-'));
-    match redis::parse_redis_value(reply.as_bytes()) {
-        Ok(Value::ServerError(error)) => Refusal::of(&error),
-        _ => Refusal::Other,
-    }
-}
-
-/// What the server says that a user may not have.
-fn refused(failure: &Failure) -> Refused {
-    let Cause::Refused {
-        refusal: Refusal::NoPerm,
-        source,
-        ..
-    } = &failure.cause
-    else {
-        return Refused::Other;
-    };
-    let details = source
-        .downcast_ref::<ServerError>()
-        .and_then(ServerError::details);
-    if details.is_some_and(|details| details.contains("run the '")) {
-        Refused::Command
-    } else {
-        Refused::Keys
-    }
-}
-
-async fn push(link: &dyn Link) -> Result<Option<Push>, Failure> {
-    match link.channel().await {
-        Ok(Some(_)) => return Ok(Some(Push::Heard)),
-        Ok(None) => {}
-        // A cluster may be in no state to say.
-        Err(failure) if failure.refusal().is_some() => return Ok(None),
-        Err(failure) => return Err(failure),
-    }
-    let hello = link.on_each_master(&cmd("HELLO")).await;
-    let speaks = |answer: &Value, version: i64| match answer {
-        Value::Map(fields) => fields.iter().any(|(name, value)| {
-            reply::text(name) == Some("proto") && *value == Value::Int(version)
-        }),
-        _ => false,
-    };
-    let is_three = hello.is_ok_and(|said| said.iter().all(|said| speaks(&said.value, 3)));
-    Ok(Some(if is_three {
-        Push::Denied
-    } else {
-        Push::Impossible
-    }))
-}
-
-fn is_denied<T>(outcome: Result<T, Failure>) -> Result<bool, Failure> {
-    match outcome {
-        Ok(_) => Ok(false),
-        Err(failure) if failure.refusal().is_some() => {
-            Ok(failure.refusal() == Some(Refusal::NoPerm))
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
-/// What that shows.
+/// What each check shows.
 pub(super) fn findings(tried: &Tried, config: &RedisConfig, namespace: &str) -> Vec<Finding> {
     let mut found = rights(tried, namespace);
     if found.is_empty() {
-        found.push(Finding::good(
-            "rights",
-            "this user may do all that locks need",
-        ));
+        found.push(match tried.refused.is_empty() {
+            true => Finding::good("rights", "this user may do all that locks need"),
+            false => Finding::unknown("rights", "the server runs no script that would tell"),
+        });
     }
     let failed = tried.failed.iter().map(|(_, refusal)| *refusal);
     let refused = tried.refused.iter().map(|(_, refusal)| *refusal);
@@ -245,7 +100,8 @@ fn rights(tried: &Tried, namespace: &str) -> Vec<Finding> {
             format!("give the user +{}", denied.join(" +")),
         ));
     }
-    if tried.push == Some(Push::Denied) {
+    // Who may not run a script has no use for a channel.
+    if found.is_empty() && tried.push == Some(Push::Denied) {
         found.push(Finding::warning(
             "rights",
             "this user may not subscribe to the channels polylock:*, or not publish there",
@@ -278,5 +134,120 @@ fn trouble(refusal: Refusal) -> Finding {
             "scripts",
             "see what the server answers to EVAL \"return 1\" 0",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> RedisConfig {
+        RedisConfig::new("a", 1)
+    }
+
+    fn good() -> Tried {
+        Tried {
+            push: Some(Push::Heard),
+            ..Tried::default()
+        }
+    }
+
+    fn texts(tried: &Tried, config: &RedisConfig) -> Vec<String> {
+        let found = findings(tried, config, "shop");
+        let text = |f: &Finding| format!("{} {} {f}", f.check, f.verdict.as_str());
+        found.iter().map(text).collect()
+    }
+
+    type Change = fn(&mut Tried);
+
+    #[test]
+    fn each_refusal_is_a_fault_of_its_own() {
+        let denied = |command: &str| (command.to_owned(), Refusal::NoPerm);
+        let cases: [(Change, [&str; 3]); 10] = [
+            (|_| {}, ["rights good", "scripts good", "push good"]),
+            (
+                |t| t.refused = vec![(Refused::Command, Refusal::NoPerm)],
+                [
+                    "rights error this user may not run EVALSHA",
+                    "scripts unknown",
+                    "push good",
+                ],
+            ),
+            (
+                |t| t.refused = vec![(Refused::Keys, Refusal::NoPerm); 3],
+                [
+                    "rights error this user may not use the keys",
+                    "scripts unknown",
+                    "push good",
+                ],
+            ),
+            (
+                |t| t.no_wait = true,
+                [
+                    "rights error this user may not run wait:",
+                    "scripts good",
+                    "push good",
+                ],
+            ),
+            (
+                |t| t.push = Some(Push::Denied),
+                [
+                    "rights warning this user may not subscribe",
+                    "scripts good",
+                    "push unknown",
+                ],
+            ),
+            (
+                |t| t.push = Some(Push::Impossible),
+                ["rights good", "scripts good", "push warning"],
+            ),
+            (
+                |t| t.refused = vec![(Refused::Other, Refusal::Busy)],
+                [
+                    "rights unknown",
+                    "scripts error the server is kept busy",
+                    "push good",
+                ],
+            ),
+            (
+                |t| t.refused = vec![(Refused::Other, Refusal::Moved)],
+                ["rights unknown", "cluster error", "push good"],
+            ),
+            (
+                |t| t.failed = vec![("set".to_owned(), Refusal::Full)],
+                ["rights good", "memory error", "push good"],
+            ),
+            (
+                |t| t.failed = vec![("set".to_owned(), Refusal::Misconf); 2],
+                ["rights good", "persistence error", "push good"],
+            ),
+        ];
+        for (change, expected) in cases {
+            let mut tried = good();
+            change(&mut tried);
+            let found = texts(&tried, &config());
+            let fits = found
+                .iter()
+                .zip(expected)
+                .all(|(one, start)| one.starts_with(start));
+            assert!(found.len() == 3 && fits, "{expected:?}: {found:#?}");
+        }
+        let mut tried = good();
+        tried.failed = ["append", "hset", "append"].map(denied).to_vec();
+        let rights = &texts(&tried, &config())[0];
+        assert!(rights.contains("may not run append, hset:"), "{rights}");
+        assert!(rights.ends_with("+append +hset"), "{rights}");
+    }
+
+    #[test]
+    fn who_does_not_want_messages_misses_none() {
+        for config in [config().without_push(), config().with_resp2()] {
+            let found = texts(&Tried::default(), &config);
+            assert!(found[2].starts_with("push good"), "{found:?}");
+        }
+        let found = texts(&Tried::default(), &config());
+        assert!(found[2].starts_with("push unknown"), "{found:?}");
+        let of_quorum = RedisConfig::quorum([("a", 1), ("b", 1), ("c", 1)]);
+        assert_eq!(texts(&Tried::default(), &of_quorum).len(), 2);
     }
 }

@@ -2,6 +2,7 @@
 
 mod config;
 mod cost;
+mod examine;
 mod handover;
 mod kinds;
 mod nodes;

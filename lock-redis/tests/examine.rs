@@ -1,0 +1,369 @@
+//! What is found of servers that are not fit for locks, and of those that are.
+
+mod support;
+
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use lock_core::{Finding, Registry, Result, Verdict};
+use lock_redis::RedisBackend;
+use lock_testkit::servers::{
+    Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply,
+};
+
+use support::{rights, until};
+
+async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+    let registry = Registry::new().with(RedisBackend::default());
+    registry.expect("one backend").examine(url).await
+}
+
+async fn examine(url: &str) -> Vec<Finding> {
+    let found = try_examine(url).await.expect("it can be looked at");
+    let mut checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
+    checks.sort_unstable();
+    assert!(checks.contains(&"rights") && checks.contains(&"version"));
+    found
+}
+
+/// The faults, each with its check.
+async fn faults(url: &str) -> Vec<String> {
+    let mut found = examine(url).await;
+    found.retain(Finding::is_fault);
+    let text = |finding: &Finding| format!("{} {finding}", finding.check);
+    found.iter().map(text).collect()
+}
+
+/// Asserts that there is one fault, of this check and with these words.
+fn assert_one(found: &[String], check: &str, says: &str) {
+    let [one] = found else {
+        panic!("{check}: {found:#?}");
+    };
+    assert!(one.starts_with(&format!("{check} ")), "{check}: {one}");
+    assert!(one.contains(says), "{says}: {one}");
+}
+
+fn fit() -> RedisOptions {
+    RedisOptions::new().with_aof(Fsync::EverySecond)
+}
+
+fn set(server: &RedisServer, name: &str, value: &str) {
+    let reply = server.command(&["CONFIG", "SET", name, value]);
+    assert!(!reply.is_error(), "{name} {value}: {reply:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
+    let server = RedisServer::start(fit());
+    let found = examine(&server.url()).await;
+    for finding in &found {
+        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    }
+    let checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
+    let expected = [
+        "version",
+        "replica",
+        "cluster",
+        "eviction",
+        "persistence",
+        "flush",
+        "replication",
+        "clock",
+        "memory",
+        "client-timeout",
+        "rights",
+        "scripts",
+        "push",
+    ];
+    assert_eq!(checks, expected);
+    assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0));
+    until("its connections are closed", || {
+        let clients = server.command(&["INFO", "clients"]).text();
+        // The one that asks.
+        clients.is_some_and(|text| text.contains("connected_clients:1\r"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_setting_that_costs_locks_is_found_by_its_name() {
+    let server = RedisServer::start(fit());
+    let cases: [(&[(&str, &str)], &str, &str); 9] = [
+        (&[("appendonly", "no")], "persistence", "persists nothing"),
+        (
+            &[("appendonly", "no"), ("save", "3600 1")],
+            "persistence",
+            "snapshots only",
+        ),
+        (&[("appendfsync", "no")], "flush", "half minute"),
+        (
+            &[("maxmemory", "1gb"), ("maxmemory-policy", "allkeys-lru")],
+            "eviction",
+            "allkeys-lru",
+        ),
+        (
+            &[("maxmemory", "1gb"), ("maxmemory-policy", "volatile-ttl")],
+            "eviction",
+            "volatile-ttl",
+        ),
+        (&[("maxmemory", "1mb")], "memory", "of its maxmemory"),
+        (&[("timeout", "5")], "client-timeout", "timeout is 5 s"),
+        (
+            &[("min-replicas-to-write", "1")],
+            "replication",
+            "fewer good replicas",
+        ),
+        (
+            &[("maxmemory", "1gb"), ("maxmemory-policy", "noeviction")],
+            "",
+            "",
+        ),
+    ];
+    for (settings, check, says) in cases {
+        for (name, value) in settings {
+            set(&server, name, value);
+        }
+        let found = faults(&server.url()).await;
+        if check.is_empty() {
+            assert!(found.is_empty(), "{found:?}");
+        } else {
+            assert_one(&found, check, says);
+        }
+        for (name, value) in DEFAULTS {
+            set(&server, name, value);
+        }
+    }
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let found = faults(&server.url()).await;
+    assert_one(&found, "replica", "takes no writes");
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    assert!(faults(&server.url()).await.is_empty());
+
+    // A snapshot cannot take the place of a directory.
+    fs::create_dir(server.dir().join("dump.rdb")).expect("it is made");
+    set(&server, "save", "3600 1");
+    server.command(&["BGSAVE"]);
+    let has_failed = || {
+        let text = server.command(&["INFO", "persistence"]).text();
+        text.is_some_and(|text| text.contains("rdb_last_bgsave_status:err"))
+    };
+    until("the snapshot has failed", has_failed).await;
+    let found = faults(&server.url()).await;
+    assert_one(&found, "persistence", "cannot save its data");
+}
+
+const DEFAULTS: [(&str, &str); 7] = [
+    ("appendonly", "yes"),
+    ("appendfsync", "everysec"),
+    ("save", ""),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("timeout", "0"),
+    ("min-replicas-to-write", "0"),
+];
+
+#[tokio::test]
+async fn a_server_that_a_script_keeps_busy_is_told_from_one_that_is_silent() {
+    let server = RedisServer::start(fit().with_config("busy-reply-threshold", "10"));
+    let mut other = server.connect();
+    let endless = ["EVAL", "while true do end", "0"];
+    other.send(&endless).expect("it is sent");
+    until("it is busy", || server.command(&["DBSIZE"]).is_error()).await;
+    let found = faults(&server.url()).await;
+    assert_one(&found, "scripts", "kept busy by a script");
+    server.command(&["SCRIPT", "KILL"]);
+    assert!(faults(&server.url()).await.is_empty());
+}
+
+#[tokio::test]
+async fn rights_that_are_missing_are_named() {
+    let server = RedisServer::start(fit().with_user("locks", "on >s3cret"));
+    let url = |params: &str| {
+        let port = server.port();
+        format!("redis://locks:s3cret@127.0.0.1:{port}{params}")
+    };
+    let least = rights::user("s3cret", "lock:*");
+    let cases = [
+        ("", "", ""),
+        ("-@all", "rights", "EVALSHA or EVAL"),
+        ("-append -hset", "rights", "append, hset"),
+        ("-del", "rights", "may not run del"),
+        ("-time", "rights", "may not run time"),
+        ("-subscribe", "rights", "may not subscribe"),
+        ("-publish", "rights", "+publish"),
+        ("resetchannels", "rights", "&polylock:*"),
+        (
+            "resetkeys ~shop:*",
+            "rights",
+            "~lock:* ~{lock:* ~{*}:{lock:*",
+        ),
+        ("resetkeys ~lock:*", "rights", "begin with \"lock:\""),
+    ];
+    for (change, check, says) in cases {
+        let rules = format!("reset {least} {change}");
+        let mut command = vec!["ACL", "SETUSER", "locks"];
+        command.extend(rules.split_whitespace());
+        assert!(!server.command(&command).is_error(), "{rules}");
+        let found = faults(&url("")).await;
+        if check.is_empty() {
+            assert!(found.is_empty(), "{found:?}");
+        } else {
+            assert_one(&found, check, says);
+        }
+        assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0), "{change}");
+    }
+    // Keys of another namespace are others.
+    let shop = rights::user("s3cret", "shop:*");
+    let mut command = vec!["ACL", "SETUSER", "locks", "reset"];
+    command.extend(shop.split_whitespace());
+    server.command(&command);
+    assert!(faults(&url("?namespace=shop")).await.is_empty());
+    assert_one(&faults(&url("")).await, "rights", "keys of locks");
+}
+
+#[tokio::test]
+async fn what_a_user_may_not_ask_is_unknown_and_no_fault() {
+    let least = rights::user("s3cret", "lock:*");
+    let server = RedisServer::start(fit().with_user("locks", &format!("{least} -info -config")));
+    let url = format!("redis://locks:s3cret@127.0.0.1:{}", server.port());
+    let found = examine(&url).await;
+    let (good, unknown): (Vec<_>, Vec<_>) = found
+        .iter()
+        .partition(|finding| finding.verdict == Verdict::Good);
+    let names = |found: Vec<&Finding>| found.iter().map(|f| f.check).collect::<Vec<_>>();
+    assert!(unknown.iter().all(|f| f.verdict == Verdict::Unknown));
+    assert_eq!(names(good), ["clock", "rights", "scripts", "push"]);
+    assert_eq!(unknown.len(), 8, "{unknown:?}");
+}
+
+#[tokio::test]
+async fn servers_that_cannot_be_looked_at_are_errors_without_secrets() {
+    let server = RedisServer::start(fit().with_password("right"));
+    let wrong = format!("redis://:s3ntinel@127.0.0.1:{}", server.port());
+    let error = try_examine(&wrong).await.expect_err("it is refused");
+    assert_eq!(error.kind(), lock_core::ErrorKind::Denied, "{error}");
+    assert_eq!(error.backend(), Some("redis"));
+    assert!(!format!("{error:?} {error}").contains("s3ntinel"));
+    let error = try_examine("redis://127.0.0.1:1").await;
+    let error = error.expect_err("nothing listens");
+    assert_eq!(error.kind(), lock_core::ErrorKind::Unavailable, "{error}");
+    // Looking is no use, and strict checks refuse nothing.
+    let strict = RedisServer::start(RedisOptions::new());
+    let found = faults(&format!("{}?strict=on", strict.url())).await;
+    assert_one(&found, "persistence", "persists nothing");
+}
+
+#[tokio::test]
+async fn replicas_that_nobody_waits_for_are_found() {
+    let master = RedisServer::start(fit());
+    let of = format!("127.0.0.1 {}", master.port());
+    let _replica = RedisServer::start(RedisOptions::new().with_config("replicaof", &of));
+    let is_there = || {
+        let text = master.command(&["INFO", "replication"]).text();
+        text.is_some_and(|text| text.contains("connected_slaves:1"))
+    };
+    until("the replica is there", is_there).await;
+    let with = |acks: u32| format!("{}?min-replica-acks={acks}", master.url());
+    let found = faults(&master.url()).await;
+    assert_one(&found, "replication", "min-replica-acks=1");
+    assert!(faults(&with(1)).await.is_empty());
+    assert_one(&faults(&with(2)).await, "replication", "has 1 replicas");
+}
+
+#[tokio::test]
+async fn the_master_of_sentinels_is_looked_at() {
+    let sentinels = RedisSentinels::start_light();
+    let found = faults(&sentinels.url()).await;
+    assert_one(&found, "persistence", "persists nothing");
+    set(sentinels.master(), "appendonly", "yes");
+    assert!(faults(&sentinels.url()).await.is_empty());
+}
+
+#[tokio::test]
+async fn each_master_of_a_cluster_is_looked_at() {
+    let cluster = RedisCluster::start(3, 0);
+    for node in cluster.iter() {
+        set(node, "appendonly", "yes");
+    }
+    let url = cluster.url();
+    assert!(faults(&url).await.is_empty());
+    for node in cluster.iter() {
+        assert_eq!(node.command(&["DBSIZE"]).integer(), Some(0));
+    }
+    let found = faults(&format!("{url}?namespace={{shop}}")).await;
+    assert_one(&found, "hash-tag", "all locks are in one slot");
+    let found = faults(&cluster[0].url()).await;
+    assert_one(&found, "cluster", "use redis-cluster://");
+
+    let odd = &cluster[1];
+    set(odd, "maxmemory", "1gb");
+    set(odd, "maxmemory-policy", "allkeys-lfu");
+    let found = faults(&url).await;
+    let named = format!("127.0.0.1:{}: maxmemory-policy", odd.port());
+    assert_one(&found, "eviction", &named);
+    set(odd, "maxmemory-policy", "noeviction");
+
+    odd.command(&["ACL", "SETUSER", "default", "-append"]);
+    let found = faults(&url).await;
+    assert_one(&found, "rights", "may not run append");
+    odd.command(&["ACL", "SETUSER", "default", "+append"]);
+
+    for node in cluster.iter() {
+        set(node, "cluster-require-full-coverage", "no");
+    }
+    let lost = cluster.slot_of("lock:a");
+    let owner = &cluster[cluster.owner_of(lost)];
+    // The owner first: it would tell the others that it has the slot.
+    let others = cluster.iter().filter(|node| node.port() != owner.port());
+    for node in std::iter::once(owner).chain(others) {
+        node.command(&["CLUSTER", "DELSLOTS", &lost.to_string()]);
+    }
+    let seen = |node: &RedisServer| match node.command(&["CLUSTER", "SLOTS"]) {
+        Reply::Array(rows) => rows.len() > 3,
+        _ => false,
+    };
+    until("the slot has no master", || cluster.iter().all(seen)).await;
+    let found = faults(&url).await;
+    assert_one(&found, "cluster", "1 of the 16384 slots");
+}
+
+/// Whoever runs this has set the clock of the process.
+#[tokio::test]
+#[ignore = "is run by the next one, in a process with another clock"]
+async fn looked_at_by_another_clock() {
+    let url = env::var(EXAMINED).expect("it is run by the next one");
+    for fault in faults(&url).await {
+        println!("fault: {fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_is_found() {
+    let server = RedisServer::start(fit());
+    for (shift, says) in [("+3600s", true), ("-3600s", true), ("+0s", false)] {
+        let mut process = Command::new(env::current_exe().expect("it runs"));
+        process.args(["--exact", "looked_at_by_another_clock"]);
+        process.args(["--ignored", "--nocapture"]);
+        process.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1");
+        process.env("FAKETIME", shift);
+        process.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        process.env(EXAMINED, server.url());
+        let done = tokio::task::spawn_blocking(move || process.output()).await;
+        let done = done.expect("no panic").expect("it runs");
+        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success(), "{printed}");
+        let faults: Vec<String> = printed
+            .lines()
+            .filter_map(|line| line.strip_prefix("fault: "))
+            .map(str::to_owned)
+            .collect();
+        if says {
+            assert_one(&faults, "clock", "the clock of the server differs by 3");
+        } else {
+            assert!(faults.is_empty(), "{faults:?}");
+        }
+    }
+}
+
+const EXAMINED: &str = "POLYLOCK_EXAMINED";

@@ -1,0 +1,103 @@
+//! What is found of quorums that are not fit for locks, and of those that are.
+
+use lock_core::{ErrorKind, Finding, Registry, Result, Verdict};
+use lock_redis::RedisBackend;
+use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
+
+async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+    let registry = Registry::new().with(RedisBackend::default());
+    registry.expect("one backend").examine(url).await
+}
+
+async fn faults(url: &str) -> Vec<String> {
+    let mut found = try_examine(url).await.expect("it can be looked at");
+    found.retain(Finding::is_fault);
+    let text = |finding: &Finding| format!("{} {finding}", finding.check);
+    found.iter().map(text).collect()
+}
+
+fn assert_one(found: &[String], says: &str) {
+    let [one] = found else {
+        panic!("{says}: {found:#?}");
+    };
+    assert!(one.starts_with(says), "{says}: {one}");
+}
+
+fn url<'a>(nodes: impl IntoIterator<Item = &'a RedisServer>, params: &str) -> String {
+    let hosts: Vec<_> = nodes
+        .into_iter()
+        .map(|node| format!("127.0.0.1:{}", node.port()))
+        .collect();
+    format!("redlock://{}?node-timeout=1s{params}", hosts.join(","))
+}
+
+fn fit(count: usize) -> RedisNodes {
+    RedisNodes::start(count, &RedisOptions::new().with_aof(Fsync::Always))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_that_is_fit_has_no_fault() {
+    let nodes = fit(3);
+    let found = try_examine(&url(&*nodes, "&rejoin-delay=0s")).await;
+    let found = found.expect("it can be looked at");
+    for finding in &found {
+        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    }
+    for check in [
+        "persistence",
+        "rights",
+        "quorum",
+        "nodes",
+        "same-server",
+        "same-host",
+        "rejoin",
+    ] {
+        let of = found.iter().filter(|finding| finding.check == check);
+        assert_eq!(of.count(), 1, "{check}");
+    }
+    for node in nodes.iter() {
+        assert_eq!(node.command(&["DBSIZE"]).integer(), Some(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_fault_of_a_quorum_is_found_by_its_name() {
+    let nodes = fit(4);
+    let now = "&rejoin-delay=0s";
+    let found = faults(&url(&*nodes, now)).await;
+    assert_one(&found, "quorum the quorum has 4 masters, of which 3");
+
+    let three = &nodes[..3];
+    let found = faults(&url(three, "")).await;
+    assert_one(&found, "rejoin 0 of 3 masters have run for 30s");
+
+    nodes[1].command(&["CONFIG", "SET", "appendfsync", "everysec"]);
+    let found = faults(&url(three, now)).await;
+    assert_one(&found, "rejoin rejoin-delay is 0s");
+    nodes[1].command(&["CONFIG", "SET", "appendfsync", "always"]);
+
+    nodes[2].command(&["CONFIG", "SET", "maxmemory", "1gb"]);
+    nodes[2].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let found = faults(&url(three, now)).await;
+    let named = format!("eviction 127.0.0.1:{}: maxmemory-policy", nodes[2].port());
+    assert_one(&found, &named);
+    nodes[2].command(&["CONFIG", "SET", "maxmemory", "0"]);
+
+    let [one, other] = [nodes[0].port(), nodes[1].port()];
+    let twice =
+        format!("redlock://127.0.0.1:{one},127.0.0.1:{other},localhost:{one}?node-timeout=1s");
+    let found = faults(&(twice + now)).await;
+    let named = format!("same-server 127.0.0.1:{one} and localhost:{one} are");
+    assert_one(&found, &named);
+
+    nodes[0].kill();
+    let found = faults(&url(three, now)).await;
+    let named = format!("nodes 1 of 3 masters do not answer: cannot connect to 127.0.0.1:{one}");
+    assert_one(&found, &named);
+
+    nodes[1].kill();
+    let error = try_examine(&url(three, now)).await;
+    let error = error.expect_err("no majority answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.backend(), Some("redlock"));
+}
