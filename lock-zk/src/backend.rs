@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
 
 use crate::config::{SCHEMES, ZooKeeperConfig};
-use crate::lock::ZooKeeper;
+use crate::lock::{self, ZooKeeper};
 
 /// Opens the URLs of ZooKeeper; their form and parameters are those of [`ZooKeeperConfig::from_url`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,5 +24,9 @@ impl Backend for ZooKeeperBackend {
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         let config = ZooKeeperConfig::from_url(url)?;
         Ok(Arc::new(ZooKeeper::connect(config).await?))
+    }
+
+    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+        lock::examine(&ZooKeeperConfig::from_url(url)?).await
     }
 }

@@ -8,7 +8,7 @@ use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
 use crate::login::log_in;
-use crate::probe::{address, probe};
+use crate::probe::{Answers, address, probe};
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
@@ -26,6 +26,20 @@ pub(crate) async fn dial(config: &ZooKeeperConfig, engine: &Engine) -> Result<Di
         asked,
         resumption,
     })
+}
+
+/// Opens a session on the runtime that polls this, to look at the ensemble and at each server that is
+/// named.
+pub(crate) async fn visit(
+    config: &ZooKeeperConfig,
+    engine: &Engine,
+) -> Result<(Client, Answers), Failure> {
+    let deadline = Instant::now() + config.connect_timeout;
+    let (client, _) = open(config, deadline, engine).await?;
+    let tls = config.tls.as_ref();
+    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
+    let answers = probe(config, certificates.as_ref(), time_to_probe(config)).await;
+    Ok((client, answers))
 }
 
 /// A session that is open.

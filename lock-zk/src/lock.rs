@@ -6,12 +6,13 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, DistributedLock, Error, Fencing, Lease, LockGuard, Result,
-    Waiting,
+    AcquireRequest, Bound, Capabilities, DistributedLock, Error, Fencing, Finding, Lease,
+    LockGuard, Result, Waiting,
 };
 
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::Budget;
+use crate::checks::look;
 use crate::config::{Access, ZooKeeperConfig};
 use crate::lease::ZooKeeperLease;
 use crate::session::Sessions;
@@ -72,6 +73,14 @@ impl ZooKeeper {
             client: Client { engine, sessions },
         })
     }
+}
+
+/// Looks at the ensemble of a configuration, and closes the session.
+pub(crate) async fn examine(config: &ZooKeeperConfig) -> Result<Vec<Finding>> {
+    let engine = config.engine.clone();
+    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+    let found = look(config, &engine).await;
+    found.map_err(|failure| Error::from(failure).with_backend(NAME))
 }
 
 #[deny(clippy::missing_trait_methods)]

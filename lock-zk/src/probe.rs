@@ -14,14 +14,18 @@ use crate::tls::Certificates;
 
 /// What all servers answer to a question that needs no session.
 #[derive(Debug)]
-pub(crate) struct Answers(Vec<(String, Answer)>);
+pub(crate) struct Answers(pub(crate) Vec<(String, Answer)>);
 
+/// What one of them answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Answer {
-    Closed { tls: bool },
+pub(crate) enum Answer {
+    Closed {
+        tls: bool,
+    },
     Electing,
     ReadOnly,
-    Serving,
+    /// With its version, if it says that.
+    Serving(Option<String>),
     Silent,
     Unreachable(String),
     Untrusted(String),
@@ -94,7 +98,7 @@ impl fmt::Display for Answer {
             Self::ReadOnly => {
                 f.write_str("is cut off from the majority of its ensemble and takes no writes")
             }
-            Self::Serving => f.write_str("serves, and opens none: its log says why"),
+            Self::Serving(_) => f.write_str("serves, and opens none: its log says why"),
             Self::Silent => f.write_str("does not answer"),
             Self::Unreachable(why) => write!(f, "cannot be reached ({why})"),
             Self::Untrusted(why) => write!(f, "and this client do not trust each other ({why})"),
@@ -147,7 +151,7 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
         Ok(text) if text.contains("not currently serving requests") => Answer::Electing,
         Ok(text) if text.contains("Mode: read-only") => Answer::ReadOnly,
         Ok(text) if text.contains("Mode: ") || text.contains("srvr is not executed") => {
-            Answer::Serving
+            Answer::Serving(version(&text))
         }
         Ok(_) => Answer::Closed { tls },
         // rustls wraps its reasons like this.
@@ -166,6 +170,14 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
     }
 }
 
+/// The numbers at the beginning of the first line of `srvr`.
+fn version(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("Zookeeper version: ")?;
+    let is_number = |c: &char| c.is_ascii_digit() || *c == '.';
+    let version: String = rest.chars().take_while(is_number).collect();
+    (!version.is_empty()).then_some(version)
+}
+
 #[cfg(test)]
 mod tests {
     use lock_core::{Error, ErrorKind};
@@ -180,8 +192,8 @@ mod tests {
         let electing = "This ZooKeeper instance is not currently serving requests\n";
         let read_only = "Zookeeper version: 3.8.0\nMode: read-only\n";
         for (reply, answer) in [
-            (ok(serving), Answer::Serving),
-            (ok(hidden), Answer::Serving),
+            (ok(serving), Answer::Serving(Some("3.8.0".to_owned()))),
+            (ok(hidden), Answer::Serving(None)),
             (ok(electing), Answer::Electing),
             (ok(read_only), Answer::ReadOnly),
             (ok(""), Answer::Closed { tls: false }),

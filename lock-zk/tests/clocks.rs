@@ -2,8 +2,9 @@
 
 mod support;
 
-use lock_core::{LockGuard, Released};
+use lock_core::{LockGuard, Registry, Released};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+use lock_zk::ZooKeeperBackend;
 use tokio::time::sleep;
 
 use support::{Place, SESSION, ms, request, take, waiting};
@@ -18,6 +19,18 @@ async fn created(place: &Place, name: &str) -> i64 {
     let path = format!("{}/{node}", place.tree().directory(name));
     let stat = place.tree().client().check_stat(&path).await;
     stat.expect("it answers").expect("it is there").ctime / 1_000
+}
+
+/// What is said of the clock to who examines the server.
+async fn examined(server: &ZooKeeperServer) -> String {
+    let registry = Registry::new().with(ZooKeeperBackend::default());
+    let registry = registry.expect("one backend");
+    let found = registry.examine(&server.url()).await;
+    let found = found.expect("it can be looked at");
+    let clock = found.iter().find(|finding| finding.check == "clock");
+    let clock = clock.expect("there is a clock");
+    assert!(!clock.is_fault(), "{clock}");
+    clock.to_string()
 }
 
 #[tokio::test]
@@ -44,6 +57,9 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
             "the clock has not jumped: {shift}"
         );
         probe.release().await.expect("it is released");
+        let said = examined(&server).await;
+        let differs = said.contains("differs by 3") && said.contains("changes nothing");
+        assert_eq!(differs, hours != 0, "{hours}: {said}");
         let before = token(&guard);
         let released = guard.release().await.expect("it is released");
         assert_eq!(released, Released::Clean);
