@@ -139,6 +139,20 @@ fn what_a_class_requires_is_demanded_at_the_start() {
 }
 
 #[test]
+fn a_server_that_is_not_there_is_told_with_its_cause() {
+    let place = place("backend.main.url = 'redis://app:s3ntinel@127.0.0.1:1'\n");
+    let line = [&CONFIG[..], &["run", "k", "--", "true"]].concat();
+    let (code, _, stderr) = answer(&place, &line, &[]);
+    assert_eq!(code, 69, "{stderr}");
+    assert!(
+        stderr.contains("the backend \"main\" cannot be opened"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("cannot connect to 127.0.0.1:1"), "{stderr}");
+    assert!(!stderr.contains("s3ntinel"), "{stderr}");
+}
+
+#[test]
 fn a_class_says_how_long_to_wait_and_hints_repeat_the_options() {
     let place = place(FILE);
     let line = [

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -31,7 +30,7 @@ pub(super) async fn connect(config: &Config) -> Result<Locks> {
                 let locks = ConfiguredLocks::new(locks, backend.terms.clone(), None);
                 backends.insert(backend.name().to_owned(), locks);
             }
-            Err(error) => wrong.push(named(backend, error)),
+            Err(error) => wrong.push(unopened(backend, error)),
         }
     }
     let closed = config.backends().filter(|backend| !backend.is_opened);
@@ -76,55 +75,37 @@ async fn open(config: &Config, backend: &BackendSettings) -> Result<Arc<dyn Dist
 
 /// Runs all of the futures, and gives their outputs in their order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<(Pin<Box<F>>, Option<F::Output>)> = futures
-        .into_iter()
-        .map(|future| (Box::pin(future), None))
-        .collect();
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<_> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => is_done = false,
-                }
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *output = Some(ready);
             }
         }
-        if is_done {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        match outputs.iter().all(Option::is_some) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     })
     .await;
-    running
-        .into_iter()
-        .filter_map(|(_, output)| output)
-        .collect()
+    outputs.into_iter().flatten().collect()
 }
 
-fn named(backend: &BackendSettings, error: Error) -> Error {
-    let message = format!("the backend {:?} cannot be opened: {error}", backend.name());
-    let kind = error.kind();
-    match std::error::Error::source(&error) {
-        Some(_) => Error::new(kind, message).with_source(Below(error)),
-        None => Error::new(kind, message),
-    }
+/// Something that went wrong, and what caused it.
+struct Wrong {
+    kind: ErrorKind,
+    message: String,
+    cause: Option<Error>,
 }
 
-/// An error whose message is told already, for the sake of its causes.
-#[derive(Debug)]
-struct Below(Error);
-
-impl std::fmt::Display for Below {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl std::error::Error for Below {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0)
+fn unopened(backend: &BackendSettings, error: Error) -> Wrong {
+    Wrong {
+        kind: error.kind(),
+        message: format!("the backend {:?} cannot be opened", backend.name()),
+        cause: Some(error),
     }
 }
 
@@ -133,7 +114,7 @@ fn unmet(
     class: &ClassSettings,
     backends: &BTreeMap<String, ConfiguredLocks>,
     closed: &[String],
-) -> Option<Error> {
+) -> Option<Wrong> {
     let meets = |locks: &ConfiguredLocks, requirement: Requirement| {
         requirement.is_met_by(&locks.capabilities())
     };
@@ -161,19 +142,32 @@ fn unmet(
         class.backend(),
         list(others),
     );
-    Some(Error::new(ErrorKind::Unsupported, message))
+    Some(Wrong {
+        kind: ErrorKind::Unsupported,
+        message,
+        cause: None,
+    })
 }
 
 fn list_of(names: &[String]) -> String {
     list(names.iter().map(String::as_str))
 }
 
-/// One error for all.
-fn merged(mut errors: Vec<Error>) -> Option<Error> {
-    if errors.len() < 2 {
-        return errors.pop();
+/// One error for all, with the kind of the first.
+fn merged(mut wrong: Vec<Wrong>) -> Option<Error> {
+    let kind = wrong.first()?.kind;
+    if let [_] = wrong.as_slice() {
+        let Wrong { message, cause, .. } = wrong.remove(0);
+        let error = Error::new(kind, message);
+        return Some(match cause {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        });
     }
-    let messages: Vec<_> = errors.iter().map(Error::message).collect();
-    let message = messages.join("; ");
-    Some(Error::new(errors[0].kind(), message))
+    let messages = wrong.iter().map(|wrong| match &wrong.cause {
+        Some(cause) => format!("{}: {cause}", wrong.message),
+        None => wrong.message.clone(),
+    });
+    let messages: Vec<_> = messages.collect();
+    Some(Error::new(kind, messages.join("; ")))
 }

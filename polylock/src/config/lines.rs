@@ -251,10 +251,11 @@ mod tests {
         let text = "\tkey\u{e9} = \"x\"";
         let at = text.find('"').unwrap();
         let mut lines = Lines::new(text);
-        lines.understand(vec![at..text.len()]);
-        lines.show(&(at..text.len()));
+        let value = at..text.len();
+        lines.understand(vec![value.clone()]);
+        lines.show(&value);
         assert_eq!(
-            lines.quote(&(at..text.len())).to_string(),
+            lines.quote(&value).to_string(),
             "  1 |  key\u{e9} = \"x\"\n    |         ^^^"
         );
         // Behind the end of the file.

@@ -129,7 +129,7 @@ fn default(
         .iter()
         .map(|table| &table.name.value)
         .collect();
-    if let Some(named) = profile.or(document.default.take()) {
+    if let Some(named) = profile.or_else(|| document.default.take()) {
         if names.contains(&&named.value) {
             return Ok(Some(named));
         }

@@ -105,7 +105,7 @@ impl Terms {
         if mistakes.is_empty() {
             // The two do not go together: the default of max-hold is an hour.
             let at = max_hold.as_ref().map(|max_hold| &max_hold.at);
-            let at = at.or(min_hold.as_ref().map(|min_hold| &min_hold.at));
+            let at = at.or_else(|| min_hold.as_ref().map(|min_hold| &min_hold.at));
             mistakes.extend(wrong(&(at, self.clone())));
         }
         for (at, message) in mistakes {

@@ -93,7 +93,7 @@ fn refused(root: &Value, schema: &Value, value: &Value) -> Option<String> {
         "title",
         "type",
     ];
-    let keys = schema.as_object().unwrap().keys();
+    let keys = schema.as_object().expect("an object").keys();
     for key in keys {
         assert!(
             known.contains(&key.as_str()),
@@ -101,7 +101,9 @@ fn refused(root: &Value, schema: &Value, value: &Value) -> Option<String> {
         );
     }
     if let Some(name) = schema["$ref"].as_str() {
-        let target = root.pointer(name.trim_start_matches('#')).unwrap();
+        let target = root
+            .pointer(name.trim_start_matches('#'))
+            .expect("a definition");
         return refused(root, target, value);
     }
     if let Some(any) = schema["anyOf"].as_array() {

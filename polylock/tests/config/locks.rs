@@ -162,7 +162,7 @@ struct Classes(Mutex<Vec<Option<String>>>);
 impl Observer for Classes {
     fn event(&self, event: &Event<'_>) {
         let class = event.class.map(str::to_owned);
-        self.0.lock().unwrap().push(class);
+        self.0.lock().expect("nobody panics").push(class);
     }
 }
 

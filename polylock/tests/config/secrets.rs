@@ -1,7 +1,5 @@
 //! A password of a configuration is in no message, whatever is wrong with it.
 
-use std::fmt::Write;
-
 use polylock::config::{Config, Loader, Mistakes};
 
 use super::loader;
@@ -37,33 +35,24 @@ const VARIABLES: &[(&str, &str)] = &[("DB_URL", "postgres://app:s3ntinel@db/lock
 
 /// All that can be printed of what came of a text.
 fn printed(result: &Result<Config, Mistakes>) -> String {
-    let mut out = format!("{result:?} {result:#?}");
+    let mut out = vec![format!("{result:?} {result:#?}")];
     match result {
         Ok(config) => {
-            for warning in config.warnings() {
-                write!(out, "{warning}").unwrap();
-            }
-            for setting in config.effective() {
-                write!(out, "{setting}").unwrap();
-            }
+            out.extend(config.warnings().iter().map(ToString::to_string));
+            out.extend(config.effective().iter().map(ToString::to_string));
             for backend in config.backends() {
-                write!(
-                    out,
-                    "{backend:?} {:?}",
-                    backend.url().map(ToString::to_string)
-                )
-                .unwrap();
+                out.push(format!("{backend:?}"));
+                out.extend(backend.url().map(ToString::to_string));
             }
         }
         Err(mistakes) => {
             let error = polylock::Error::from(mistakes.clone());
-            write!(out, "{mistakes} {} {error} {error:?}", mistakes.summary()).unwrap();
-            for mistake in mistakes {
-                write!(out, "{mistake} {mistake:?} {}", mistake.message()).unwrap();
-            }
+            let summary = mistakes.summary();
+            out.push(format!("{mistakes} {summary} {error} {error:?}"));
+            out.extend(mistakes.iter().map(|mistake| mistake.message().to_owned()));
         }
     }
-    out
+    out.join(" ")
 }
 
 fn assert_silent(loader: &Loader, text: &str) {
@@ -110,7 +99,7 @@ fn a_url_in_the_wrong_place_is_not_repeated() {
         format!("[backend.main]\nurl-file = '{url}'"),
         format!("[backend.main]\nurl = 'memory:'\nttl = '{url}'\nwait = '{url}'"),
         format!("[backend.main]\nurl = 'memory:'\noptions.mode = '{url}'"),
-        format!("[backend.main]\nurl = 'redis+unix:/run/a'\noptions.pasword = 's3ntinel'"),
+        "[backend.main]\nurl = 'redis+unix:/run/a'\noptions.pasword = 's3ntinel'".to_owned(),
         format!("[backend.main]\nurl = 'memory:'\nmigrate-from = '{url}'"),
         format!("backend.main.url = 'memory:'\n[lock.a]\nbackend = '{url}'\nrequire = ['{url}']"),
         format!("[backend.main]\nurl = \"\"\"\n{url}\n"),

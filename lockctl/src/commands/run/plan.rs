@@ -38,9 +38,9 @@ impl Plan {
             (None, _) if args.skip_if_held => Wait::Never,
             (None, configured) => configured.unwrap_or(Wait::Forever),
         };
-        let ttl = args.ttl.or(backend.terms().ttl());
+        let ttl = args.ttl.or_else(|| backend.terms().ttl());
         let ttl = ttl.unwrap_or(AcquireRequest::DEFAULT_TTL);
-        let min_hold = args.at_least_for.or(backend.terms().min_hold());
+        let min_hold = args.at_least_for.or_else(|| backend.terms().min_hold());
         let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
         let request = AcquireRequest::new(keys[0].clone())
             .with_mode(args.mode.mode())
