@@ -66,8 +66,8 @@ mod tests {
     fn warnings_refuse_where_checks_are_strict() {
         let good = Found::from(Finding::good("x", "it is good"));
         let warning = Found::from(Finding::warning("x", "a", "b", "c"));
-        report(&[good.clone()], true).unwrap();
-        report(&[warning.clone()], false).unwrap();
+        report(std::slice::from_ref(&good), true).unwrap();
+        report(std::slice::from_ref(&warning), false).unwrap();
         let error = report(&[warning.clone(), good, warning.clone()], true).unwrap_err();
         let says = "strict=on refuses this server: a: b; c. a: b; c";
         assert_eq!(error.to_string(), says);

@@ -34,7 +34,7 @@ fn outside(path: PathBuf, makes_directory: bool) -> FileFacts {
     let has_file = file.is_ok();
     let parents = target.ancestors().skip(1);
     let directory = parents.clone().find(|directory| directory.is_dir());
-    let nearest = directory.unwrap_or(Path::new("/"));
+    let nearest = directory.unwrap_or_else(|| Path::new("/"));
     let may = |path, rights| access(path, rights).is_ok();
     FileFacts {
         version: String::new(),
