@@ -138,9 +138,17 @@ fn default(
         report.mistake(&named.at, message);
         return Err(Told);
     }
-    let implied = match names.as_slice() {
-        [only] => Some((*only).clone()),
-        names => names
+    let is_left = |table: &&BackendTable| {
+        let mut others = document.backends.iter();
+        others.any(|other| {
+            let from = other.migrate_from.as_ref();
+            from.is_some_and(|from| from.value == table.name.value)
+        })
+    };
+    let mut ends = document.backends.iter().filter(|table| !is_left(table));
+    let implied = match (ends.next(), ends.next()) {
+        (Some(only), None) => Some(only.name.value.clone()),
+        _ => names
             .iter()
             .find(|name| **name == DEFAULT)
             .map(|name| (*name).clone()),

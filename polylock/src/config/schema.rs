@@ -43,7 +43,8 @@ fn without_null(schema: &mut Schema) {
 struct File {
     /// The backends by name.
     backend: Option<BTreeMap<String, Backend>>,
-    /// The backend of those who name none. Default: the only one, or the one named "default".
+    /// The backend of those who name none. Default: the only one, apart from those that are moved
+    /// from; or the one named "default".
     default: Option<String>,
     /// The classes of locks by name.
     lock: Option<BTreeMap<String, Class>>,

@@ -6,10 +6,10 @@ use super::{loader, parse};
 
 const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
 
-/// The blocks of the document in a language.
-fn blocks(language: &str) -> Vec<&'static str> {
+/// The blocks of a document in a language.
+fn blocks(document: &'static str, language: &str) -> Vec<&'static str> {
     let fence = format!("```{language}\n");
-    let blocks = DOCUMENT.split(&fence).skip(1);
+    let blocks = document.split(&fence).skip(1);
     blocks
         .filter_map(|block| Some(block.split_once("\n```")?.0))
         .collect()
@@ -23,11 +23,27 @@ const VARIABLES: &[(&str, &str)] = &[
 
 #[test]
 fn the_files_of_the_document_have_no_mistakes() {
-    let files = blocks("toml");
+    let files = blocks(DOCUMENT, "toml");
     assert!(files.len() >= 3, "{files:?}");
     for file in files {
         let config = loader(VARIABLES).parse(file);
         assert!(config.is_ok(), "{file}\n{config:?}");
+    }
+}
+
+#[test]
+fn the_file_of_the_move_takes_locks_on_both() {
+    let document = include_str!("../../../docs/migration.md");
+    let files = blocks(document, "toml");
+    assert!(!files.is_empty());
+    for file in files {
+        let config = parse(file).unwrap();
+        let default = config.default_backend().expect("a default");
+        let new = config.backends().find(|backend| backend.name() == default);
+        assert!(
+            new.is_some_and(|new| new.migrate_from().is_some()),
+            "{file}"
+        );
     }
 }
 
@@ -55,7 +71,7 @@ fn the_document_has_every_key() {
 #[test]
 fn the_schema_accepts_the_files_of_the_document_and_no_others() {
     let schema = polylock::config::schema();
-    for file in blocks("toml") {
+    for file in blocks(DOCUMENT, "toml") {
         let value: toml::Value = toml::from_str(file).unwrap();
         let value = serde_json::to_value(value).unwrap();
         assert_eq!(refused(&schema, &schema, &value), None, "{file}");
@@ -162,9 +178,11 @@ fn fits(pattern: &str, text: &str) -> bool {
 #[tokio::test]
 async fn the_first_file_of_the_document_is_the_one_of_the_module() {
     // The one of the module has two spaces less to its comments.
-    let config = parse(blocks("toml")[0]);
+    let config = parse(blocks(DOCUMENT, "toml")[0]);
     assert!(config.is_err(), "LEDGER_URL is not set here");
-    let config = loader(VARIABLES).parse(blocks("toml")[0]).unwrap();
+    let config = loader(VARIABLES)
+        .parse(blocks(DOCUMENT, "toml")[0])
+        .unwrap();
     let classes: Vec<_> = config.classes().map(|class| class.name()).collect();
     assert_eq!(classes, ["payment"]);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polylock::config::{Requirement, Scope};
+use polylock::config::{Config, ConfiguredLocks, Loader, Locks, Mistakes, Requirement, Scope};
 use polylock::layers::{Event, Observer};
 use polylock::prelude::*;
 
@@ -59,6 +59,19 @@ async fn classes_have_their_backends_and_their_terms() {
     let within = pay.lock_within("k", Duration::from_secs(1)).await.unwrap();
     within.release().await.unwrap();
     assert!(locks.shutdown(Duration::from_secs(5)).await);
+}
+
+#[test]
+fn the_handles_go_wherever_tasks_go() {
+    fn goes<T: Send + Sync + 'static>() {}
+    fn is_sent(_: impl Send) {}
+
+    goes::<Config>();
+    goes::<ConfiguredLocks>();
+    goes::<Loader>();
+    goes::<Locks>();
+    goes::<Mistakes>();
+    is_sent(parse(FILE).unwrap().connect());
 }
 
 #[tokio::test]

@@ -168,6 +168,10 @@ fn without_a_default_the_only_backend_or_the_one_of_that_name_is_it() {
             "backend.a.url = 'memory:'\nbackend.default.url = 'memory:'",
             Some("default"),
         ),
+        (
+            "backend.old.url = 'memory:'\n[backend.new]\nurl = 'memory:'\nmigrate-from = 'old'",
+            Some("new"),
+        ),
     ];
     for (text, default) in table {
         assert_eq!(parse(text).unwrap().default_backend(), default, "{text}");
