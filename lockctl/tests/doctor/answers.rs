@@ -148,7 +148,7 @@ fn no_password_is_said() {
         "redis://app:s3ntinel@127.0.0.1:1/0?timeout=1s",
         "redis://app:s3ntinel@no-such-host.invalid",
         "postgres://app:s3ntinel@127.0.0.1:1/shop",
-        "mysql://app:s3ntinel@127.0.0.1:1/shop?mode=s3ntinel",
+        "mysql://app:s3ntinel@127.0.0.1:1/shop",
         "zk://app:s3ntinel@127.0.0.1:1/locks",
         "sqlite://u:s3ntinel@h/x",
         "redis://u:s3#ntinel@h:x",

@@ -97,13 +97,18 @@ fn tls_that_is_not_agreed_on_is_found() {
     let elsewhere = TlsFiles::new(ServerCertificate::WrongHost);
     let other = RedisServer::start(durable().with_tls(&elsewhere, ClientCertificate::Ignored));
     let plain = RedisServer::start(durable());
-    let ca = |files: &TlsFiles| format!("tls-ca-file={}", files.ca().display());
+    // A handshake of a client that is not optimised takes its time.
+    let ca = |files: &TlsFiles| format!("timeout=10s&tls-ca-file={}", files.ca().display());
     let unknown = files.unknown_ca();
     expect(&[
         ("trusted", format!("{}?{}", server.url(), ca(&files)), &[]),
         (
             "untrusted",
-            format!("{}?tls-ca-file={}", server.url(), unknown.display()),
+            format!(
+                "{}?timeout=10s&tls-ca-file={}",
+                server.url(),
+                unknown.display()
+            ),
             &[("tls", "error")],
         ),
         (

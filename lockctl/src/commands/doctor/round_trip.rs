@@ -83,6 +83,7 @@ impl Budget {
     fn note(&mut self, times: &mut Vec<Duration>, time: Duration) {
         if self.warm_up > 0 {
             self.warm_up -= 1;
+            self.began = Instant::now();
         } else {
             self.count += 1;
             times.push(time);

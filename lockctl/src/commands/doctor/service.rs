@@ -23,7 +23,9 @@ pub(super) fn places(url: &LockUrl) -> Vec<Place> {
     if url.scheme() == "redis+unix" {
         return vec![Place::Socket(url.path().into())];
     }
-    let port = port(url.scheme());
+    let Some(port) = port(url.scheme()) else {
+        return Vec::new();
+    };
     let place = |host: &polylock::Host| {
         let port = host.port_or(port);
         if !host.name.starts_with('/') {
@@ -51,14 +53,16 @@ pub(super) fn begins_with_tls(scheme: &str) -> bool {
     scheme.starts_with("redis") || matches!(scheme, "redlock" | "zk" | "zookeeper")
 }
 
-fn port(scheme: &str) -> u16 {
-    match scheme {
+/// The port that a service has unless the URL says another one; none if it has no port.
+fn port(scheme: &str) -> Option<u16> {
+    Some(match scheme {
         "mariadb" | "mysql" => 3306,
+        "redis" | "redis-cluster" | "rediss" | "redlock" => 6379,
         "redis-sentinel" => 26379,
         "zk" | "zookeeper" => 2181,
         scheme if is_postgres(scheme) => 5432,
-        _ => 6379,
-    }
+        _ => return None,
+    })
 }
 
 fn is_postgres(scheme: &str) -> bool {
@@ -101,6 +105,7 @@ mod tests {
                 vec![Place::Socket("/run/r.sock".into())],
             ),
             ("sqlite:locks.db", vec![]),
+            ("sqlite://locks.db", vec![]),
             ("memory:", vec![]),
         ];
         for (url, expected) in table {
