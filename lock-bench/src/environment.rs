@@ -1,8 +1,11 @@
 //! Where and with what a run is made.
 
 use std::fs;
+use std::net::IpAddr;
 use std::thread;
 use std::time::SystemTime;
+
+use polylock::LockUrl;
 
 use crate::report::Environment;
 
@@ -28,6 +31,29 @@ pub(crate) fn of_this_machine() -> Environment {
         load,
         warnings,
     }
+}
+
+/// A warning if some of the URLs lead to this machine and some away from it.
+pub(crate) fn distances<'a>(urls: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let (mut near, mut far) = (false, false);
+    for url in urls {
+        let Ok(url) = LockUrl::parse(url) else {
+            continue;
+        };
+        let is_far = url.hosts().iter().any(|host| !is_this_machine(&host.name));
+        near |= !is_far;
+        far |= is_far;
+    }
+    let text = "some targets are on this machine and some are not: compare them in round trips";
+    (near && far).then(|| text.to_owned())
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']);
+    let is_loopback = address
+        .parse()
+        .is_ok_and(|address: IpAddr| address.is_loopback());
+    is_loopback || address.eq_ignore_ascii_case("localhost")
 }
 
 fn version() -> String {
@@ -86,5 +112,25 @@ mod tests {
             environment.build
         );
         assert!(environment.load >= 0.0);
+    }
+
+    #[test]
+    fn near_and_far_targets_are_told_apart() {
+        let cases: &[(&[&str], bool)] = &[
+            (&[], false),
+            (
+                &["memory:", "sqlite:locks.db", "redis://127.0.0.1:7000"],
+                false,
+            ),
+            (&["redis://cache", "postgres://db/locks"], false),
+            (&["redis://localhost", "zk://[::1]:2181"], false),
+            (&["redis://LOCALHOST", "postgres://db/locks"], true),
+            (&["memory:", "zk://zk1,zk2"], true),
+            (&["memory:", "(not a URL)"], false),
+        ];
+        for (urls, is_mixed) in cases {
+            let warning = distances(urls.iter().copied());
+            assert_eq!(warning.is_some(), *is_mixed, "{urls:?}");
+        }
     }
 }

@@ -71,7 +71,9 @@ impl Log {
     }
 
     pub(crate) fn push_unserved(&mut self, key: u32, asked: u64) {
-        self.unserved.push(Waiting { key, asked });
+        if self.unserved.len() < self.most {
+            self.unserved.push(Waiting { key, asked });
+        }
     }
 
     #[cold]

@@ -52,6 +52,9 @@ pub async fn run(
         let opened = Prepared::open(target).await;
         prepared.push(opened.map_err(|failure| failure.at(&name))?);
     }
+    let shown: Vec<_> = prepared.iter().map(Prepared::shown).collect();
+    let distances = environment::distances(shown.iter().map(String::as_str));
+    environment.warnings.extend(distances);
     let agenda = Agenda::of(plan, &prepared);
     environment.warnings.extend(agenda.left_out.iter().cloned());
     if agenda.questions.is_empty() {
@@ -102,8 +105,9 @@ async fn measure_all(
                     prefix: format!("{run_id}/{done}"),
                     seed: random.next(),
                 };
-                let sample = measurement.make().await;
-                series.samples.push(sample.map_err(|failure| failure.at(&name))?);
+                let made = measurement.make().await;
+                let sample = made.map_err(|failure| failure.at(&name))?;
+                series.samples.push(sample);
                 done += 1;
             }
         }

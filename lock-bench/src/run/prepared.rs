@@ -49,6 +49,11 @@ impl Prepared {
         }
     }
 
+    /// Where it is, without secrets.
+    pub(super) fn shown(&self) -> String {
+        self.target.opener.shown(&self.target.url)
+    }
+
     pub(super) fn abilities(&self) -> Abilities {
         Abilities {
             name: self.target.name.clone(),
@@ -84,7 +89,7 @@ impl Prepared {
         let bare_name = self.name(Part::Bare);
         let whole = TargetInfo {
             name: self.target.name.clone(),
-            url: self.target.opener.shown(&self.target.url),
+            url: self.shown(),
             kind: self.opened.kind,
             facts: self.facts,
             findings: self.findings,

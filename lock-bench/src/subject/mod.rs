@@ -29,6 +29,15 @@ pub trait Subject: Clone + Send + Sync + 'static {
 
     /// Takes the lock, for as long as `ttl` where it has leases; waits for it at most as long as
     /// `wait` says, or without end. `None` if somebody else has it at the end of that time.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses it, or does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A lock that was granted meanwhile stays taken for one ttl at most, or until the client is
+    /// dropped where there are no leases.
     fn acquire(
         &self,
         key: &Self::Key,
@@ -40,5 +49,14 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn token(held: &Self::Held) -> Option<u64>;
 
     /// Gives the lock back.
+    ///
+    /// # Errors
+    ///
+    /// If nobody knows whether it is free, and of the kind `lost` if somebody else had it already.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock stays taken for one ttl at most, or until the client is dropped where there are no
+    /// leases.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
 }

@@ -86,11 +86,35 @@ impl Bare {
 #[async_trait]
 pub trait Probe: fmt::Debug + Send + Sync {
     /// Makes one round trip with the smallest command that there is.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// The answer is lost, and nothing else.
     async fn ping(&self) -> Result<(), Failure>;
 
     /// Commands that the server has served since it was started, if it counts them.
+    ///
+    /// # Errors
+    ///
+    /// If it does not tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// The answer is lost, and nothing else.
     async fn commands(&self) -> Result<Option<u64>, Failure>;
 
     /// Versions and durability settings, by name and without secrets.
+    ///
+    /// # Errors
+    ///
+    /// If it does not tell any of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// The answer is lost, and nothing else.
     async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
 }

@@ -15,10 +15,26 @@ pub trait Opener: fmt::Debug + Send + Sync + 'static {
     /// The schemes, in lower case.
     fn schemes(&self) -> Vec<&'static str>;
 
-    /// Connects. The message of a failure has no secrets in it.
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// If the URL is wrong, or nobody answers there. The message has no secrets in it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future closes what it opened.
     async fn open(&self, url: &str) -> Result<Opened, Failure>;
 
     /// Faults that a doctor finds there, one sentence each; none by default.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be examined.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing stays.
     async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
         let _not_looked_at = url;
         Ok(Vec::new())
