@@ -263,6 +263,7 @@ fn check_answers_programs_in_json() {
         "check",
     ];
     let (code, stdout, _) = answer(&place, &line, &[]);
+    assert!(!stdout.contains("s3ntinel"), "{stdout}");
     let value: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
         (code, &value["ok"], &value["file"]),
