@@ -1,6 +1,8 @@
 use std::future::Future;
 use std::io::{self, BufRead as _, Write as _};
+use std::process;
 use std::thread;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -19,11 +21,13 @@ impl Parent {
         // A thread, because the read of a runtime would keep that from ending.
         thread::spawn(move || {
             for line in io::stdin().lock().lines() {
-                let Ok(line) = line else { return };
+                let Ok(line) = line else { break };
                 if send.send(line).is_err() {
                     return;
                 }
             }
+            drop(send);
+            end_at_last();
         });
         Self { lines }
     }
@@ -46,6 +50,16 @@ impl Parent {
         }
     }
 }
+
+/// Ends a process without a parent that has not ended by itself: what it measures may be stuck
+/// in a call that no task interrupts.
+#[expect(clippy::exit, reason = "nobody is left to tell")]
+fn end_at_last() {
+    thread::sleep(ENDS_WITHIN);
+    process::exit(1);
+}
+
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) fn say(said: &Said, bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

@@ -8,7 +8,7 @@ use crate::target::{Openers, Runner};
 use crate::workloads::Job;
 
 /// Is a contender: reads what it has to do from the standard input, does it, and writes what came
-/// out to the standard output. Ends with its parent.
+/// out to the standard output. Ends with its parent, and the process with it.
 ///
 /// # Errors
 ///
