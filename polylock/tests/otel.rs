@@ -44,11 +44,11 @@ fn read(metric: &opentelemetry_sdk::metrics::data::Metric) -> Exported {
             .collect(),
         AggregatedMetrics::I64(MetricData::Sum(sum)) => sum
             .data_points()
-            .map(|point| (labels(point.attributes()), number(point.value())))
+            .map(|point| (labels(point.attributes()), number(&point.value())))
             .collect(),
         AggregatedMetrics::U64(MetricData::Sum(sum)) => sum
             .data_points()
-            .map(|point| (labels(point.attributes()), number(point.value())))
+            .map(|point| (labels(point.attributes()), number(&point.value())))
             .collect(),
         other => panic!("{other:?}"),
     };
@@ -60,7 +60,7 @@ fn read(metric: &opentelemetry_sdk::metrics::data::Metric) -> Exported {
     }
 }
 
-fn number(value: impl ToString) -> f64 {
+fn number(value: &impl ToString) -> f64 {
     value.to_string().parse().expect("a number")
 }
 

@@ -31,8 +31,8 @@ pub use self::metric::{Metric, MetricKind};
 #[cfg(feature = "otel")]
 pub use self::otel::OtelObserver;
 
-/// Upper bounds of the classes of a duration, in seconds: from half a millisecond, which is a lock
-/// on the same machine, to a minute.
+/// Upper bounds of the buckets of durations, in seconds: from half a millisecond, which is a lock on
+/// the same machine, to a minute.
 pub const BUCKETS: [f64; 16] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,

@@ -57,7 +57,11 @@ impl<H> Series<H> {
 
     /// Makes the series of the declared classes, at zero.
     pub(super) fn show(&self, backend: &'static str, sink: &impl Sink<Handle = H>) {
-        write(&self.backends, |all| all.push(backend));
+        write(&self.backends, |all| {
+            if !all.contains(&backend) {
+                all.push(backend);
+            }
+        });
         for class in &self.declared {
             nothing(backend, class, |zero| self.record(&zero, sink));
         }
@@ -133,6 +137,6 @@ impl<H> fmt::Debug for Series<H> {
 }
 
 /// More values of a label than that make a dashboard useless, and the service for metrics slow.
-pub(super) const MOST_CLASSES: usize = 1_000;
+const MOST_CLASSES: usize = 1_000;
 /// The class of those that come when there are so many.
-pub(super) const OTHERS: &str = "other";
+const OTHERS: &str = "other";
