@@ -1,0 +1,30 @@
+//! Locks of other libraries, as the benchmark of polylock opens them: each by its documented way,
+//! with its defaults but for the length of leases, on connections of its own that are there before
+//! anything is measured.
+//!
+//! | URL | library | what its users have to know |
+//! |---|---|---|
+//! | `rslock+redis:` | rslock | a waiter asks again after 0 to 200 ms; nothing renews |
+//! | `distributed-lock+redis:` | distributed-lock-redis | nobody can wait: who wants to asks every 10 ms, as its own tests do |
+//! | `distributed-lock+postgres:` | distributed-lock-postgres | advisory locks, by five statements and one |
+//! | `zookeeper-client+zk:` | zookeeper-client | a release is sent in the background and cannot be awaited |
+//! | `sqlx-advisory+postgres:` | sqlx | each waiter has a connection of the pool to itself |
+//!
+//! None of them has a fencing token, so that only overlaps can be checked.
+
+mod peers;
+
+use lock_bench::target::Openers;
+
+use crate::peers::{Advisory, DistributedPostgres, DistributedRedis, Rslock, ZooKeeper};
+
+/// What opens locks of this project and those of others.
+#[must_use]
+pub fn openers() -> Openers {
+    Openers::compiled_in()
+        .with(Advisory)
+        .with(DistributedPostgres)
+        .with(DistributedRedis)
+        .with(Rslock)
+        .with(ZooKeeper)
+}

@@ -1,0 +1,74 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use distributed_lock_core::error::LockError;
+use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_postgres::PostgresLockProvider;
+use distributed_lock_postgres::handle::PostgresLockHandle;
+use distributed_lock_postgres::lock::PostgresDistributedLock;
+use lock_bench::subject::{Failure, Subject};
+use lock_bench::target::{Opened, Opener};
+
+use super::{failed, inner, opened, shown};
+
+#[derive(Debug)]
+pub(crate) struct DistributedPostgres;
+
+#[async_trait]
+impl Opener for DistributedPostgres {
+    fn schemes(&self) -> Vec<&'static str> {
+        vec!["distributed-lock+postgres"]
+    }
+
+    async fn open(&self, url: &str) -> Result<Opened, Failure> {
+        let inner = inner(url)?;
+        let provider = PostgresLockProvider::new(inner).await.map_err(failed)?;
+        let subject = Locks(Arc::new(provider));
+        opened("distributed-lock-postgres 0.2.0", inner, subject).await
+    }
+
+    fn shown(&self, url: &str) -> String {
+        shown(url)
+    }
+}
+
+#[derive(Clone)]
+struct Locks(Arc<PostgresLockProvider>);
+
+impl Subject for Locks {
+    type Key = Arc<PostgresDistributedLock>;
+    type Held = PostgresLockHandle;
+
+    fn key(&self, name: &str) -> Result<Self::Key, Failure> {
+        Ok(Arc::new(self.0.create_lock(name)))
+    }
+
+    async fn acquire(
+        &self,
+        key: &Self::Key,
+        _: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<PostgresLockHandle>, Failure> {
+        match wait {
+            Some(Duration::ZERO) => key.try_acquire().await.map_err(failed),
+            wait => {
+                // Less than a millisecond is without end there.
+                let wait = wait.map(|wait| wait.max(Duration::from_millis(1)));
+                match key.acquire(wait).await {
+                    Ok(held) => Ok(Some(held)),
+                    Err(LockError::Timeout(_)) => Ok(None),
+                    Err(error) => Err(failed(error)),
+                }
+            }
+        }
+    }
+
+    fn token(_: &PostgresLockHandle) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, held: PostgresLockHandle) -> Result<(), Failure> {
+        held.release().await.map_err(failed)
+    }
+}

@@ -1,0 +1,106 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
+use fred::clients::RedisClient;
+use fred::interfaces::ClientLike as _;
+use fred::types::RedisConfig;
+use lock_bench::subject::{Failure, Subject};
+use lock_bench::target::{Opened, Opener};
+
+use super::{failed, inner, invalid, opened, poll, shown};
+
+#[derive(Debug)]
+pub(crate) struct DistributedRedis;
+
+#[async_trait]
+impl Opener for DistributedRedis {
+    fn schemes(&self) -> Vec<&'static str> {
+        vec!["distributed-lock+redis"]
+    }
+
+    async fn open(&self, url: &str) -> Result<Opened, Failure> {
+        let inner = inner(url)?;
+        // As its provider makes one of a URL; here several providers share it.
+        let config = RedisConfig::from_url(inner).map_err(|_| invalid("fred refuses the URL"))?;
+        let client = RedisClient::new(config, None, None, None);
+        client.connect();
+        client.wait_for_connect().await.map_err(failed)?;
+        let subject = Locks {
+            client,
+            providers: Arc::default(),
+        };
+        let library = "distributed-lock-redis 0.2.0, asked every 10 ms";
+        opened(library, inner, subject).await
+    }
+
+    fn shown(&self, url: &str) -> String {
+        shown(url)
+    }
+}
+
+#[derive(Clone)]
+struct Locks {
+    client: RedisClient,
+    /// The length of a lease is a provider's.
+    providers: Arc<Mutex<HashMap<Duration, Arc<RedisLockProvider>>>>,
+}
+
+impl Locks {
+    async fn provider(&self, ttl: Duration) -> Result<Arc<RedisLockProvider>, Failure> {
+        let lock = || {
+            self.providers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let known = lock().get(&ttl).cloned();
+        if let Some(provider) = known {
+            return Ok(provider);
+        }
+        // The others are absolute, with these shares of its default lease of 30 s.
+        let provider = RedisLockProvider::builder()
+            .client(self.client.clone())
+            .expiry(ttl)
+            .extension_cadence(ttl / 3)
+            .min_validity(ttl * 9 / 10)
+            .build();
+        let provider = Arc::new(provider.await.map_err(failed)?);
+        lock().insert(ttl, Arc::clone(&provider));
+        Ok(provider)
+    }
+}
+
+impl Subject for Locks {
+    type Key = Arc<str>;
+    type Held = RedisLockHandle;
+
+    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+        Ok(name.into())
+    }
+
+    async fn acquire(
+        &self,
+        key: &Arc<str>,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<RedisLockHandle>, Failure> {
+        // Two acquisitions of one object have one token between them, so each has an object.
+        let lock = self.provider(ttl).await?.create_lock(key);
+        // `acquire` with a time-out does not wait either: it makes one attempt.
+        let attempt = || async { lock.try_acquire().await.map_err(failed) };
+        poll(PAUSE, wait, attempt).await
+    }
+
+    fn token(_: &RedisLockHandle) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, held: RedisLockHandle) -> Result<(), Failure> {
+        held.release().await.map_err(failed)
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(10);

@@ -1,0 +1,83 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_bench::subject::{Failure, Subject};
+use lock_bench::target::{Opened, Opener};
+use polylock::LockUrl;
+use tokio::time::timeout;
+use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
+
+use super::{failed, inner, opened, shown};
+
+#[derive(Debug)]
+pub(crate) struct ZooKeeper;
+
+#[async_trait]
+impl Opener for ZooKeeper {
+    fn schemes(&self) -> Vec<&'static str> {
+        vec!["zookeeper-client+zk"]
+    }
+
+    async fn open(&self, url: &str) -> Result<Opened, Failure> {
+        let inner = inner(url)?;
+        let parsed = LockUrl::parse(inner)?;
+        let hosts = parsed.expect_hosts()?.iter();
+        let hosts: Vec<_> = hosts
+            .map(|h| format!("{}:{}", h.name, h.port_or(2181)))
+            .collect();
+        let client = Client::connect(&hosts.join(",")).await.map_err(failed)?;
+        let library = "zookeeper-client 0.11.2, Client::lock";
+        opened(library, inner, Locks(client)).await
+    }
+
+    fn shown(&self, url: &str) -> String {
+        shown(url)
+    }
+}
+
+#[derive(Clone)]
+struct Locks(Client);
+
+impl Subject for Locks {
+    type Key = Arc<str>;
+    type Held = OwnedLockClient;
+
+    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+        Ok(format!("/zookeeper-client/{name}").into())
+    }
+
+    async fn acquire(
+        &self,
+        directory: &Arc<str>,
+        _: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<OwnedLockClient>, Failure> {
+        // The pattern of Curator: the only one for several tasks of one session.
+        let prefix = LockPrefix::new_curator(directory, "lock-").map_err(failed)?;
+        let container = CreateMode::Container.with_acls(Acls::anyone_all());
+        let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(container);
+        let lock = self.0.lock(prefix, b"", options.map_err(failed)?);
+        let lock = match wait {
+            None => lock.await,
+            // It has no attempt that does not wait.
+            Some(wait) => match timeout(wait.max(LEAST_WAIT), lock).await {
+                Ok(lock) => lock,
+                Err(_) => return Ok(None),
+            },
+        };
+        Ok(Some(lock.map_err(failed)?.into_owned()))
+    }
+
+    fn token(_: &OwnedLockClient) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, held: OwnedLockClient) -> Result<(), Failure> {
+        // Deletes the node in the background; there is nothing to await.
+        drop(held);
+        Ok(())
+    }
+}
+
+const LEAST_WAIT: Duration = Duration::from_millis(100);
