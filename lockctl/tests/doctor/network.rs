@@ -55,7 +55,7 @@ fn nobody_who_listens_is_told_from_nobody_who_is_there() {
 fn a_server_that_takes_connections_and_says_nothing_is_found() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let bill = examine(&format!("redis://127.0.0.1:{port}?timeout=1s"));
+    let bill = examine(&format!("redis://127.0.0.1:{port}?connect-timeout=1s"));
     assert_eq!(bill.faults(), [("reach", "error")], "{:#}", bill.value);
     let last = bill.findings().last().unwrap()["what"].as_str().unwrap();
     assert!(last.contains("did not answer within 1s"), "{last}");
@@ -76,7 +76,7 @@ fn something_else_at_the_port_is_found() {
             });
         }
     });
-    let bill = examine(&format!("redis://127.0.0.1:{port}?timeout=1s"));
+    let bill = examine(&format!("redis://127.0.0.1:{port}?connect-timeout=1s"));
     assert_eq!(bill.faults(), [("reach", "error")], "{:#}", bill.value);
     assert_eq!(bill.code, 1);
 }
