@@ -1,9 +1,11 @@
 //! What clients are answered.
 
+use std::sync::{Arc, Mutex};
+
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
-use lock_tower::KeyError;
 use lock_tower::idempotency::Missing;
+use lock_tower::{KeyError, RefusedRequest, RejectionObserver};
 
 use super::support::{Payments, Scene, post, send};
 
@@ -203,4 +205,31 @@ async fn what_is_stored_can_be_chosen() {
     let service = payments.behind(&layer);
     send(&service, post("a")).await;
     assert_eq!(send(&service, post("a")).await.body, "charge 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_hears_of_what_is_refused() {
+    let (scene, payments, ear) = (Scene::new(), Payments::default(), Arc::new(Ear::default()));
+    let heard = Arc::clone(&ear) as Arc<dyn RejectionObserver>;
+    let service = payments.behind(&scene.layer_with(|locker| locker.rejection_observer(heard)));
+    let nameless = Request::post("/payments").body(Full::default());
+    send(&service, nameless.unwrap()).await;
+    send(&service, post("a")).await;
+    let refused = [(
+        "pay".to_owned(),
+        "idempotency-key-missing",
+        StatusCode::BAD_REQUEST,
+    )];
+    assert_eq!(*ear.0.lock().unwrap(), refused);
+}
+
+#[derive(Debug, Default)]
+struct Ear(Mutex<Vec<(String, &'static str, StatusCode)>>);
+
+impl RejectionObserver for Ear {
+    fn refused(&self, refused: &RefusedRequest<'_>) {
+        let class = refused.class.to_owned();
+        let mut heard = self.0.lock().expect("nothing panics");
+        heard.push((class, refused.reason, refused.status));
+    }
 }
