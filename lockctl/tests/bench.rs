@@ -205,7 +205,8 @@ fn violations_fail_a_run_and_are_named() {
     let place = Place::new();
     record(&place, "run.json", [1, 1, 1]);
     let mut report = report(&place, "run.json");
-    report["series"][1]["samples"][2]["violations"][0] = "two \u{1b}holders".into();
+    let violations = &mut report["series"][1]["samples"][2]["violations"];
+    *violations = vec!["two \u{1b}holders"].into();
     fs::write(place.file("run.json"), report.to_string()).unwrap();
     for line in [
         &["bench", "show", "run.json"][..],
@@ -269,6 +270,28 @@ fn a_variable_has_the_url_and_nothing_tells_its_password() {
     let (code, said) = place.code(&["bench", "env:NOT_SET"]);
     assert_eq!(code, 78, "{said}");
     assert!(said.contains("NOT_SET"), "{said}");
+}
+
+#[test]
+fn backends_of_a_configuration_file_are_measured_side_by_side() {
+    let place = Place::new();
+    let file = "[backend.one]\nurl = \"memory:\"\n[backend.two]\nurl = \"sqlite:two.db\"\n";
+    fs::write(place.file("locks.toml"), file).unwrap();
+    let options = [
+        "--config",
+        "locks.toml",
+        "--repeat",
+        "1",
+        "--workload",
+        "uncontended",
+    ];
+    let targets = ["profile:one", "--target", "second=profile:two"];
+    let (code, said) = said(&place, &[&options[..], &targets].concat());
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("\none ") && said.contains("\nsecond "),
+        "{said}"
+    );
 }
 
 #[test]

@@ -19,7 +19,8 @@ const LONGEST: u64 = 3_600_000_000_000;
 
 impl Default for Latencies {
     fn default() -> Self {
-        Self(Histogram::new_with_bounds(1, LONGEST, 3).expect("BUG: the bounds are valid"))
+        // It grows with what it has to hold; one up to an hour has a quarter of a megabyte.
+        Self(Histogram::new(3).expect("BUG: three digits are valid"))
     }
 }
 
@@ -32,12 +33,17 @@ impl Latencies {
 
     /// Records nanoseconds.
     pub fn record_ns(&mut self, nanos: u64) {
-        self.0.saturating_record(nanos.clamp(1, LONGEST));
+        self.record_n(nanos, 1);
+    }
+
+    fn record_n(&mut self, nanos: u64, count: u64) {
+        let nanos = nanos.clamp(1, LONGEST);
+        self.0.record_n(nanos, count).expect("BUG: it grows");
     }
 
     /// Adds what another one has.
     pub fn merge(&mut self, other: &Self) {
-        self.0.add(&other.0).expect("BUG: all have the same bounds");
+        self.0.add(&other.0).expect("BUG: it grows");
     }
 
     /// Number of durations.
@@ -94,13 +100,10 @@ impl<'de> Deserialize<'de> for Latencies {
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(D::Error::custom)?;
-        // Into the bounds of this version, which the writer need not have had.
+        // Into the digits of this version, which the writer need not have had.
         let mut latencies = Self::default();
         for step in read.iter_recorded() {
-            let value = step.value_iterated_to().clamp(1, LONGEST);
-            latencies
-                .0
-                .saturating_record_n(value, step.count_at_value());
+            latencies.record_n(step.value_iterated_to(), step.count_at_value());
         }
         Ok(latencies)
     }

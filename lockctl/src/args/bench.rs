@@ -34,7 +34,8 @@ pub(crate) enum BenchCommand {
 /// Options of `bench` itself.
 #[derive(Args, Debug)]
 pub(crate) struct MeasureArgs {
-    /// Lock services to measure, or env:VARIABLE for one whose URL has a password
+    /// Lock services to measure; env:VARIABLE for one whose URL is in a variable, profile:NAME for
+    /// one of the configuration file
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
     /// The same with a name for the report; may be given several times

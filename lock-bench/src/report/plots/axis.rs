@@ -106,6 +106,10 @@ impl Axis {
         mark.map(|(_, name)| name.clone()).unwrap_or_default()
     }
 
+    pub(super) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
     /// The largest share below all that the axis has room for.
     pub(super) fn most(&self) -> f64 {
         self.to

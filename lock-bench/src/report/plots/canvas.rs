@@ -51,9 +51,10 @@ impl Canvas<'_> {
         self.text((0.0, top), y.title, Ink::Muted, Align::Left);
         let below = units(self.height() - bottom);
         let area = self.0.margin(units(top + 24.0), below, 0, units(16.0));
+        let left = if y.has_marks() { 58.0 } else { 1.0 };
         let mut chart = ChartBuilder::on(&area)
             .x_label_area_size(units(38.0))
-            .y_label_area_size(units(58.0))
+            .y_label_area_size(units(left))
             .build_cartesian_2d(x.clone(), y.clone())
             .expect(IN_MEMORY);
         chart

@@ -1,5 +1,3 @@
-use serde_json::Value;
-
 use super::fixture::report;
 use crate::report::{ReadError, Report};
 
@@ -7,7 +5,7 @@ use crate::report::{ReadError, Report};
 fn json_is_read_as_it_was_written() {
     let written = report().to_json();
     let read = Report::from_json(&written.to_string()).unwrap();
-    assert_eq!(read.to_json(), written);
+    assert!(read.to_json() == written, "it is read as it was written");
     let throughput = &written["series"][0]["figures"]["throughput"];
     assert!(throughput["median"].as_f64().unwrap() > 0.0, "{throughput}");
 }
@@ -88,8 +86,11 @@ fn the_page_has_the_report_in_it() {
         .split_once("<script type=\"application/json\" id=\"report\">")
         .unwrap();
     let (data, _) = data.split_once("</script>").unwrap();
-    let value: Value = serde_json::from_str(data).unwrap();
-    assert_eq!(value, report.to_json());
+    let read = Report::from_json(data).unwrap();
+    assert!(
+        read.to_json() == report.to_json(),
+        "the data are those of the report"
+    );
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn histograms_are_files_of_the_usual_tools() {
     };
     let hgrm = file("001-uncontended-redis-1-acquire.hgrm");
     assert!(hgrm.starts_with("       Value     Percentile TotalCount 1/(1-Percentile)\n"));
-    assert!(hgrm.contains("Total count    =         1200]"), "{hgrm}");
+    assert!(hgrm.contains("Total count    =          300]"), "{hgrm}");
     let hlog = file("001-uncontended-redis-1.hlog");
     assert_eq!(
         hlog.lines()

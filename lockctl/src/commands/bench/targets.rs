@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{App, failure};
 use crate::args::MeasureArgs;
-use crate::backend::with_namespace;
+use crate::backend::{BackendUrl, with_namespace};
 use crate::exit::Exit;
 use crate::messages::Failure;
 use crate::text::escaped;
@@ -26,24 +26,21 @@ pub(super) fn openers() -> Openers {
 }
 
 impl Targets {
-    /// Takes those that are named; else `--backend`, though not `LOCK_URL`, which is set for other
-    /// commands; else memory and a SQLite file.
+    /// Takes those that are named; else the one of `--backend` or `--profile`, though not of
+    /// variables, which are set for other commands; else memory and a SQLite file.
     pub(super) fn choose(app: &App, args: &MeasureArgs) -> Result<Self, Failure> {
         let mut named = Vec::new();
         for text in &args.targets {
-            named.push(name_and_url(text)?);
+            let (name, place) = name_and_place(text)?;
+            named.push((name.to_owned(), url_at(app, place)?));
         }
         for text in &args.urls {
-            let url = looked_up(text)?;
-            named.push((free_name(&url, &named), url));
+            let url = url_at(app, text)?;
+            let name = text.strip_prefix(PROFILE).map(str::to_owned);
+            named.push((name.unwrap_or_else(|| free_name(&url, &named)), url));
         }
-        if let (true, Some(url)) = (named.is_empty(), &app.global.backend) {
-            match env::var("LOCK_URL").is_ok_and(|ambient| ambient == *url) {
-                true => app.console.note(
-                    "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",
-                ),
-                false => named.push((free_name(url, &named), url.clone())),
-            }
+        if named.is_empty() {
+            named.extend(chosen(app)?);
         }
         let mut directory = None;
         if named.is_empty() {
@@ -77,13 +74,28 @@ impl fmt::Debug for Targets {
     }
 }
 
+/// The service that options of every command name.
+fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
+    let global = &app.global;
+    let ambient = env::var("LOCK_URL").ok();
+    if global.profile.is_none() && global.class.is_none() && global.backend == ambient {
+        if ambient.is_some() {
+            app.console.note(
+                "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",
+            );
+        }
+        return Ok(None);
+    }
+    let url = app.backend()?.text().to_owned();
+    let name = global.profile.clone();
+    Ok(Some((name.unwrap_or_else(|| free_name(&url, &[])), url)))
+}
+
 /// Splits `NAME=URL`. What has a colon before its first equals sign is a URL, of which no message
 /// says anything: it may have a password.
-fn name_and_url(text: &str) -> Result<(String, String), Failure> {
+fn name_and_place(text: &str) -> Result<(&str, &str), Failure> {
     match text.split_once('=') {
-        Some((name, url)) if !name.trim().is_empty() && !name.contains(':') => {
-            Ok((name.to_owned(), looked_up(url)?))
-        }
+        Some((name, place)) if !name.trim().is_empty() && !name.contains(':') => Ok((name, place)),
         _ => Err(
             Failure::new(Exit::Usage, "a target of --target has no name")
                 .with_hint("write --target NAME=URL, such as --target cache=redis://cache"),
@@ -91,16 +103,26 @@ fn name_and_url(text: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// The URL, or the one in the variable that `env:VARIABLE` names.
-fn looked_up(text: &str) -> Result<String, Failure> {
-    match text.strip_prefix("env:") {
+/// The URL itself, that in the variable of `env:VARIABLE`, or that of `profile:NAME` in the
+/// configuration file.
+fn url_at(app: &App, place: &str) -> Result<String, Failure> {
+    if let Some(profile) = place.strip_prefix(PROFILE) {
+        let mut global = app.global.clone();
+        global.backend = None;
+        global.profile = Some(profile.to_owned());
+        let backend = BackendUrl::choose(&global, |name: &str| env::var_os(name))?;
+        return Ok(backend.text().to_owned());
+    }
+    match place.strip_prefix("env:") {
         Some(variable) => env::var(variable).map_err(|_| {
             let message = format!("there is no URL in the variable {}", escaped(variable));
             Failure::new(Exit::Config, message)
         }),
-        None => Ok(text.to_owned()),
+        None => Ok(place.to_owned()),
     }
 }
+
+const PROFILE: &str = "profile:";
 
 /// A name for a URL: its scheme and mode, and a number if others have these too.
 fn free_name(url: &str, taken: &[(String, String)]) -> String {
@@ -140,10 +162,10 @@ mod tests {
 
     #[test]
     fn targets_have_names() {
-        let (name, url) = name_and_url("my cache=redis://h?a=b").unwrap();
-        assert_eq!((name.as_str(), url.as_str()), ("my cache", "redis://h?a=b"));
+        let split = name_and_place("my cache=redis://h?a=b").unwrap();
+        assert_eq!(split, ("my cache", "redis://h?a=b"));
         for wrong in ["redis://u:s3ntinel@h?a=b", "=redis://s3ntinel@h", "redis"] {
-            let failure = name_and_url(wrong).unwrap_err();
+            let failure = name_and_place(wrong).unwrap_err();
             assert_eq!(failure.exit(), Exit::Usage);
             assert!(!format!("{failure:?}").contains("s3ntinel"));
         }
