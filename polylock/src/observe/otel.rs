@@ -14,7 +14,7 @@ use super::series::{Series, Sink};
 /// Records what happens to locks with a meter of OpenTelemetry.
 ///
 /// The names are those of [`Metric::otel_name`]. Durations are in seconds, and their boundaries are
-/// [`BUCKETS`](super::BUCKETS): the ones that the SDK has by default are for milliseconds.
+/// [`BUCKETS`]: the ones that the SDK has by default are for milliseconds.
 ///
 /// There are at most 1,000 classes; the ones after these are counted as `other`.
 ///
