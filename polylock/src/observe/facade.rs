@@ -27,11 +27,12 @@ use super::series::{Series, Sink};
 /// use polylock::observe::{BUCKETS, MetricsObserver};
 /// use polylock::prelude::*;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let recorder = PrometheusBuilder::new()
 ///     .set_buckets_for_metric(Matcher::Prefix("dlock_".into()), &BUCKETS)?
 ///     .build_recorder();
-/// let page = recorder.handle(); // or `install()`, which serves it on port 9000, and no `with_recorder`
+/// let page = recorder.handle(); // or `install()`, which serves it, and no `with_recorder`
 /// let observer = MetricsObserver::new()
 ///     .with_recorder(Arc::new(recorder))
 ///     .with_classes(["orders"]);

@@ -1,7 +1,7 @@
 //! Metrics of what happens to locks.
 //!
-//! [`measure()`] turns an [`Event`](crate::layers::Event) into numbers, [`Metric`] names them, and an
-//! observer records them: `MetricsObserver` with the `metrics` facade (feature `metrics`),
+//! [`measure()`] turns an [`Event`](crate::layers::Event) into numbers, [`Metric`] names them, and
+//! an observer records them: `MetricsObserver` with the `metrics` facade (feature `metrics`),
 //! `OtelObserver` with OpenTelemetry (feature `otel`). Register one with
 //! [`Registry::with_observer`](crate::Registry::with_observer); it hears of the locks of all
 //! backends that are connected afterwards. An observer that fails does not stand in the way of a
