@@ -5,8 +5,12 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
+use std::time::Duration;
 
-use crate::support::{examine, expect};
+use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
+
+use crate::support::{examine, examine_with, expect};
 
 #[test]
 fn nobody_who_listens_is_told_from_nobody_who_is_there() {
@@ -79,4 +83,32 @@ fn something_else_at_the_port_is_found() {
     let bill = examine(&format!("redis://127.0.0.1:{port}?connect-timeout=1s"));
     assert_eq!(bill.faults(), [("reach", "error")], "{:#}", bill.value);
     assert_eq!(bill.code, 1);
+}
+
+#[test]
+fn a_link_that_is_too_slow_for_the_leases_is_found() {
+    let server = RedisServer::start(RedisOptions::new().with_aof(Fsync::EverySecond));
+    let proxy = Proxy::start(server.port());
+    proxy.set_latency(Direction::Replies, Duration::from_millis(120));
+    let url = format!("{}?connect-timeout=10s", proxy.url());
+    let bill = examine_with(&["--ttl", "2s", &url], |_| {});
+    assert_eq!(
+        bill.faults(),
+        [("round-trip", "warning")],
+        "{:#}",
+        bill.value
+    );
+    let finding = bill.finding("round-trip");
+    let why = finding["why"].as_str().unwrap();
+    assert!(
+        why.starts_with("a renewal of a lease of 2s is given 400ms"),
+        "{finding}"
+    );
+    let target = &bill.value["targets"][0];
+    let cycle = target["round_trip"]["acquire_release"]["p50_ms"]
+        .as_f64()
+        .unwrap();
+    assert!(cycle >= 240.0, "{target:#}");
+    let least = target["recommended"]["least_ttl_ms"].as_u64().unwrap();
+    assert!(least >= 5000, "{target:#}");
 }

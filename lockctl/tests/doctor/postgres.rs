@@ -159,7 +159,7 @@ fn tls_that_is_not_agreed_on_is_found() {
             format!("{url}?tls=on&tls-ca-file={}", unknown.display()),
             &[("tls", "error")],
         ),
-        ("no TLS on this side", url.clone(), &[("tls", "error")]),
+        ("no TLS on this side", url, &[("tls", "error")]),
         (
             "no TLS on that side",
             format!("{}?tls=on", plain.url()),

@@ -1,5 +1,7 @@
 //! What the doctor said, and what is expected of it.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 use std::process::Command;
 
 use serde_json::Value;
@@ -56,9 +58,12 @@ fn patient(url: &str) -> String {
     }
 }
 
+/// What it is called, where it is, and in order of their names the checks that find something wrong.
+type Scenario<'a> = (&'a str, String, &'a [(&'a str, &'a str)]);
+
 /// Has the doctor look at all of these, two at a time; each must have the faults named, no others, and
 /// the exit code that follows.
-pub(crate) fn expect(scenarios: &[(&str, String, &[(&str, &str)])]) {
+pub(crate) fn expect(scenarios: &[Scenario<'_>]) {
     let bills = scenarios.chunks(2).flat_map(|some| {
         std::thread::scope(|scope| {
             let looks = some
