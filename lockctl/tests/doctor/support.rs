@@ -43,8 +43,8 @@ pub(crate) fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> 
 
 const MANUAL: &str = include_str!("../../../docs/doctor.md");
 
-/// Gives a server the time that a login and a handshake of TLS take clients that are not optimised, on
-/// a machine that has other things to do.
+/// Gives a server the time that a login and a handshake of TLS take clients that are not
+/// optimised, on a machine that has other things to do.
 fn patient(url: &str) -> String {
     let time = match url.split(':').next() {
         Some("mysql" | "postgres") => "timeout=10s",
@@ -58,11 +58,12 @@ fn patient(url: &str) -> String {
     }
 }
 
-/// What it is called, where it is, and in order of their names the checks that find something wrong.
+/// What it is called, where it is, and in order of their names the checks that find something
+/// wrong.
 type Scenario<'a> = (&'a str, String, &'a [(&'a str, &'a str)]);
 
-/// Has the doctor look at all of these, two at a time; each must have the faults named, no others, and
-/// the exit code that follows.
+/// Has the doctor look at all of these, two at a time; each must have the faults named, no others,
+/// and the exit code that follows.
 pub(crate) fn expect(scenarios: &[Scenario<'_>]) {
     let bills = scenarios.chunks(2).flat_map(|some| {
         std::thread::scope(|scope| {

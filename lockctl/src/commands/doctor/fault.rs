@@ -94,7 +94,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
             "use redis-cluster:// for a cluster and redis:// for a server of its own",
         ),
         "filesystem" => (
-            "locks in SQLite need a file system of this machine that can lock files and share memory",
+            "locks in SQLite need a file system of this machine that can lock files and share \
+             memory",
             "put the file on a local disk, or use a server",
         ),
         "login" => (
@@ -103,8 +104,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
              escaped, such as %40 for @",
         ),
         "pooler" => (
-            "a lock that lives with a connection is left with the pooler, which gives the connection \
-             to somebody else",
+            "a lock that lives with a connection is left with the pooler, which gives the \
+             connection to somebody else",
             "name the server itself, or a pooler with session pooling, or use mode=lease",
         ),
         "replica" => (
@@ -123,8 +124,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
         ),
         "tls" => (
             "without TLS that both sides agree on there is no connection",
-            "use the scheme or the parameter for TLS if the server takes it, and only then; name the \
-             authority that has signed its certificate",
+            "use the scheme or the parameter for TLS if the server takes it, and only then; name \
+             the authority that has signed its certificate",
         ),
         "url" => (
             "nothing can be connected to, and a parameter that is not known is not heeded",
@@ -186,7 +187,8 @@ mod tests {
             ),
             (
                 Denied,
-                "the TLS handshake with a:1 failed: it speaks no TLS, or its certificate is not trusted",
+                "the TLS handshake with a:1 failed: it speaks no TLS, or its certificate is not \
+                 trusted",
                 "tls",
             ),
             (

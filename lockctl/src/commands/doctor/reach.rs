@@ -90,8 +90,8 @@ impl Answer {
             Self::Silent => (
                 "packets vanish: the machine is down, or a firewall drops them; each acquisition \
                  waits for a time-out",
-                "correct the address, start the machine, or open the port in firewalls and security \
-                 groups on the way",
+                "correct the address, start the machine, or open the port in firewalls and \
+                 security groups on the way",
             ),
             Self::Unreachable(_) => (
                 "no connection can be made, so that there are no locks",

@@ -112,7 +112,8 @@ impl fmt::Display for RoundTrips {
         let Self { cycle, refused } = self;
         write!(
             f,
-            "acquire and release take {} (p50) and {} (p99) of {}; a refused try takes {} and {} of {}",
+            "acquire and release take {} (p50) and {} (p99) of {}; a refused try takes {} and {} \
+             of {}",
             exact(cycle.p50),
             exact(cycle.p99),
             cycle.count,

@@ -37,8 +37,8 @@ impl Advice {
             return Finding::good("round-trip", round_trips.to_string());
         }
         let why = format!(
-            "a renewal of a lease of {} is given {}, which should be twice the p99 of {slow}: holders \
-             lose locks that nobody wants",
+            "a renewal of a lease of {} is given {}, which should be twice the p99 of {slow}: \
+             holders lose locks that nobody wants",
             human(ttl),
             human(allowed),
         );
@@ -65,9 +65,9 @@ impl Advice {
                  least {least_ms}, the larger of 5s and what the p99 of {slow} asks for"
             ),
             _ => format!(
-                "{}, renewed every {}; at least {least_ms}. An attempt to renew is given ttl/30, but 1s \
-                 to 5s and at most ttl/5: here {}, into which twice the p99 of {slow} fits. Below 5s a \
-                 pause of a busy machine costs the lock",
+                "{}, renewed every {}; at least {least_ms}. An attempt to renew is given ttl/30, \
+                 but 1s to 5s and at most ttl/5: here {}, into which twice the p99 of {slow} \
+                 fits. Below 5s a pause of a busy machine costs the lock",
                 human(ttl),
                 human(renewal(ttl)),
                 human(attempt(ttl)),

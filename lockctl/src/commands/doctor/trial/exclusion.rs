@@ -99,8 +99,8 @@ impl Seen {
         let holders = self.tokens.len();
         if self.overlaps == 0 {
             let what = format!(
-                "two connections contended for {} and never had the lock both: {holders} holders, one \
-                 after the other",
+                "two connections contended for {} and never had the lock both: {holders} holders, \
+                 one after the other",
                 human(time)
             );
             return Finding::good("exclusion", what);
@@ -121,8 +121,8 @@ impl Seen {
         Finding::error(
             "exclusion",
             what,
-            "the lock excludes nobody: the connections end at servers that do not know each other, or \
-             the server has lost what it acknowledged",
+            "the lock excludes nobody: the connections end at servers that do not know each \
+             other, or the server has lost what it acknowledged",
             "name one server, or one primary, and not several behind one address",
         )
     }
@@ -132,7 +132,8 @@ impl Seen {
         let Some(tokens) = tokens.filter(|_| fencing != Fencing::Unavailable) else {
             return Finding::unknown(
                 "token-order",
-                "there are no fencing tokens here: a resource cannot refuse a holder that comes late",
+                "there are no fencing tokens here: a resource cannot refuse a holder that comes \
+                 late",
             );
         };
         let backward = tokens.windows(2).filter(|pair| pair[0] >= pair[1]).count();
@@ -140,8 +141,8 @@ impl Seen {
             return Finding::error(
                 "token-order",
                 format!("{backward} of {} fencing tokens did not grow", tokens.len()),
-                "a resource that refuses smaller tokens refuses the holder and takes the writes of who \
-                 was before it",
+                "a resource that refuses smaller tokens refuses the holder and takes the writes \
+                 of who was before it",
                 "look for a server that has lost data, or for two servers behind one address",
             );
         }

@@ -67,7 +67,8 @@ async fn hear(
                 human(ttl)
             ),
             "it goes on working beside the next holder",
-            "look whether both connections end at the same server, and whether replies of it get lost",
+            "look whether both connections end at the same server, and whether replies of it get \
+             lost",
         ),
     })
 }
