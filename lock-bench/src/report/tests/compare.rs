@@ -86,7 +86,7 @@ fn what_only_one_report_has_is_named() {
     new.environment.cores = 64;
     new.plan.repeats = 1;
     let comparison = Comparison::new(&old, &new, &[]);
-    assert_eq!(comparison.gone.len(), 5);
+    assert_eq!(comparison.gone.len(), 3);
     assert_eq!(
         comparison.gone[0],
         "open-loop of redis, 1 contender, 100/s asked for"
