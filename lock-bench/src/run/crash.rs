@@ -5,7 +5,7 @@ use crate::clock::{self, nanos};
 use crate::report::{Parameters, Sample};
 use crate::subject::{Failure, INVALID, UNSUPPORTED};
 use crate::target::Runner;
-use crate::worker::{Part, Process, Work};
+use crate::worker::{PROCESSES, Part, Process, Work};
 
 /// Kills holders, one after the other, each while another one waits.
 pub(super) async fn measure(
@@ -13,20 +13,35 @@ pub(super) async fn measure(
     parameters: &mut Parameters,
     prefix: &str,
 ) -> Result<Sample, Failure> {
-    let runner = target.runner(Part::Whole);
-    let ttl = least_ttl(runner, prefix).await?;
-    parameters.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     let began = clock::now();
     let mut sample = Sample {
         per_contender: vec![0, 0],
         ..Sample::default()
     };
-    for round in 0..ROUNDS {
-        let name = format!("{prefix}/{round}");
-        kill_one(target, runner, name, ttl, &mut sample).await?;
+    if let Err(failure) = rounds(target, parameters, prefix, &mut sample).await {
+        if failure.kind() == PROCESSES {
+            return Err(failure);
+        }
+        count(&mut sample, &failure);
     }
     sample.duration_ns = clock::now() - began;
     Ok(sample)
+}
+
+async fn rounds(
+    target: &Prepared,
+    parameters: &mut Parameters,
+    prefix: &str,
+    sample: &mut Sample,
+) -> Result<(), Failure> {
+    let runner = target.runner(Part::Whole);
+    let ttl = least_ttl(runner, prefix).await?;
+    parameters.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    for round in 0..ROUNDS {
+        let name = format!("{prefix}/{round}");
+        kill_one(target, runner, name, ttl, sample).await?;
+    }
+    Ok(())
 }
 
 /// One round: the holder is a process, and who waits is a task of this one.
@@ -90,7 +105,7 @@ async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
     let mut refused = None;
     for ttl in LEASES.map(Duration::from_secs) {
         let name = format!("{prefix}/ttl-{}", nanos(ttl) / 1_000_000_000);
-        match runner.take(name, ttl, WAITS_BEFORE).await {
+        match runner.take(name, ttl, FREE).await {
             Ok(Some(taken)) => {
                 taken.release().await?;
                 return Ok(ttl);
@@ -109,6 +124,9 @@ async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
 const LEASES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// Killed holders of a measurement.
 const ROUNDS: u32 = 3;
+/// A wait for a lock that nobody else knows.
+const FREE: Duration = Duration::from_secs(10);
+/// How long the other one waits before the kill.
 const WAITS_BEFORE: Duration = Duration::from_millis(200);
 /// How long after the lease a lock may stay taken: sessions have terms of their own.
 const LONGEST: Duration = Duration::from_secs(60);

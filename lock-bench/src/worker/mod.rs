@@ -5,7 +5,7 @@ mod process;
 mod protocol;
 mod serve;
 
-pub(crate) use self::process::Process;
+pub(crate) use self::process::{PROCESSES, Process};
 pub(crate) use self::protocol::{Part, Work};
 pub use self::serve::serve;
 

@@ -31,7 +31,7 @@ impl Process {
                 command
             }
             None => {
-                let program = env::current_exe().map_err(|e| Failure::of("processes", &e))?;
+                let program = env::current_exe().map_err(|e| Failure::of(PROCESSES, &e))?;
                 let mut command = Command::new(program);
                 command.arg(ARGUMENT);
                 command
@@ -41,7 +41,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|e| Failure::of("processes", &e))?;
+        let mut child = command.spawn().map_err(|e| Failure::of(PROCESSES, &e))?;
         let input = child.stdin.take().expect("BUG: it is piped");
         let output = child.stdout.take().expect("BUG: it is piped");
         let mut process = Self {
@@ -95,9 +95,9 @@ impl Process {
     pub(crate) async fn kill(mut self) -> Result<u64, Failure> {
         let before = clock::now();
         let killed = self.child.start_kill();
-        killed.map_err(|e| Failure::of("processes", &e))?;
+        killed.map_err(|e| Failure::of(PROCESSES, &e))?;
         let ended = self.child.wait().await;
-        ended.map_err(|e| Failure::of("processes", &e))?;
+        ended.map_err(|e| Failure::of(PROCESSES, &e))?;
         Ok(before)
     }
 
@@ -127,7 +127,7 @@ impl Process {
         let ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
         match ended {
             Ok(Ok(status)) => Failure::new(
-                "processes",
+                PROCESSES,
                 format!("a contender ended without an answer: {status}"),
             ),
             _ => silent(),
@@ -135,16 +135,19 @@ impl Process {
     }
 }
 
+/// Kind of what goes wrong with contenders themselves.
+pub(crate) const PROCESSES: &str = "processes";
+
 /// Many start at a time on few processors.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// After the end of the window; contenders that are stuck give up earlier by themselves.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 fn silent() -> Failure {
-    Failure::new("processes", "a contender does not answer")
+    Failure::new(PROCESSES, "a contender does not answer")
 }
 
 fn strange() -> Failure {
     let message = "a contender says something else; is it the same program?";
-    Failure::new("processes", message)
+    Failure::new(PROCESSES, message)
 }
