@@ -125,20 +125,31 @@ fn a_pooler_that_shares_connections_is_found() {
 }
 
 #[test]
-fn time_outs_that_end_locks_are_found() {
+fn time_outs_that_end_connections_and_statements_are_found() {
     let server = PostgresServer::start(durable());
-    let limited = |name: &str| {
+    let limited = |name: &str, mode: &str| {
         let database = server.database();
         let own = database.rsplit('/').next().unwrap();
         server.sql(&format!("ALTER DATABASE {own} SET {name} = '5s'"));
-        format!("{database}?mode=row")
+        format!("{database}?mode={mode}")
     };
-    let idle = examine(&limited("idle_session_timeout"));
-    assert!(
-        !idle.faults().iter().any(|(_, verdict)| *verdict == "error"),
-        "{:#}",
-        idle.value
-    );
+    expect(&[
+        (
+            "idle",
+            limited("idle_session_timeout", "lease"),
+            &[("idle-timeout", "warning")],
+        ),
+        (
+            "idle, and lifted",
+            limited("idle_session_timeout", "row"),
+            &[],
+        ),
+        (
+            "statements",
+            limited("statement_timeout", "row"),
+            &[("time-limits", "warning")],
+        ),
+    ]);
 }
 
 #[test]

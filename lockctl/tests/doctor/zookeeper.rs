@@ -34,8 +34,14 @@ fn an_ensemble_of_three_with_a_login_gets_a_clean_bill() {
 fn what_costs_locks_in_an_ensemble_is_found() {
     let three = ZooKeeperEnsemble::shared().addresses();
     let one = [ZooKeeperServer::shared().address()];
+    let short = at(&three, "me:pw@", "short", "").replace("=8s", "=2s");
     let long = at(&three, "me:pw@", "long", "").replace("=8s", "=60s");
     expect(&[
+        (
+            "a short session time-out",
+            short,
+            &[("session-timeout", "warning")],
+        ),
         (
             "one server",
             at(&one, "me:pw@", "one", ""),
