@@ -94,7 +94,7 @@ impl Least {
         }))
     }
 
-    /// Whether there is such a row is known by the answer alone: one that is locked is refused.
+    /// No row is either none at all, or one that somebody else has, which is refused.
     async fn row(&self, key: &Key, how: &str) -> Result<Option<Held>, Failure> {
         let mut session = self.session().await?;
         let text = format!(
