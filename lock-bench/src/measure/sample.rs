@@ -21,15 +21,29 @@ pub(crate) fn sample(
     let (acquire, release) = latencies(counted.clone());
     let held: u64 = counted.map(|span| held_within(span, window)).sum();
     let is_saturated = is_open && (recorded.is_overrun || grows(spans, &recorded.unserved, window));
+    let hand_off = if is_open {
+        // Each of its requests is a contender of its own.
+        Latencies::default()
+    } else {
+        hand_offs(spans, stride, window)
+    };
+    let acquisitions = per_contender.iter().sum();
+    if acquisitions == 0 && recorded.errors.is_empty() && !recorded.unserved.is_empty() {
+        let waited = recorded.unserved.len() as u64;
+        recorded.errors.insert("unserved".to_owned(), waited);
+        recorded
+            .failures
+            .push("no request was served in time".to_owned());
+    }
     Sample {
         duration_ns: window.length(),
-        acquisitions: per_contender.iter().sum(),
+        acquisitions,
         errors: recorded.errors,
         failures: recorded.failures,
         violations: violations(spans, window),
         acquire,
         release,
-        hand_off: hand_offs(spans, stride, window),
+        hand_off,
         per_contender,
         overtakes: overtakes(spans, &recorded.unserved, window) * stride,
         timeline: timeline(spans, window),
@@ -109,5 +123,14 @@ mod tests {
         assert_eq!(sample.overtakes, 0);
         assert!((sample.client_processors - 0.5).abs() < 1e-9);
         assert!(!sample.is_saturated);
+    }
+
+    #[test]
+    fn requests_of_which_none_was_served_are_an_error() {
+        let mut log = Log::new(WINDOW, 100);
+        log.push_unserved(0, 1);
+        let sample = sample(Recorded::of(0, log), 1, WINDOW, false);
+        assert_eq!(sample.errors, BTreeMap::from([("unserved".to_owned(), 1)]));
+        assert_eq!(sample.failures.len(), 1);
     }
 }

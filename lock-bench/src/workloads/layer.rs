@@ -10,6 +10,7 @@ use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
 use super::crowd::{joined, last_call, meter, stuck};
+use super::turn::is_over;
 use crate::clock;
 use crate::measure::{Log, NO_TOKEN, Recorded, Span, Window};
 use crate::report::Requests;
@@ -133,6 +134,7 @@ impl Client {
                         self.requests.with.record_ns(answered - asked);
                     }
                 }
+                Err(_) if is_over(window) => self.log.push_unserved(self.number, asked),
                 Err(error) => {
                     self.log.push_failure(&Failure::of("rejected", &error));
                     tokio::time::sleep(PAUSE).await;

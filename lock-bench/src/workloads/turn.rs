@@ -59,13 +59,17 @@ pub(super) async fn turn<S: Subject>(
 
 impl Turn {
     fn without_lock(failure: Option<Failure>, window: Window) -> Self {
-        let is_over = clock::until(window.end) <= EARLY;
         let too_early = || Failure::new("contended", "a wait ended before its time");
         Self {
             span: None,
-            failure: (!is_over).then(|| failure.unwrap_or_else(too_early)),
+            failure: (!is_over(window)).then(|| failure.unwrap_or_else(too_early)),
         }
     }
+}
+
+/// Whether a wait that ends is one that the end of the window cuts short.
+pub(super) fn is_over(window: Window) -> bool {
+    clock::until(window.end) <= EARLY
 }
 
 /// A request that comes near the end is one all the same.
