@@ -20,7 +20,7 @@ fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_hand_over_a_lock_in_sqlite() {
+async fn processes_exclude_each_other_in_sqlite() {
     let dir = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", dir.path().join("locks.db").display());
     let target = openers_with_processes().target("sqlite", file).unwrap();
@@ -29,9 +29,28 @@ async fn processes_hand_over_a_lock_in_sqlite() {
     let sample = sample(&plan, target).await;
     assert!(sample.errors.is_empty(), "{:?}", sample.failures);
     assert_eq!(sample.violations, [""; 0]);
+    assert_eq!(sample.per_contender.len(), 3);
+    assert!(sample.acquisitions > 0, "{sample:?}");
+    assert!(sample.client_processors > 0.0, "{sample:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_hand_over_a_lock_in_redis() {
+    let redis = RedisServer::start(RedisOptions::default());
+    let target = openers_with_processes();
+    let target = target.target("redis", redis.url()).unwrap();
+    let mut plan = plan_of_processes(&[Workload::HandOff], 3);
+    plan.duration = Duration::from_millis(500);
+    plan.with_bare = false;
+    let sample = sample(&plan, target).await;
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    assert_eq!(sample.violations, [""; 0]);
+    let shares = &sample.per_contender;
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    // The server has a queue, in which the others stand already.
     assert!(
-        !sample.hand_off.is_empty() && sample.client_processors > 0.0,
-        "{sample:?}"
+        sample.hand_off.len() > sample.acquisitions / 2,
+        "{shares:?}"
     );
 }
 
