@@ -60,12 +60,22 @@ fn patient(url: &str) -> String {
 
 /// What it is called, where it is, and in order of their names the checks that find something
 /// wrong.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zk"))]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
 type Scenario<'a> = (&'a str, String, &'a [(&'a str, &'a str)]);
 
 /// Has the doctor look at all of these, two at a time; each must have the faults named, no others,
 /// and the exit code that follows.
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "zk"))]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
 pub(crate) fn expect(scenarios: &[Scenario<'_>]) {
     let bills = scenarios.chunks(2).flat_map(|some| {
         std::thread::scope(|scope| {
