@@ -1,5 +1,7 @@
 //! `lockctl bench`, from the command line to the files.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 mod common;
 
 use std::collections::BTreeSet;

@@ -126,13 +126,20 @@ impl Figures {
         let is_shared = series.parameters.contenders > 1
             && !matches!(
                 series.workload,
-                Workload::Uncontended | Workload::OpenLoop | Workload::Layer
+                Workload::Uncontended
+                    | Workload::OpenLoop
+                    | Workload::CrashRecovery
+                    | Workload::Layer
             );
         let among = |figure: fn(&Sample) -> Option<f64>| {
             is_shared.then(|| spread(series, figure)).flatten()
         };
         Self {
-            throughput: spread(series, throughput),
+            // The kills of a crash recovery come one after the other, at the pace of the benchmark.
+            throughput: match series.workload {
+                Workload::CrashRecovery => None,
+                _ => spread(series, throughput),
+            },
             acquire: Quantiles::of(series, |sample| &sample.acquire),
             release: Quantiles::of(series, |sample| &sample.release),
             hand_off: Quantiles::of(series, |sample| &sample.hand_off),

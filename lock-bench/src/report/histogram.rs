@@ -42,6 +42,10 @@ impl Latencies {
     }
 
     /// Adds what another one has.
+    ///
+    /// # Panics
+    ///
+    /// Never: it grows with what it has to hold.
     pub fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("BUG: it grows");
     }

@@ -63,7 +63,11 @@ fn with_commas(digits: &str) -> String {
     let count = digits.len();
     let mut text = String::with_capacity(count + count / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && digit.is_ascii_digit() && (count - at) % 3 == 0 && !text.ends_with('-') {
+        if at > 0
+            && digit.is_ascii_digit()
+            && (count - at).is_multiple_of(3)
+            && !text.ends_with('-')
+        {
             text.push(',');
         }
         text.push(digit);

@@ -17,7 +17,7 @@ fn with_throughputs(counts: [u64; 3]) -> Report {
     report
 }
 
-fn throughput<'a>(comparison: &'a Comparison) -> &'a Change {
+fn throughput(comparison: &Comparison) -> &Change {
     let is_it = |change: &&Change| {
         change.target == "redis"
             && change.workload == Workload::Contended

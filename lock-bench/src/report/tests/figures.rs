@@ -48,7 +48,7 @@ fn throughput_is_the_median_of_the_repeats() {
         (100.0, 50.0, 150.0)
     );
     let nothing = figures_of("redis", Workload::Contended, 1, |series| {
-        series.samples.clear()
+        series.samples.clear();
     });
     assert_eq!(nothing.throughput, None);
     assert_eq!(nothing.acquire, None);

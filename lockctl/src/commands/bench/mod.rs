@@ -35,7 +35,7 @@ pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
 /// What a process does that [`lock_bench::run`] starts as a contender.
 pub(crate) fn worker() -> Result<Exit, Failure> {
     let served = runtime()?.block_on(lock_bench::worker::serve(&targets::openers()));
-    served.map_err(failure)?;
+    served.map_err(|e| failure(&e))?;
     Ok(Exit::Success)
 }
 
@@ -53,7 +53,7 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
         Ok::<_, Failure>(ended)
     })?;
     let report = match report {
-        Ok(report) => report.map_err(failure)?,
+        Ok(report) => report.map_err(|e| failure(&e))?,
         Err(signal) => return Ok(Exit::Signalled(signal)),
     };
     for warning in &report.environment.warnings {
@@ -140,7 +140,7 @@ fn count(count: usize, what: &str) -> String {
     }
 }
 
-fn failure(failure: subject::Failure) -> Failure {
+fn failure(failure: &subject::Failure) -> Failure {
     let exit = match failure.kind() {
         "denied" => Exit::Denied,
         "invalid" => Exit::Usage,

@@ -59,7 +59,7 @@ impl Targets {
                 Some(namespace) => with_namespace(&url, namespace),
                 None => url,
             };
-            openers.target(name, url).map_err(failure)
+            openers.target(name, url).map_err(|e| failure(&e))
         });
         Ok(Self {
             list: targets.collect::<Result<_, _>>()?,
