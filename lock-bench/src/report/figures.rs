@@ -21,8 +21,8 @@ pub struct Figures {
     pub acquire_round_trips: Option<f64>,
     /// The median of `hand_off` in round trips of the target.
     pub hand_off_round_trips: Option<f64>,
-    /// The time of an acquisition with its release, where nobody else wants the lock, in round trips
-    /// of the target.
+    /// The time of an acquisition with its release, where nobody else wants the lock, in round
+    /// trips of the target.
     pub pair_round_trips: Option<f64>,
     /// How many times as long it takes as the bare commands on the same server do: hand-offs, the
     /// latency of the open loop, and elsewhere the time per acquisition.
@@ -50,7 +50,8 @@ pub struct Figures {
     pub violations: u64,
     /// Whether a repeat of the open loop fell behind for good.
     pub is_saturated: bool,
-    /// Whether the client used more than four fifths of the processors: then the figures are its own.
+    /// Whether the client used more than four fifths of the processors: then the figures are its
+    /// own.
     pub is_of_the_client: bool,
 }
 

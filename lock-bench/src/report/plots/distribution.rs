@@ -50,8 +50,8 @@ pub(super) fn hand_off(report: &Report) -> Option<Plot> {
     let has_it = |series: &Series| !merged(series, of).is_empty();
     let side = most_contended(report, Workload::HandOff, has_it)
         .or_else(|| most_contended(report, Workload::Contended, has_it))?;
-    let caption = "From the call of release to the acquisition of a contender that waited: the time \
-                   in which nobody has a lock that others want.";
+    let caption = "From the call of release to the acquisition of a contender that waited: the \
+                   time in which nobody has a lock that others want.";
     let title = format!("Hand-off, {}", side.parameters);
     draw(Plot::new("hand-off", title, caption), &side, of)
 }

@@ -23,8 +23,8 @@ pub(crate) enum Ink {
 }
 
 impl Ink {
-    /// The colour that stands for this ink until [`paint`] replaces it. What no ink was named for is
-    /// black, and therefore text.
+    /// The colour that stands for this ink until [`paint`] replaces it. What no ink was named for
+    /// is black, and therefore text.
     pub(super) fn color(self) -> RGBColor {
         let code = match self {
             Self::Text => 0,
