@@ -62,8 +62,8 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// The duration in nanoseconds that this share (0.0 to 1.0) of all does not exceed; none if there
-    /// are none.
+    /// The duration in nanoseconds that this share (0.0 to 1.0) of all does not exceed; none if
+    /// there are none.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         (!self.is_empty()).then(|| self.0.value_at_quantile(share))

@@ -28,8 +28,8 @@ pub(super) fn fairness(report: &Report) -> Option<Plot> {
     let most = blocks.iter().flat_map(|block| &block.shares).copied();
     let most = most.fold(1.25, f64::max);
     let caption = "Acquisitions of each contender, all repeats together, from the one that has \
-                   most to the one that has least; dashed: the same for all. Jain's index is 1 if all \
-                   have the same.";
+                   most to the one that has least; dashed: the same for all. Jain's index is 1 \
+                   if all have the same.";
     let title = format!("Fairness, {}", side.parameters);
     let said = blocks
         .iter()
