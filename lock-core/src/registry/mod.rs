@@ -136,7 +136,7 @@ impl Registry {
     }
 
     /// Connects to both services of a migration, and builds the usual stack with
-    /// [`Migrate`](crate::layers::Migrate) in place of the backend.
+    /// [`Migrate`] in place of the backend.
     ///
     /// Each URL has its own namespace; the parameters of the local queue are those of `new`.
     ///

@@ -59,7 +59,7 @@ pub(super) async fn tried(
     let mut tried = Tried::default();
     let acls = acls(config.access());
     if client.check_stat(&config.root).await?.is_none() {
-        let directory = CreateMode::Persistent.with_acls(acls.clone());
+        let directory = CreateMode::Persistent.with_acls(acls);
         tried.root = match client.mkdir(&config.root, &directory).await {
             Ok(()) => Root::Made,
             Err(error) if is_denied(&error) => Root::Denied,
@@ -107,7 +107,7 @@ async fn create(
         (CreateMode::Container, true),
         (CreateMode::Persistent, false),
     ] {
-        let options = mode.with_acls(acls.clone());
+        let options = mode.with_acls(*acls);
         match client.create(path, &[], &options).await {
             Ok((stat, _)) => return Ok((stat, is_container)),
             Err(ClientError::Unimplemented) if is_container => {}
