@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
@@ -28,6 +29,8 @@ pub(super) struct Key {
     literal: Arc<str>,
     /// Of all databases of the server, and at most 64 characters.
     advisory: Arc<str>,
+    /// To make it would wait for whoever has it locked.
+    has_row: Arc<AtomicBool>,
 }
 
 pub(super) enum Held {
@@ -72,10 +75,14 @@ impl Least {
     }
 
     async fn seed(&self, key: &Key) -> Result<bool, Failure> {
+        if key.has_row.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let mut session = self.session().await?;
         let seed = query("INSERT IGNORE INTO polylock_bench (name) VALUES (?)").bind(&*key.name);
         let done = seed.execute(session.get()).await.map_err(failure)?;
         session.give_back();
+        key.has_row.store(true, Ordering::Relaxed);
         Ok(done.rows_affected() > 0)
     }
 
@@ -94,7 +101,6 @@ impl Least {
         }))
     }
 
-    /// No row is either none at all, or one that somebody else has, which is refused.
     async fn row(&self, key: &Key, how: &str) -> Result<Option<Held>, Failure> {
         let mut session = self.session().await?;
         let text = format!(
@@ -104,7 +110,10 @@ impl Least {
         let rows = raw_sql(AssertSqlSafe(text)).fetch_all(session.get()).await;
         let is_taken = match rows {
             Ok(rows) => !rows.is_empty(),
-            Err(error) if is_locked(&error) => false,
+            Err(error) if is_locked(&error) => {
+                key.has_row.store(true, Ordering::Relaxed);
+                false
+            }
             Err(error) => return Err(failure(error)),
         };
         let key = key.clone();
@@ -147,6 +156,7 @@ impl Subject for Least {
         Ok(Key {
             name: name.into(),
             literal: quoted(name)?.into(),
+            has_row: Arc::default(),
             advisory: {
                 let number = number_of(&format!("{}/{name}", self.database));
                 format!("lock-bench:{number:016x}").into()
