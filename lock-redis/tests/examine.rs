@@ -86,10 +86,17 @@ async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
     .await;
 }
 
+/// Settings, the check that finds fault with them, and what it says; none of both if they are fit.
+type Case = (
+    &'static [(&'static str, &'static str)],
+    &'static str,
+    &'static str,
+);
+
 #[tokio::test]
 async fn each_setting_that_costs_locks_is_found_by_its_name() {
     let server = RedisServer::start(fit());
-    let cases: [(&[(&str, &str)], &str, &str); 9] = [
+    let cases: [Case; 9] = [
         (&[("appendonly", "no")], "persistence", "persists nothing"),
         (
             &[("appendonly", "no"), ("save", "3600 1")],
