@@ -1,6 +1,5 @@
 //! Notes which compiler it is, for the reports.
 
-#![expect(clippy::print_stdout, reason = "this is how cargo is told")]
 
 use std::env;
 use std::process::Command;
