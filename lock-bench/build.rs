@@ -1,6 +1,5 @@
 //! Notes which compiler it is, for the reports.
 
-
 use std::env;
 use std::process::Command;
 
