@@ -107,6 +107,15 @@ impl Server {
 ///
 /// A dropped future closes what it opened. It may have made the table that the bare statements of a
 /// database need.
+#[cfg_attr(
+    not(any(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zk"
+    )),
+    expect(clippy::unused_async, reason = "no server is compiled in")
+)]
 pub async fn of(url: &LockUrl) -> Result<Option<Server>, Failure> {
     if speaks_tls(url)? {
         return Ok(Some(Server::unasked(

@@ -16,7 +16,7 @@ pub(super) struct Place {
     pub(super) connections: usize,
     /// Whether no table may be made.
     pub(super) is_closed: bool,
-    /// Of PostgreSQL.
+    #[cfg(feature = "postgres")]
     pub(super) schema: String,
 }
 
@@ -56,6 +56,7 @@ impl Place {
             },
             connections: params.integer("connections", 1..=1_000)?.unwrap_or(10),
             is_closed: params.bool("create-table")? == Some(false),
+            #[cfg(feature = "postgres")]
             schema: schema.to_owned(),
         })
     }
