@@ -39,10 +39,11 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
-        // Who believes that it holds when it calls release did so until then, whatever the answer.
-        let was_told = !held.is_held();
+        // Who believes that it holds when it calls release did so until then, whatever the answer;
+        // the signal tells afterwards, so that no release needs to look at the clock first.
+        let lost = held.lost();
         match held.release().await? {
-            Released::AlreadyLost if was_told => Err(Failure::new(
+            Released::AlreadyLost if lost.reason().is_some() => Err(Failure::new(
                 LOST_BEFORE,
                 "the lock was lost, and its holder told",
             )),
