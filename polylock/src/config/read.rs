@@ -12,7 +12,7 @@ use super::report::Report;
 use super::requirement::Requirement;
 use super::terms::Terms;
 use super::value;
-use super::words::{instead_of, is_harmless, is_path, quoted};
+use super::words::{instead_of, is_harmless, is_path, quoted, shown};
 
 /// Reads the text, and reports what is wrong with it; `None` if it is no TOML.
 pub(super) fn read<'t>(text: &'t str, report: &mut Report<'t>) -> Option<Document> {
@@ -107,7 +107,7 @@ impl Reader<'_, '_> {
                 "url-file" => UrlKey::File,
                 _ => {
                     if !self.term(&mut backend.terms, key, value) {
-                        let table = format!(" of [backend.{}]", backend.name.value);
+                        let table = format!(" of [backend.{}]", shown(&backend.name.value));
                         self.unknown(key, keys::BACKEND, &table);
                     }
                     continue;
@@ -180,7 +180,7 @@ impl Reader<'_, '_> {
                 "require" => class.require = self.requirements(value),
                 _ => {
                     if !self.term(&mut class.terms, key, value) {
-                        let table = format!(" of [lock.{}]", class.name.value);
+                        let table = format!(" of [lock.{}]", shown(&class.name.value));
                         self.unknown(key, keys::CLASS, &table);
                     }
                 }

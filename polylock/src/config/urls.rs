@@ -143,10 +143,10 @@ impl<'i> Urls<'i> {
             }
             None if table.is_url_wrong => return None,
             None => {
-                let name = &table.name.value;
+                let name = quoted(&table.name.value);
                 report.mistake(
                     &table.name.at,
-                    format!("the backend {name:?} has none of url, url-env and url-file"),
+                    format!("the backend {name} has none of url, url-env and url-file"),
                 );
                 return None;
             }

@@ -26,8 +26,8 @@ pub(super) fn instead_of<'a>(
 ) -> String {
     let candidates = candidates.into_iter();
     match nearest(text, candidates.clone()) {
-        Some(meant) => format!(", did you mean {meant:?}?"),
-        None => format!(" (known: {})", list(candidates)),
+        Some(meant) => format!(", did you mean {}?", quoted(meant)),
+        None => format!(" (known: {})", list(candidates.map(shown))),
     }
 }
 
@@ -45,6 +45,14 @@ pub(super) fn quoted(text: &str) -> String {
     match is_harmless(text) {
         true => format!("{text:?}"),
         false => HIDDEN.to_owned(),
+    }
+}
+
+/// The text itself, unless it may be a URL in the wrong place.
+pub(super) fn shown(text: &str) -> &str {
+    match is_harmless(text) {
+        true => text,
+        false => HIDDEN,
     }
 }
 
@@ -92,6 +100,11 @@ mod tests {
     fn urls_are_not_repeated() {
         assert_eq!(quoted("main"), "\"main\"");
         assert_eq!(quoted("redis://:secret@cache"), "***");
+        // Names of tables are candidates, and may be wrong themselves.
+        let known = ["redis://:secret@cache", "main"];
+        assert_eq!(instead_of("colour", known), " (known: ***, main)");
+        let near = instead_of("redis://:secret@cach", known);
+        assert_eq!(near, ", did you mean ***?");
     }
 
     #[test]
