@@ -19,8 +19,6 @@ mod writer;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::Cli;
 use crate::child::Successor;
 use crate::exit::Exit;
@@ -40,7 +38,7 @@ fn main() -> ExitCode {
     {
         return report(commands::worker(), &Console::new(0)).into();
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(answer) => return refuse(answer).into(),
     };

@@ -288,11 +288,15 @@ fn a_variable_has_the_url_and_nothing_tells_its_password() {
 #[test]
 fn backends_of_a_configuration_file_are_measured_side_by_side() {
     let place = Place::new();
-    let file = "[backend.one]\nurl = \"memory:\"\n[backend.two]\nurl = \"sqlite:two.db\"\n";
+    let file = "[backend.one]\nurl = \"memory:\"\n[backend.two]\nurl = \"sqlite:two.db\"\n\
+                [lock.job]\nbackend = \"one\"\n";
     fs::write(place.file("locks.toml"), file).unwrap();
     let options = [
         "--config",
         "locks.toml",
+        // Says nothing of backends that are named.
+        "--class",
+        "job",
         "--repeat",
         "1",
         "--workload",
@@ -305,6 +309,7 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
         said.contains("\none ") && said.contains("\nsecond "),
         "{said}"
     );
+    assert!(place.file("two.db").exists(), "{said}");
 }
 
 #[test]

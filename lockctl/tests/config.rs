@@ -121,6 +121,11 @@ fn a_profile_names_the_backend_and_a_url_wins_over_it() {
     .concat();
     assert_eq!(answer(&place, &by_url, &variables).0, 0);
     assert!(place.file("mine.db").exists());
+    // That the variable says the same does not make it less of an option.
+    let same = [("LOCK_URL", "sqlite:same.db")];
+    let options = [&CONFIG[..], &["--backend", "sqlite:same.db"]].concat();
+    assert_eq!(seen(&place, &options, &same, "LOCK_NAMESPACE"), "");
+    assert_eq!(seen(&place, &CONFIG, &same, "LOCK_NAMESPACE"), "shop");
 }
 
 #[test]

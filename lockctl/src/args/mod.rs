@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 #[cfg(feature = "bench")]
 pub(crate) use self::bench::{
@@ -35,6 +36,20 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// Reads the command line, and keeps whether `--backend` or its variable was given.
+    pub(crate) fn read(
+        line: impl IntoIterator<Item: Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
+        let mut matches = Self::command().try_get_matches_from(line)?;
+        let is_backend_option = matches.value_source("backend") == Some(ValueSource::CommandLine);
+        let cli = Self::from_arg_matches_mut(&mut matches);
+        let mut cli = cli.map_err(|error| error.format(&mut Self::command()))?;
+        cli.global.is_backend_option = is_backend_option;
+        Ok(cli)
+    }
+}
+
 const EXIT_CODES: &str = "\
 Exit codes: that of the command; 128+n if signal n killed it; 75 not acquired; 79 lock lost;
 69 backend unavailable; 64 usage; 78 configuration; 77 denied; 70 internal error;
@@ -53,6 +68,9 @@ pub(crate) struct GlobalArgs {
         global = true
     )]
     pub(crate) backend: Option<String>,
+    // The option wins over a file and the variable does not, even if both say the same.
+    #[arg(skip)]
+    pub(crate) is_backend_option: bool,
     /// File that says which backends and classes of locks there are; not read with --backend
     #[arg(
         long,
@@ -247,13 +265,19 @@ pub(crate) fn with_tip(
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_backend_is_known_to_be_an_option_wherever_it_stands() {
+        let is_option = |line: &[&str]| Cli::read(line).unwrap().global.is_backend_option;
+        assert!(is_option(&["lockctl", "--backend", "memory:", "list"]));
+        assert!(is_option(&["lockctl", "list", "--backend", "memory:"]));
+        assert!(!is_option(&["lockctl", "list"]));
     }
 
     #[test]

@@ -134,20 +134,28 @@ pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> 
     Err(Failure::new(Exit::Usage, message).with_hint("give --config FILE, and no --backend"))
 }
 
-/// What the environment says of ttl, wait and holds, where there is no file.
-pub(super) fn ambient_terms(env: impl Env) -> Result<Terms, Failure> {
-    let only_terms = move |name: &str| match name {
+/// What the environment says of ttl, wait and holds, and its namespace, where there is no file.
+pub(super) fn ambient(
+    args: &GlobalArgs,
+    env: impl Env,
+) -> Result<(Terms, Option<String>), Failure> {
+    let reads_namespace = args.namespace.is_none();
+    let without_url = move |name: &str| match name {
         "LOCK_MAX_HOLD" | "LOCK_MIN_HOLD" | "LOCK_TTL" | "LOCK_WAIT" => env(name),
+        "LOCK_KEY_NAMESPACE" if reads_namespace => env(name),
         _ => None,
     };
-    let loader = Loader::new().with_environment(only_terms);
+    let loader = Loader::new().with_environment(without_url);
     let config = loader.with_url("memory:").without_file();
     let config = config.map_err(|mistakes| failure(&mistakes))?;
-    let terms = config
-        .backends()
-        .next()
-        .map(|backend| backend.terms().clone());
-    Ok(terms.unwrap_or_default())
+    let Some(backend) = config.backends().next() else {
+        return Ok((Terms::default(), None));
+    };
+    let namespace = backend.url().and_then(|url| {
+        let mut params = url.url().params();
+        params.string("namespace").map(str::to_owned)
+    });
+    Ok((backend.terms().clone(), namespace))
 }
 
 fn options(args: &GlobalArgs, path: Option<&Path>) -> String {

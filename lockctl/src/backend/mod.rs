@@ -39,21 +39,28 @@ impl BackendUrl {
     /// Takes `--backend`, else what the configuration file says, else `LOCK_URL`, else a file of
     /// this user; `env` looks up variables.
     pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, Failure> {
-        let is_default = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
+        let is_ambient = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
-        file::check(args, is_default || named.is_none())?;
-        if let (true, Some(path)) = (is_default || named.is_none(), file::path(args)) {
+        let is_option = named.is_some() && (args.is_backend_option || !is_ambient);
+        file::check(args, !is_option)?;
+        if let (false, Some(path)) = (is_option, file::path(args)) {
             let (url, terms, file) = FromFile::choose(args, path, env)?;
             return Self::new(url, false, terms, Some(file));
         }
-        let terms = file::ambient_terms(env.clone())?;
+        // The next call has the same variables, and reads a file if there is one.
+        let is_default = is_ambient && file::path(args).is_none();
+        let (terms, ambient) = file::ambient(args, env.clone())?;
         let text = match named {
             Some(url) => url.to_owned(),
             None => default_url(&state_dir(&env)?)?,
         };
-        let text = match &args.namespace {
-            Some(namespace) => with_namespace(&text, namespace),
-            None => text,
+        let text = match (&args.namespace, &ambient) {
+            (Some(namespace), _) => with_namespace(&text, namespace),
+            // As for `Loader::with_url`: what a flag says goes before what a variable says.
+            (None, Some(namespace)) if !is_option || !has_namespace(&text) => {
+                with_namespace(&text, namespace)
+            }
+            (None, _) => text,
         };
         Self::new(text, is_default, terms, None)
     }
@@ -165,7 +172,7 @@ pub(crate) fn with_namespace(url: &str, namespace: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let others = query
         .split('&')
-        .filter(|param| !param.is_empty() && param.split('=').next() != Some("namespace"));
+        .filter(|param| !param.is_empty() && !is_namespace(param));
     let namespace = format!(
         "namespace={}",
         utf8_percent_encode(namespace, NON_ALPHANUMERIC)
@@ -173,6 +180,15 @@ pub(crate) fn with_namespace(url: &str, namespace: &str) -> String {
     // First: what follows a secret parameter may belong to it.
     let query: Vec<_> = std::iter::once(namespace.as_str()).chain(others).collect();
     format!("{base}?{}", query.join("&"))
+}
+
+fn has_namespace(url: &str) -> bool {
+    let (_, query) = url.split_once('?').unwrap_or_default();
+    query.split('&').any(is_namespace)
+}
+
+fn is_namespace(param: &str) -> bool {
+    param.split('=').next() == Some("namespace")
 }
 
 /// The path without links and dots; the file itself need not exist.
@@ -253,6 +269,34 @@ mod tests {
         }
         let backend = choose(&["--backend", "memory:", "--namespace", "a b"], &[]).unwrap();
         assert_eq!(backend.namespace(), "a b");
+    }
+
+    #[test]
+    fn a_namespace_of_the_environment_counts_without_a_file() {
+        let namespace = |args: &[&str], url: &str, ambient: &str| {
+            let vars = [("LOCK_URL", url), ("LOCK_KEY_NAMESPACE", ambient)];
+            let args = [&["--backend", url][..], args].concat();
+            choose(&args, &vars).unwrap().namespace().to_owned()
+        };
+        assert_eq!(namespace(&[], "memory:", "shop"), "shop");
+        assert_eq!(namespace(&[], "memory:?namespace=url", "a b"), "a b");
+        assert_eq!(namespace(&[], "memory:?namespace=url", ""), "url");
+        assert_eq!(
+            namespace(&["--namespace", "mine"], "memory:", "shop"),
+            "mine"
+        );
+        // A wrong one that is not used does no harm.
+        assert_eq!(
+            namespace(&["--namespace", "mine"], "memory:", "a:b"),
+            "mine"
+        );
+
+        let vars = [("LOCK_KEY_NAMESPACE", "shop")];
+        let option = |url: &str| choose(&["--backend", url], &vars).unwrap().namespace;
+        assert_eq!(option("memory:"), "shop");
+        assert_eq!(option("memory:?namespace=url"), "url");
+        let wrong = choose(&["--backend", "memory:"], &[("LOCK_KEY_NAMESPACE", "a:b")]);
+        assert_eq!(wrong.unwrap_err().exit(), Exit::Config);
     }
 
     #[test]

@@ -78,7 +78,8 @@ impl fmt::Debug for Targets {
 fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
     let global = &app.global;
     let ambient = env::var("LOCK_URL").ok();
-    if global.profile.is_none() && global.class.is_none() && global.backend == ambient {
+    let is_ambient = global.backend == ambient && !global.is_backend_option;
+    if global.profile.is_none() && global.class.is_none() && is_ambient {
         if ambient.is_some() {
             app.console.note(
                 "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",
@@ -109,6 +110,8 @@ fn url_at(app: &App, place: &str) -> Result<String, Failure> {
     if let Some(profile) = place.strip_prefix(PROFILE) {
         let mut global = app.global.clone();
         global.backend = None;
+        // A class has a backend of its own, which would be measured under the name of this one.
+        global.class = None;
         global.profile = Some(profile.to_owned());
         let backend = BackendUrl::choose(&global, |name: &str| env::var_os(name))?;
         return Ok(backend.text().to_owned());
