@@ -181,6 +181,15 @@ fn changes_beyond_the_spread_fail_a_comparison_with_a_limit() {
         "{said}"
     );
 
+    record(&place, "gone.json", [0, 0, 0]);
+    let (code, table, said) = compare("gone.json", "throughput=-10%");
+    assert_eq!(code, 1, "{said}");
+    assert!(table.contains("not measured"), "{table}");
+    assert!(
+        said.contains("1,000 to none (not measured), limit throughput=-10%"),
+        "{said}"
+    );
+
     let (code, ..) = compare("slow.json", "throughput=-50%,p99=+100000%");
     assert_eq!(code, 0);
     let json = place.json(&["bench", "compare", "old.json", "slow.json"]);

@@ -7,7 +7,7 @@ use crate::subject::Failure;
 ///
 /// Memory is bounded. A log that is full keeps the spans of every second slice of the time, then
 /// those of every fourth. All contenders drop the same slices in the end, so that who followed
-/// whom is right in those that stay.
+/// whom is right in those that stay. What is dropped is not checked either, which the sample says.
 #[derive(Debug)]
 pub(crate) struct Log {
     window: Window,

@@ -4,7 +4,8 @@ use super::{Span, Window};
 /// What must not be: two holders at a time, tokens that do not grow with the holders. One sentence
 /// each for the first of a kind and key, with the number of all.
 ///
-/// The spans are sorted by key and by the time of the acquisition.
+/// The spans are sorted by key and by the time of the acquisition. Those that a full log has
+/// dropped are not there to be checked; [`Sample::checked_of`](crate::report::Sample) tells.
 pub(super) fn violations(spans: &[Span], window: Window) -> Vec<String> {
     let of_keys = spans.chunk_by(|a, b| a.key == b.key);
     let mut found = Vec::new();

@@ -1,7 +1,8 @@
 use super::backlog::grows;
+use super::log::is_kept;
 use super::order::{hand_offs, overtakes, timeline};
 use super::safety::violations;
-use super::{Recorded, Span, Window};
+use super::{Recorded, Span, Waiting, Window};
 use crate::report::{Latencies, Sample};
 
 /// What a measurement of so many contenders has shown.
@@ -18,8 +19,17 @@ pub(crate) fn sample(
         .map(|number| recorded.per_contender.get(&number).copied().unwrap_or(0))
         .collect();
     let counted = spans.iter().filter(|span| window.has(span.acquired));
-    let (acquire, release) = latencies(counted.clone());
-    let held: u64 = counted.map(|span| held_within(span, window)).sum();
+    let (mut acquire, release) = latencies(counted);
+    let waits = unserved_waits(&recorded.unserved, window);
+    let unserved = waits.clone().count() as u64;
+    if is_open {
+        // Those that the end cuts short are the slow ones: without them an overload looks quick.
+        // Spans are thinned out, so these have to be as well.
+        let kept = waits.filter(|waiting| is_kept(waiting.asked, stride));
+        kept.for_each(|waiting| acquire.record_ns(window.end - waiting.asked));
+    }
+    // Those that began before the window too: the lock was held in it all the same.
+    let held: u64 = spans.iter().map(|span| held_within(span, window)).sum();
     let is_saturated = is_open && (recorded.is_overrun || grows(spans, &recorded.unserved, window));
     let hand_off = if is_open {
         // Each of its requests is a contender of its own.
@@ -50,6 +60,8 @@ pub(crate) fn sample(
         client_processors: recorded.processor_ns as f64 / window.length() as f64,
         is_saturated,
         held_ns: held * stride,
+        checked_of: stride,
+        unserved,
         layer: recorded.layer,
         ..Sample::default()
     }
@@ -64,8 +76,16 @@ fn latencies<'a>(spans: impl Iterator<Item = &'a Span>) -> (Latencies, Latencies
     (acquire, release)
 }
 
+/// Those that still waited at the end, since before the window or since later.
+fn unserved_waits(unserved: &[Waiting], window: Window) -> impl Iterator<Item = &Waiting> + Clone {
+    unserved
+        .iter()
+        .filter(move |waiting| waiting.asked < window.end)
+}
+
 fn held_within(span: &Span, window: Window) -> u64 {
-    span.let_go.min(window.end).saturating_sub(span.acquired)
+    let from = span.acquired.max(window.from);
+    span.let_go.min(window.end).saturating_sub(from)
 }
 
 #[cfg(test)]
@@ -74,6 +94,7 @@ mod tests {
 
     use super::*;
     use crate::measure::Log;
+    use crate::measure::log::SLICE_BITS;
     use crate::subject::Failure;
 
     const WINDOW: Window = Window {
@@ -112,8 +133,9 @@ mod tests {
         assert_eq!(sample.acquire.max_ns(), Some(40));
         assert_eq!(sample.release.max_ns(), Some(10));
         assert_eq!(sample.hand_off.max_ns(), Some(20));
-        // The last one, from 1050 on, counts until the end.
-        assert_eq!(sample.held_ns, 9 * 80 + 50);
+        // The first one, until 130, counts from the window on, and that from 1050 on to its end.
+        assert_eq!(sample.held_ns, 30 + 9 * 80 + 50);
+        assert_eq!((sample.checked_of, sample.unserved), (1, 0));
         assert_eq!(
             sample.errors,
             BTreeMap::from([("unavailable".to_owned(), 2)])
@@ -132,5 +154,59 @@ mod tests {
         let sample = sample(Recorded::of(0, log), 1, WINDOW, false);
         assert_eq!(sample.errors, BTreeMap::from([("unserved".to_owned(), 1)]));
         assert_eq!(sample.failures.len(), 1);
+    }
+
+    #[test]
+    fn requests_that_the_end_cuts_short_are_slow_ones() {
+        let made = |is_open| {
+            let mut log = Log::new(WINDOW, 100);
+            log.push(Span {
+                asked: 200,
+                acquired: 210,
+                let_go: 210,
+                released: 210,
+                ..Span::default()
+            });
+            // In the warm-up, in the window and after its end.
+            for asked in [50, 600, 1_100] {
+                log.push_unserved(0, asked);
+            }
+            sample(Recorded::of(0, log), 1, WINDOW, is_open)
+        };
+        let (open, closed) = (made(true), made(false));
+        assert_eq!((open.acquisitions, open.unserved), (1, 2));
+        assert_eq!(open.acquire.len(), 3);
+        assert!(open.acquire.max_ns() >= Some(1_000), "{open:?}");
+        assert_eq!(closed.unserved, 2);
+        assert_eq!(closed.acquire.len(), 1);
+    }
+
+    #[test]
+    fn what_was_thinned_out_is_told() {
+        let slice = 1 << SLICE_BITS;
+        let window = Window {
+            start: 0,
+            from: 0,
+            end: 64 * slice,
+        };
+        let mut log = Log::new(window, 16);
+        for number in 0..64 {
+            let acquired = number * slice;
+            log.push(Span {
+                token: number,
+                acquired,
+                let_go: acquired,
+                ..Span::default()
+            });
+            log.push_unserved(0, acquired);
+        }
+        let stride = log.stride;
+        assert!(stride > 1);
+        let sample = sample(Recorded::of(0, log), 1, window, true);
+        assert_eq!(sample.checked_of, stride);
+        assert_eq!(sample.acquisitions, 64);
+        // Of both kinds those of the same slices; the log has 16 that were not served.
+        assert_eq!(sample.unserved, 16);
+        assert_eq!(sample.acquire.len(), (64 + 16) / stride);
     }
 }

@@ -48,6 +48,12 @@ pub struct Figures {
     pub errors: u64,
     /// Violations in all repeats; any makes the run fail.
     pub violations: u64,
+    /// One slice of the time in so many was checked for violations, in the repeat that was checked
+    /// least; all with 1 or 0.
+    pub checked_of: u64,
+    /// Requests that still waited at the end, in all repeats. In the open loop the time until then
+    /// is in `acquire`, as a lower bound.
+    pub unserved: u64,
     /// Whether a repeat of the open loop fell behind for good.
     pub is_saturated: bool,
     /// Whether the client used more than four fifths of the processors: then the figures are its
@@ -162,6 +168,8 @@ impl Figures {
             acquisitions: total(|sample| sample.acquisitions),
             errors: total(|sample| sample.errors.values().sum()),
             violations: total(|sample| u64::try_from(sample.violations.len()).unwrap_or(u64::MAX)),
+            checked_of: samples.iter().map(|s| s.checked_of).max().unwrap_or(0),
+            unserved: total(|sample| sample.unserved),
             is_saturated: samples.iter().any(|sample| sample.is_saturated),
             is_of_the_client: samples
                 .iter()

@@ -144,7 +144,8 @@ pub struct Sample {
     pub errors: BTreeMap<String, u64>,
     /// Two holders at a time, tokens that did not grow: one sentence each. Any makes the run fail.
     pub violations: Vec<String>,
-    /// From the request (in the open loop: from its intended start) to the acquisition.
+    /// From the request (in the open loop: from its intended start) to the acquisition. The open
+    /// loop has in it what `unserved` counts, with the time until the end as a lower bound.
     pub acquire: Latencies,
     /// From the call of release to its end.
     pub release: Latencies,
@@ -176,6 +177,13 @@ pub struct Sample {
     /// Requests through the layer, where that is what was measured.
     #[serde(default)]
     pub layer: Option<Requests>,
+    /// One slice of the time in so many was kept and checked for violations: all with 1, and with 0
+    /// where nobody said.
+    #[serde(default)]
+    pub checked_of: u64,
+    /// Requests that still waited at the end.
+    #[serde(default)]
+    pub unserved: u64,
 }
 
 /// Times of requests to a service of the same process, from the call to the answer.

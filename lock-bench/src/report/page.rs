@@ -29,6 +29,7 @@ impl Report {
             figures: self.plots().iter().map(Figure::new).collect(),
             tables: self.tables(),
             violations: self.violations(),
+            checked_of: self.checked_of(),
             failures: self.failures(),
             json: embedded(&self.to_json().to_string()),
         };
@@ -45,6 +46,12 @@ impl Report {
             samples.map(move |violation| format!("{at}: {violation}"))
         });
         all.collect()
+    }
+
+    /// One slice of the time in so many was checked, in the measurement that was checked least.
+    fn checked_of(&self) -> u64 {
+        let samples = self.series.iter().flat_map(|series| &series.samples);
+        samples.map(|sample| sample.checked_of).max().unwrap_or(0)
     }
 
     /// What did not work, with where; the figures are those of what did.
@@ -82,6 +89,7 @@ struct Page<'a> {
     figures: Vec<Figure>,
     tables: Vec<Table>,
     violations: Vec<String>,
+    checked_of: u64,
     failures: Vec<String>,
     json: String,
 }

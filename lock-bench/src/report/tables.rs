@@ -127,6 +127,12 @@ fn notes(figures: &Figures) -> Option<String> {
     if figures.errors > 0 {
         notes.push(format!("errors {}", figures.errors));
     }
+    if figures.checked_of > 1 {
+        notes.push(format!("1 of {} slices was checked", figures.checked_of));
+    }
+    if figures.unserved > 0 {
+        notes.push(format!("unserved {}", figures.unserved));
+    }
     if figures.is_saturated {
         notes.push("saturated".to_owned());
     }

@@ -12,6 +12,12 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// Whether it limits this metric.
+    #[must_use]
+    pub fn is_on(&self, metric: Metric) -> bool {
+        metric == self.metric
+    }
+
     /// Whether a change of the metric by this share exceeds the limit.
     #[must_use]
     pub fn is_passed(&self, metric: Metric, change: f64) -> bool {

@@ -14,7 +14,8 @@ use crate::plan::Workload;
 #[non_exhaustive]
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Figures that both reports have, in the order of the newer one.
+    /// Figures of the series that both reports have, in the order of the newer one. A figure that
+    /// the newer one lacks is among them.
     pub changes: Vec<Change>,
     /// Series that only the older report has.
     pub gone: Vec<String>,
@@ -40,10 +41,10 @@ pub struct Change {
     pub metric: Metric,
     /// What it was.
     pub old: Spread,
-    /// What it is.
-    pub new: Spread,
+    /// What it is; none where nothing could be measured, such as when all acquisitions failed.
+    pub new: Option<Spread>,
     /// The new median divided by the old one, less 1; none where the old one is 0 and the new one
-    /// is not.
+    /// is not, and where there is no new one.
     pub change: Option<f64>,
     /// Whether the median of one report lies between the least and the greatest of the other: then
     /// it is no change that the repeats could tell from chance.
@@ -54,7 +55,7 @@ pub struct Change {
 
 impl Comparison {
     /// Compares the medians. A limit is passed by a change that exceeds it and is not within the
-    /// spread.
+    /// spread, and by a figure that the newer report lacks.
     #[must_use]
     pub fn new(old: &Report, new: &Report, limits: &[Limit]) -> Self {
         let mut changes = Vec::new();
@@ -94,16 +95,15 @@ fn compare(
     limits: &[Limit],
 ) -> Vec<Change> {
     let (before, figures) = (old.figures(before), new.figures(after));
-    let both = Metric::ALL.into_iter().filter_map(|metric| {
-        let (old, new) = (metric.of(&before)?, metric.of(&figures)?);
-        let ratio = match old.median == new.median {
-            true => 0.0,
-            false => new.median / old.median - 1.0,
-        };
-        let is_within_spread = old.is_like(&new);
-        let passed = limits
-            .iter()
-            .find(|limit| !is_within_spread && limit.is_passed(metric, ratio));
+    let changes = Metric::ALL.into_iter().filter_map(|metric| {
+        let (old, new) = (metric.of(&before)?, metric.of(&figures));
+        let ratio = new.map(|new| ratio(old, new));
+        let is_within_spread = new.is_some_and(|new| old.is_like(&new));
+        let passed = limits.iter().find(|limit| match ratio {
+            Some(ratio) => !is_within_spread && limit.is_passed(metric, ratio),
+            // What cannot be measured any more is worse than any figure.
+            None => limit.is_on(metric),
+        });
         Some(Change {
             target: after.target.clone(),
             workload: after.workload,
@@ -111,12 +111,19 @@ fn compare(
             metric,
             old,
             new,
-            change: Some(ratio).filter(|ratio| ratio.is_finite()),
+            change: ratio.filter(|ratio| ratio.is_finite()),
             is_within_spread,
             passes: passed.map(ToString::to_string),
         })
     });
-    both.collect()
+    changes.collect()
+}
+
+fn ratio(old: Spread, new: Spread) -> f64 {
+    match old.median == new.median {
+        true => 0.0,
+        false => new.median / old.median - 1.0,
+    }
 }
 
 fn counterpart<'a>(report: &'a Report, series: &Series) -> Option<&'a Series> {

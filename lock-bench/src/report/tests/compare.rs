@@ -109,3 +109,21 @@ fn what_was_zero_has_no_share() {
     let change = comparison.failures().next().unwrap();
     assert_eq!((change.metric, change.change), (Metric::Overtakes, None));
 }
+
+#[test]
+fn a_figure_that_is_gone_passes_every_limit_on_it() {
+    let (old, new) = (with_throughputs([1000; 3]), with_throughputs([0; 3]));
+    for (text, fails) in [
+        ("throughput=-10%", true),
+        ("throughput=+10%", true),
+        ("p99=+10%", false),
+    ] {
+        let limits: [Limit; 1] = [text.parse().unwrap()];
+        let comparison = Comparison::new(&old, &new, &limits);
+        let change = throughput(&comparison);
+        assert_eq!((change.new, change.change), (None, None), "{text}");
+        assert!(!change.is_within_spread, "{text}");
+        assert_eq!(change.passes.as_deref(), fails.then_some(text));
+        assert_eq!(comparison.failures().count(), usize::from(fails), "{text}");
+    }
+}

@@ -213,3 +213,21 @@ fn histograms_are_files_of_the_usual_tools() {
         3
     );
 }
+
+#[test]
+fn what_was_not_checked_and_not_served_is_told() {
+    let mut report = report();
+    let html = report.to_html();
+    assert!(html.contains("At no time two holders") && !html.contains("Not all was checked"));
+    report.series[0].samples[1].checked_of = 4;
+    report.series[0].samples[1].unserved = 3;
+    report.series[0].samples[2].unserved = 2;
+    let html = report.to_html();
+    assert!(html.contains("kept 1 of 4 slices of the time"));
+    assert!(!html.contains("At no time two holders"));
+    let table = &report.tables()[0];
+    let notes = table.columns.iter().position(|name| *name == "notes");
+    let notes = &table.rows[0].cells[notes.unwrap()];
+    assert_eq!(notes, "1 of 4 slices was checked, unserved 5");
+    assert!(html.contains(notes));
+}

@@ -29,7 +29,9 @@ pub(super) fn table(comparison: &Comparison) -> String {
             escaped(&change.target),
             change.metric.to_string(),
             with_range(change.metric, change.old),
-            with_range(change.metric, change.new),
+            change
+                .new
+                .map_or_else(|| NONE.to_owned(), |new| with_range(change.metric, new)),
             by(change),
             verdict(change),
         ]);
@@ -51,8 +53,9 @@ pub(super) fn table(comparison: &Comparison) -> String {
 
 /// Why a change makes the comparison fail.
 pub(super) fn sentence(change: &Change) -> String {
-    let (old, new) = (change.old.median, change.new.median);
-    let (old, new) = (value(change.metric, old), value(change.metric, new));
+    let median = |spread: Spread| value(change.metric, spread.median);
+    let old = median(change.old);
+    let new = change.new.map_or_else(|| NONE.to_owned(), median);
     let limit = change.passes.as_deref().unwrap_or_default();
     format!(
         "{} of {}, {}, {}: {old} to {new} ({}), limit {limit}",
@@ -73,8 +76,14 @@ fn verdict(change: &Change) -> String {
 }
 
 fn by(what: &Change) -> String {
-    change(what.change.unwrap_or(f64::INFINITY))
+    match what.new {
+        Some(_) => change(what.change.unwrap_or(f64::INFINITY)),
+        None => "not measured".to_owned(),
+    }
 }
+
+/// A figure that the newer report lacks.
+const NONE: &str = "none";
 
 fn with_range(metric: Metric, spread: Spread) -> String {
     let median = value(metric, spread.median);
