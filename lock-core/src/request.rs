@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::{Contest, Observer};
+use crate::layers::{Contest, Observer, OfPart};
 use crate::owner::Owner;
 
 /// What to acquire, and how.
@@ -260,7 +260,9 @@ impl AcquireRequest {
             options.wait = wait;
             options.min_hold = Duration::ZERO;
             options.max_hold = None;
-            options.observer = None;
+            // Who takes the second one waits with the first in hand.
+            options.renewal = Renewal::Automatic;
+            options.observer = options.observer.take().map(OfPart::of);
         })
     }
 

@@ -180,6 +180,8 @@ async fn an_abandoned_lock_stays_taken_on_both_until_its_lease_is_over() {
     let stores = Move::new();
     let both = stores.both();
     let guard = both.request("k").ttl(secs(10)).acquire().await.unwrap();
+    // Whoever listens does not keep it alive.
+    let _signal = guard.lost();
     guard.abandon();
     settle().await;
     assert_eq!(stores.is_free().await, (false, false));
@@ -252,6 +254,53 @@ async fn whatever_the_new_one_does_nothing_is_left() {
             "{request:?} {fault:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_both_releases() {
+    let stores = Move::new();
+    let late = Fault::LateReply(secs(2));
+    stores.old.faults().plan(Request::Release, late);
+    stores.new.faults().plan(Request::Release, late);
+    let both = stores.both();
+    drop(both.lock("k").await.unwrap());
+    assert!(!both.shutdown(secs(1)).await);
+    assert!(both.shutdown(secs(20)).await);
+    assert_eq!(stores.is_free().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_one_of_the_process_renews_as_it_says() {
+    let stores = Move::new();
+    let locks = Arc::new(LocalQueue::new(Arc::new(stores.both())));
+    // Its attempt is taken over by one that is renewed by itself.
+    let blocker = stores.old.client().lock("k").await.unwrap();
+    let by_hand = locks.request("k").ttl(secs(10)).manual_renewal();
+    let by_hand = by_hand.wait(Wait::AtMost(secs(1)));
+    let kept = locks
+        .request("k")
+        .ttl(secs(10))
+        .wait(Wait::AtMost(secs(60)));
+    let later = async {
+        tokio::time::sleep(secs(5)).await;
+        drop(blocker);
+    };
+    let (by_hand, kept, ()) = tokio::join!(by_hand.acquire(), kept.acquire(), later);
+    assert_eq!(by_hand.unwrap_err().kind(), ErrorKind::Contended);
+    let kept = kept.unwrap();
+    tokio::time::sleep(secs(100)).await;
+    assert!(kept.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_what_is_renewed_by_hand() {
+    let stores = Move::new();
+    let both = stores.both();
+    let request = both.request("k").ttl(secs(10)).manual_renewal();
+    let guard = request.min_hold(secs(60)).acquire().await.unwrap();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    tokio::time::sleep(secs(55)).await;
+    assert_eq!(stores.is_free().await, (false, false));
 }
 
 #[tokio::test(start_paused = true)]

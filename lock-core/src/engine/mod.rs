@@ -92,6 +92,14 @@ impl Engine {
         Self::on(Arc::clone(&self.keeper), backend)
     }
 
+    /// The same under another name, with the same background work.
+    pub(crate) fn named(&self, backend: &'static str) -> Self {
+        Self {
+            backend,
+            ..self.clone()
+        }
+    }
+
     fn on(keeper: Arc<Keeper>, backend: &'static str) -> Self {
         Self {
             keeper,

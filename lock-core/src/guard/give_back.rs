@@ -153,6 +153,7 @@ fn insist_for(hold: &Hold) -> impl Future<Output = ()> + Send + use<> {
 /// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
 async fn lapse(hold: &Arc<Hold>) -> Result<Released> {
     if let Upkeep::Reported = hold.upkeep() {
+        hold.keep_parts(true);
         let hold = Arc::clone(hold);
         hold.engine().clone().spawn(async move {
             tokio::time::sleep(hold.min_hold_left()).await;

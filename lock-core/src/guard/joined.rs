@@ -10,7 +10,7 @@ use super::give_back::{Home, Returned};
 use super::{Hold, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Grant, Lease, LeaseControl, Released, Upkeep};
-use crate::request::AcquireRequest;
+use crate::request::{AcquireRequest, Renewal};
 use crate::token::FencingToken;
 
 /// Tokens that the holders of one joined lock may have, one after the other.
@@ -32,7 +32,8 @@ impl LockGuard {
         tokens: Option<TokenRange>,
         backend: &'static str,
     ) -> Result<Self> {
-        let engine = first.hold().engine().for_backend(backend);
+        // Its background work is that of the first, which a shutdown waits for.
+        let engine = first.hold().engine().named(backend);
         let sent = engine.now();
         let parts: Parts = Arc::new([Arc::clone(first.hold()), Arc::clone(second.hold())]);
         let lease = Arc::new(Joined {
@@ -45,8 +46,11 @@ impl LockGuard {
         });
         let token = tokens.map(|tokens| FencingToken::new(tokens.first));
         let pending = engine.pending(request.key(), Arc::clone(&lease) as _, request.ttl());
-        let guard = pending.granted(request, Grant::new(sent, token))?;
-        guard.hold().consist_of(Arc::clone(&parts));
+        for part in parts.iter() {
+            part.keep(request.renewal() == Renewal::Automatic);
+        }
+        let grant = Grant::new(sent, token);
+        let guard = pending.granted_with(request, grant, Some(Arc::clone(&parts)))?;
         let home: Arc<dyn Home> = Arc::new(Whole(Arc::downgrade(&lease)));
         for part in parts.iter() {
             part.set_home(Arc::clone(&home));

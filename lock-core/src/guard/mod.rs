@@ -274,6 +274,10 @@ impl LockGuard {
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             let given_up = hold.give_up();
+            // Signals keep the lease alive, and the parts are renewed by themselves.
+            for part in hold.parts().into_iter().flat_map(|parts| parts.iter()) {
+                drop(part.give_up());
+            }
             if let (Ok(_), Some(home)) = (&given_up, hold.home()) {
                 home.vacated(&hold);
             }

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::joined::Parts;
 use super::{Hold, LockGuard};
 use crate::engine::{Engine, Moment, caught_async};
 use crate::error::{Error, ErrorKind, Result};
@@ -60,9 +61,19 @@ impl PendingRelease {
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant came so late that its lease has run
     /// out; it is then given back in the background, and the request may be repeated.
-    pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
+    pub fn granted(self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
+        self.granted_with(request, grant, None)
+    }
+
+    /// The same for a lock that consists of others.
+    pub(super) fn granted_with(
+        mut self,
+        request: &AcquireRequest,
+        grant: Grant,
+        parts: Option<Parts>,
+    ) -> Result<LockGuard> {
         let lease = self.take();
-        let hold = Hold::new(self.engine.clone(), request, lease, grant);
+        let hold = Hold::new(self.engine.clone(), request, lease, grant, parts);
         let guard = LockGuard::new(hold);
         if guard.is_held() {
             return Ok(guard);

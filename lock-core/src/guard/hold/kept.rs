@@ -153,11 +153,27 @@ impl Hold {
         *self.renewal() = if kept { at } else { Moment::NEVER };
     }
 
+    /// Lets the keeper renew the lease from now on, or leave that to the holder.
+    pub(crate) fn keep(self: &Arc<Self>, automatic: bool) {
+        if self.automatic.swap(automatic, Ordering::Relaxed) != automatic {
+            self.set_renewal(self.engine.now());
+            self.reschedule();
+        }
+    }
+
+    /// The same for what it consists of.
+    pub(crate) fn keep_parts(&self, automatic: bool) {
+        for part in self.parts().into_iter().flat_map(|parts| parts.iter()) {
+            part.keep(automatic);
+        }
+    }
+
     /// Whether the keeper renews the lease: for as long as it is held, or until the server has given
     /// it the whole ttl that the holder was promised.
     fn is_kept(&self) -> bool {
         let renewed = matches!(self.upkeep, Upkeep::Renewed { .. });
-        renewed && (self.automatic || self.provisional.load(Ordering::Relaxed))
+        renewed
+            && (self.automatic.load(Ordering::Relaxed) || self.provisional.load(Ordering::Relaxed))
     }
 
     /// The terms of the lease as it is, which may be shorter than what is asked for.

@@ -37,7 +37,7 @@ pub(crate) struct Hold {
     min_until: Moment,
     max_until: Moment,
     /// Whether the lease is kept for the holder, and not only extended to its first full ttl.
-    automatic: bool,
+    automatic: AtomicBool,
     /// Whether the server gave the lease less than its ttl so far.
     provisional: AtomicBool,
     entries: Entries,
@@ -50,7 +50,7 @@ pub(crate) struct Hold {
     slot: Slot,
     home: OnceLock<Arc<dyn Home>>,
     /// What it consists of: it is held while these are.
-    parts: OnceLock<Parts>,
+    parts: Option<Parts>,
 }
 
 /// A lock that was held when its holder gave it up.
@@ -67,6 +67,7 @@ impl Hold {
         request: &AcquireRequest,
         lease: Arc<dyn Lease>,
         grant: Grant,
+        parts: Option<Parts>,
     ) -> Arc<Self> {
         let (ttl, sent) = (request.ttl(), grant.sent);
         let terms = Terms::new(grant.lasts.map_or(ttl, |lasts| lasts.min(ttl)));
@@ -74,7 +75,7 @@ impl Hold {
             Upkeep::Renewed { .. } => terms.valid_until(sent),
             Upkeep::Reported => Moment::NEVER,
         };
-        let hold = Self::start(engine, request, lease, grant.token, deadline);
+        let hold = Self::start(engine, request, lease, grant.token, deadline, parts);
         if terms.ttl() < ttl {
             hold.provisional.store(true, Ordering::Relaxed);
             hold.plan(|slot| terms.extend_at(sent, hold.since, slot.jitter()));
@@ -100,14 +101,13 @@ impl Hold {
         } else {
             planned
         };
-        let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
+        let (engine, parts) = (self.engine.clone(), self.parts.clone());
+        let hold = Self::start(engine, &request, lease, token, deadline, parts);
         hold.failing
             .store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
         hold.provisional
             .store(self.provisional.load(Ordering::Relaxed), Ordering::Relaxed);
-        if let Some(parts) = self.parts.get() {
-            hold.consist_of(Arc::clone(parts));
-        }
+        hold.keep_parts(request.renewal() == Renewal::Automatic);
         hold.plan(|_| renew_at);
         hold
     }
@@ -118,6 +118,7 @@ impl Hold {
         lease: Arc<dyn Lease>,
         token: Option<FencingToken>,
         deadline: Moment,
+        parts: Option<Parts>,
     ) -> Arc<Self> {
         let now = engine.now();
         let upkeep = lease.upkeep();
@@ -133,7 +134,7 @@ impl Hold {
             since: now,
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
-            automatic,
+            automatic: AtomicBool::new(automatic),
             provisional: AtomicBool::new(false),
             entries: Entries::one(request.mode() == Mode::Exclusive),
             validity: Validity::until(deadline),
@@ -142,7 +143,7 @@ impl Hold {
             failing: AtomicBool::new(false),
             slot,
             home: OnceLock::new(),
-            parts: OnceLock::new(),
+            parts,
             engine,
         });
         hold.lease.attach(LeaseControl::new(&hold));
@@ -151,15 +152,9 @@ impl Hold {
         hold
     }
 
-    /// Makes the lock depend on others, whose deadlines are by the same clock.
-    pub(super) fn consist_of(&self, parts: Parts) {
-        let composed = self.parts.set(parts).is_err();
-        debug_assert!(!composed, "BUG: a lock is composed once");
-    }
-
     /// The locks that it consists of, if it is not one by itself.
     pub(super) fn parts(&self) -> Option<&Parts> {
-        self.parts.get()
+        self.parts.as_ref()
     }
 
     /// Sets the first renewal and puts the lock into the keeper's schedule.
@@ -214,7 +209,7 @@ impl Hold {
     /// Until when the lock is held, `None` if it is not.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.look(self.engine.now()) {
-            State::Held(until) => match self.parts.get() {
+            State::Held(until) => match self.parts.as_ref() {
                 None => Some(until),
                 Some(parts) => {
                     let mut of_parts = parts.iter().map(|part| part.deadline());
@@ -286,7 +281,9 @@ impl Hold {
     /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
     /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
-        self.validity.is_held(self.engine.now()) && self.entries.enter()
+        let is_held = |hold: &Self| hold.validity.is_held(hold.engine.now());
+        let mut parts = self.parts.iter().flat_map(|parts| parts.iter());
+        is_held(self) && parts.all(|part| is_held(part)) && self.entries.enter()
     }
 
     /// Counts one guard less; true for the last one.
@@ -339,7 +336,7 @@ impl Hold {
             let _told = caught(|| home.vacated(self));
         }
         let ends_by_itself = matches!(self.upkeep, Upkeep::Renewed { .. });
-        if !ends_by_itself && (reason.may_still_be_held() || self.parts.get().is_some()) {
+        if !ends_by_itself && (reason.may_still_be_held() || self.parts.as_ref().is_some()) {
             // Of a lock on two backends the other part is held still.
             release_in_background(self);
         }
@@ -362,7 +359,7 @@ impl Hold {
         if self.validity.pass(now, overdue) {
             self.after_loss(overdue);
         }
-        if let Some(parts) = self.parts.get() {
+        if let Some(parts) = self.parts.as_ref() {
             // Their ends are told as they come; a clock that has passed one is seen here first.
             for part in parts.iter() {
                 if let State::Ended(End::Lost(reason)) = part.look(part.engine.now()) {

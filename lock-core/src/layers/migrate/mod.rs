@@ -1,5 +1,6 @@
 //! A move from one backend to another while the locks are in use.
 
+mod observer;
 mod tokens;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::guard::{LockGuard, TokenRange};
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Wait};
 
+pub(crate) use self::observer::OfPart;
 use self::tokens::{Drawn, Verdict, settle};
 
 /// Takes each lock on two backends, for the time in which a fleet moves from one to the other.
@@ -101,6 +103,9 @@ impl Migrate {
     }
 }
 
+/// Time that a refused request takes to give the old lock back.
+const LONGEST_RETREAT: Duration = Duration::from_millis(500);
+
 /// What was acquired on one backend, and when that was known.
 struct Held {
     guard: LockGuard,
@@ -158,6 +163,8 @@ impl DistributedLock for Migrate {
         // Always the old one first: two that take them crosswise would wait for each other.
         let part = request.clone().for_a_part(request.wait());
         let old = Held::now(self.old.acquire(&part).await?);
+        // What the old one said tells nothing of the new one.
+        request.note_unanswered();
         let left = match deadline {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
             None => request.wait(),
@@ -167,7 +174,8 @@ impl DistributedLock for Migrate {
             Ok(guard) => Held::now(guard),
             Err(error) => {
                 // Before the answer: whoever is told that the lock is held may look who holds it.
-                drop(old.guard.release().await);
+                // Dropped after a while, the release goes on in the background.
+                drop(tokio::time::timeout(LONGEST_RETREAT, old.guard.release()).await);
                 return Err(error);
             }
         };
@@ -188,7 +196,10 @@ impl DistributedLock for Migrate {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        let (old, new) = tokio::join!(self.old.shutdown(within), self.new.shutdown(within));
-        old && new
+        let deadline = Instant::now() + within;
+        // The releases of both are counted with the old one, and may leave some to the new one.
+        let old = self.old.shutdown(within).await;
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.new.shutdown(left).await && old
     }
 }
