@@ -12,6 +12,8 @@ pub(super) struct Facts {
     pub(super) is_in_recovery: bool,
     /// How many servers follow it.
     pub(super) standbys: i64,
+    /// Those that it does not wait for, as far as this user may know.
+    pub(super) asynchronous: i64,
     pub(super) settings: HashMap<String, String>,
     pub(super) clock_offset: Option<Duration>,
 }
@@ -54,8 +56,9 @@ impl Facts {
         Ok(Self {
             is_in_recovery: state.int(0) == Some(1),
             standbys: state.int(1).unwrap_or(0),
+            asynchronous: state.int(2).unwrap_or(0),
             settings,
-            clock_offset: state.int(2).and_then(|server| clock::offset(asked, server)),
+            clock_offset: state.int(3).and_then(|server| clock::offset(asked, server)),
         })
     }
 
@@ -86,4 +89,5 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE n
 
 const STATE: &str = "SELECT pg_is_in_recovery()::int::bigint,
     (SELECT count(*) FROM pg_catalog.pg_stat_replication),
+    (SELECT count(*) FROM pg_catalog.pg_stat_replication WHERE sync_state IN ('async', 'potential')),
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -101,10 +101,16 @@ fn flush(facts: &Facts) -> Vec<Found> {
 
 fn replication(facts: &Facts) -> Finding {
     let standbys = facts.standbys;
-    if waits_for_nobody(facts) {
+    if some_are_behind(facts) {
+        let what = match facts.asynchronous {
+            n if 0 < n && n < standbys => {
+                format!("the server does not wait for {n} of its {standbys} standbys")
+            }
+            _ => "the server has standbys and does not wait for them".to_owned(),
+        };
         return Finding::warning(
             "replication",
-            "the server has standbys and does not wait for them",
+            what,
             "a fail-over loses the locks that have not reached the new primary",
             "set synchronous_standby_names, or check fencing tokens where the data are",
         );
@@ -120,15 +126,15 @@ fn replication(facts: &Facts) -> Finding {
 }
 
 /// Whether there are standbys that may lack what is committed.
-fn waits_for_nobody(facts: &Facts) -> bool {
+fn some_are_behind(facts: &Facts) -> bool {
     let is_named = !facts.setting("synchronous_standby_names").is_empty();
     let waits = is_named && !facts.is("synchronous_commit", "local");
-    facts.standbys > 0 && !waits
+    facts.asynchronous > 0 || (facts.standbys > 0 && !waits)
 }
 
 /// How far tokens can be trusted after a crash or a fail-over.
 pub(super) fn fencing(facts: &Facts) -> Fencing {
-    match facts.is("synchronous_commit", "off") || waits_for_nobody(facts) {
+    match facts.is("synchronous_commit", "off") || some_are_behind(facts) {
         true => Fencing::BestEffort,
         false => Fencing::Strong,
     }

@@ -185,6 +185,18 @@ fn standbys_are_to_be_waited_for() {
 }
 
 #[test]
+fn a_standby_that_nobody_waits_for_is_one_too_many() {
+    let mut facts = with(&[("synchronous_standby_names", "s1")]);
+    (facts.standbys, facts.asynchronous) = (2, 1);
+    let found = faults(&facts, SqlMode::Row);
+    let [(finding, _)] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert!(finding.what.contains("1 of its 2 standbys"), "{finding}");
+    assert_eq!(fencing(&facts), Fencing::BestEffort);
+}
+
+#[test]
 fn only_who_listens_is_ended_for_being_idle() {
     let name = "idle_session_timeout";
     for (mode, millis, is_fault) in [

@@ -106,7 +106,8 @@ impl Seen {
             return Finding::good("exclusion", what);
         }
         let what = format!("{} of {holders} holders were not alone", self.overlaps);
-        if self.lost > 0 {
+        // An overlap for which no loss can answer is none that a slow machine explains.
+        if self.lost >= self.overlaps {
             let (lost, why) = (
                 self.lost,
                 "who has lost a lock and not looked is not alone for long",
@@ -128,14 +129,26 @@ impl Seen {
     }
 
     fn token_order(&self, fencing: Fencing) -> Finding {
-        let tokens: Option<Vec<_>> = self.tokens.iter().copied().collect();
-        let Some(tokens) = tokens.filter(|_| fencing != Fencing::Unavailable) else {
+        if fencing == Fencing::Unavailable {
             return Finding::unknown(
                 "token-order",
                 "there are no fencing tokens here: a resource cannot refuse a holder that comes \
                  late",
             );
-        };
+        }
+        let tokens: Vec<_> = self.tokens.iter().flatten().copied().collect();
+        let without = self.tokens.len() - tokens.len();
+        if without > 0 {
+            return Finding::error(
+                "token-order",
+                format!(
+                    "{without} of {} holders got no fencing token",
+                    self.tokens.len()
+                ),
+                "a resource cannot refuse a holder that comes late",
+                "report it: this backend is said to have tokens",
+            );
+        }
         let backward = tokens.windows(2).filter(|pair| pair[0] >= pair[1]).count();
         if backward > 0 {
             return Finding::error(
@@ -227,5 +240,20 @@ mod tests {
             ..Seen::default()
         };
         assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Warning);
+        let seen = Seen {
+            overlaps: 2,
+            ..seen
+        };
+        assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Error);
+    }
+
+    #[test]
+    fn a_holder_without_a_token_is_an_error_where_there_are_tokens() {
+        let seen = Seen {
+            tokens: vec![Some(FencingToken::new(1)), None],
+            ..Seen::default()
+        };
+        assert_eq!(seen.token_order(Fencing::Strong).verdict, Verdict::Error);
+        assert!(!seen.token_order(Fencing::Unavailable).is_fault());
     }
 }
