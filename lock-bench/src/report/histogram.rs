@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// In JSON it is the compressed V2 encoding of HdrHistogram in base64, which every tool of that
 /// family reads; so that runs can be merged, and no percentile is ever averaged.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Latencies(Histogram<u64>);
 
 const LONGEST: u64 = 3_600_000_000_000;
@@ -84,6 +85,17 @@ impl Latencies {
     pub fn distribution(&self) -> impl Iterator<Item = (u64, f64)> + '_ {
         let steps = self.0.iter_quantiles(5);
         steps.map(|step| (step.value_iterated_to(), step.quantile()))
+    }
+}
+
+/// Shows a few figures of the thousands of counts.
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latencies")
+            .field("len", &self.len())
+            .field("median_ns", &self.quantile_ns(0.5))
+            .field("max_ns", &self.max_ns())
+            .finish_non_exhaustive()
     }
 }
 
