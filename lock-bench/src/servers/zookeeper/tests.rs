@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
 use super::super::testing::{commands_of_a_pair, excludes};
@@ -41,7 +43,7 @@ async fn who_is_dropped_leaves_the_queue() {
     assert!(waits.await);
     drop(waiter);
     let next = tokio::spawn({
-        let (least, key) = (least.clone(), key.clone());
+        let (least, key) = (least.clone(), Arc::clone(&key));
         async move { least.acquire(&key, ttl, None).await }
     });
     least.release(held).await.unwrap();
