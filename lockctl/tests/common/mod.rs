@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -202,15 +203,11 @@ impl Process {
 
     /// Waits for the end.
     pub(crate) fn output(mut self) -> Output {
-        // Little enough is written to fit into the pipes.
+        // A script of completions does not fit into a pipe.
+        let (stdout, stderr) = (self.0.stdout.take(), self.0.stderr.take());
+        let (stdout, stderr) = (read_aside(stdout), read_aside(stderr));
         self.code();
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        if let Some(mut pipe) = self.0.stdout.take() {
-            pipe.read_to_end(&mut stdout).unwrap();
-        }
-        if let Some(mut pipe) = self.0.stderr.take() {
-            pipe.read_to_end(&mut stderr).unwrap();
-        }
+        let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
         Output {
             status: self.0.wait().unwrap(),
             stdout,
@@ -226,6 +223,17 @@ impl Process {
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0
     }
+}
+
+/// Reads a pipe to its end while somebody writes to it.
+fn read_aside(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut read = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut read).unwrap();
+        }
+        read
+    })
 }
 
 impl Drop for Process {

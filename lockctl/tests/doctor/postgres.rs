@@ -1,5 +1,7 @@
 //! PostgreSQL: one server, a standby, a pooler.
 
+use std::time::{Duration, Instant};
+
 use lock_testkit::servers::{
     PgBouncer, PoolMode, PostgresOptions, PostgresServer, PostgresStandby, ServerCertificate,
     TlsFiles,
@@ -91,6 +93,15 @@ fn what_a_server_is_set_up_to_forget_is_found() {
 fn a_standby_and_its_primary_are_found() {
     let primary = PostgresServer::start(durable());
     let standby = PostgresStandby::of(&primary);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // It serves before it follows.
+    while primary
+        .sql("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
+        .is_empty()
+    {
+        assert!(Instant::now() < deadline, "the standby does not follow");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     expect(&[
         ("standby", standby.url(), &[("replica", "error")]),
         ("primary", primary.url(), &[("replication", "warning")]),
