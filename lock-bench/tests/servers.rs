@@ -16,14 +16,14 @@ use lock_testkit::servers::{
 use polylock::LockUrl;
 
 async fn open(url: &str) -> Server {
-    let url = LockUrl::parse(url).unwrap();
-    let server = servers::of(&url).await.unwrap();
+    let url = LockUrl::parse(url).expect("a URL");
+    let server = servers::of(&url).await.expect("it serves");
     server.expect("it has a server")
 }
 
 async fn facts(server: &Server) -> BTreeMap<String, String> {
-    server.probe().ping().await.unwrap();
-    server.probe().facts().await.unwrap()
+    server.probe().ping().await.expect("it answers");
+    server.probe().facts().await.expect("it tells")
 }
 
 #[tokio::test]

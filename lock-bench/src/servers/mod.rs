@@ -10,14 +10,12 @@ mod postgres;
 mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
-#[cfg(all(
-    test,
-    any(
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zk"
-    )
+#[cfg(test)]
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
 ))]
 mod testing;
 mod unasked;

@@ -92,6 +92,7 @@ pub(super) fn number_of(name: &str) -> i64 {
     hash.cast_signed()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn failure(error: sqlx::Error) -> Failure {
     let kind = match &error {
         sqlx::Error::Database(_) => "refused",

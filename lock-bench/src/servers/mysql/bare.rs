@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError};
 use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
+use tokio::time::timeout;
 
 use super::super::pool::{Lent, Pool};
 use super::super::sql::{Mode, Place, failure, number_of, quoted};
@@ -74,16 +75,16 @@ impl Least {
         self.pool.lend(|| connect(&self.options)).await
     }
 
-    async fn seed(&self, key: &Key) -> Result<bool, Failure> {
+    async fn seed(&self, key: &Key) -> Result<(), Failure> {
         if key.has_row.load(Ordering::Relaxed) {
-            return Ok(false);
+            return Ok(());
         }
         let mut session = self.session().await?;
         let seed = query("INSERT IGNORE INTO polylock_bench (name) VALUES (?)").bind(&*key.name);
-        let done = seed.execute(session.get()).await.map_err(failure)?;
+        seed.execute(session.get()).await.map_err(failure)?;
         session.give_back();
         key.has_row.store(true, Ordering::Relaxed);
-        Ok(done.rows_affected() > 0)
+        Ok(())
     }
 
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
@@ -139,6 +140,23 @@ impl Least {
         Ok(None)
     }
 
+    /// Has the server wait, in its order.
+    async fn wait(&self, key: &Key) -> Result<Option<Held>, Failure> {
+        loop {
+            let held = match self.mode {
+                Mode::Advisory => self.advisory(key, MOST_SECONDS).await?,
+                Mode::Lease | Mode::Row => self.row(key, "").await?,
+            };
+            if held.is_some() {
+                return Ok(held);
+            }
+            // A lock that is new has no row.
+            if self.mode == Mode::Row {
+                self.seed(key).await?;
+            }
+        }
+    }
+
     async fn attempt(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
         match self.mode {
             Mode::Advisory => self.advisory(key, 0).await,
@@ -170,19 +188,22 @@ impl Subject for Least {
         ttl: Duration,
         wait: Option<Duration>,
     ) -> Result<Option<Held>, Failure> {
-        loop {
-            let held = match (wait, self.mode) {
-                (None, Mode::Advisory) => self.advisory(key, YEAR).await?,
-                (None, Mode::Row) => self.row(key, "").await?,
-                _ => self.attempt(key, ttl).await?,
+        if self.mode != Mode::Lease && wait != Some(Duration::ZERO) {
+            let taken = self.wait(key);
+            return match wait {
+                None => taken.await,
+                // The connection is closed, and with it ends its place in the queue.
+                Some(wait) => timeout(wait, taken).await.unwrap_or(Ok(None)),
             };
-            if held.is_some() {
-                return Ok(held);
-            }
-            // A lock that is new has no row.
-            if self.mode == Mode::Advisory || !self.seed(key).await? {
-                return until(wait, || self.attempt(key, ttl)).await;
-            }
+        }
+        let held = self.attempt(key, ttl).await?;
+        // A lock that is new has no row.
+        if held.is_none() && self.mode != Mode::Advisory {
+            self.seed(key).await?;
+        }
+        match held {
+            None => until(wait, || self.attempt(key, ttl)).await,
+            held => Ok(held),
         }
     }
 
@@ -238,8 +259,8 @@ fn is_locked(error: &sqlx::Error) -> bool {
     known.is_some_and(|error| [1205, 3572].contains(&error.number()))
 }
 
-/// As long as it takes: MariaDB refuses a time without an end.
-const YEAR: i64 = 365 * 24 * 60 * 60;
+/// Whose connection is closed meanwhile is in the queue until then.
+const MOST_SECONDS: i64 = 10;
 
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS polylock_bench (

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
+use tokio::time::timeout;
 
 use super::super::pool::{Lent, Pool};
 use super::super::sql::{Mode, Place, failure, number_of, quoted};
@@ -93,12 +94,12 @@ impl Least {
         self.pool.lend(connect).await
     }
 
-    async fn seed(&self, key: &Key) -> Result<bool, Failure> {
+    async fn seed(&self, key: &Key) -> Result<(), Failure> {
         let mut session = self.session().await?;
         let seed = query(AssertSqlSafe(Arc::clone(&self.texts.seed))).bind(&*key.name);
-        let done = seed.execute(session.get()).await.map_err(failure)?;
+        seed.execute(session.get()).await.map_err(failure)?;
         session.give_back();
-        Ok(done.rows_affected() > 0)
+        Ok(())
     }
 
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
@@ -141,6 +142,23 @@ impl Least {
         }
         session.give_back();
         Ok(None)
+    }
+
+    /// Has the server wait, in its order.
+    async fn wait(&self, key: &Key) -> Result<Option<Held>, Failure> {
+        loop {
+            let held = match self.mode {
+                Mode::Advisory => self.advisory(key, WAIT).await?,
+                Mode::Lease | Mode::Row => self.row(key, "wait").await?,
+            };
+            if held.is_some() {
+                return Ok(held);
+            }
+            // A lock that is new has no row.
+            if self.mode == Mode::Row {
+                self.seed(key).await?;
+            }
+        }
     }
 
     async fn attempt(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
@@ -191,19 +209,22 @@ impl Subject for Least {
         ttl: Duration,
         wait: Option<Duration>,
     ) -> Result<Option<Held>, Failure> {
-        loop {
-            let held = match (wait, self.mode) {
-                (None, Mode::Advisory) => self.advisory(key, WAIT).await?,
-                (None, Mode::Row) => self.row(key, "wait").await?,
-                _ => self.attempt(key, ttl).await?,
+        if self.mode != Mode::Lease && wait != Some(Duration::ZERO) {
+            let taken = self.wait(key);
+            return match wait {
+                None => taken.await,
+                // The connection is closed, and with it ends its place in the queue.
+                Some(wait) => timeout(wait, taken).await.unwrap_or(Ok(None)),
             };
-            if held.is_some() {
-                return Ok(held);
-            }
-            // A lock that is new has no row.
-            if self.mode == Mode::Advisory || !self.seed(key).await? {
-                return until(wait, || self.attempt(key, ttl)).await;
-            }
+        }
+        let held = self.attempt(key, ttl).await?;
+        // A lock that is new has no row.
+        if held.is_none() && self.mode != Mode::Advisory {
+            self.seed(key).await?;
+        }
+        match held {
+            None => until(wait, || self.attempt(key, ttl)).await,
+            held => Ok(held),
         }
     }
 
