@@ -291,7 +291,9 @@ async fn an_observer_hears_of_the_locks() {
                 EventKind::Requested => "requested",
                 EventKind::Acquired { .. } => "acquired",
                 EventKind::Released { .. } => "released",
-                _ => return,
+                EventKind::Held => "held",
+                EventKind::GivenUp { .. } => "given up",
+                _ => "else",
             };
             self.0
                 .lock()
@@ -311,7 +313,9 @@ async fn an_observer_hears_of_the_locks() {
     locks.lock("k").await.unwrap().release().await.unwrap();
     let expected = [
         "requested by memory",
+        "held by memory",
         "acquired by memory",
+        "given up by memory",
         "released by memory",
     ];
     assert_eq!(*heard.0.lock().unwrap(), expected);
