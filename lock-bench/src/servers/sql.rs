@@ -2,7 +2,8 @@
 
 use polylock::LockUrl;
 
-use crate::subject::{Failure, INVALID};
+use crate::subject::{Failure, INVALID, Subject};
+use crate::target::{Bare, runner};
 
 /// Where a database is, and how its locks are kept.
 pub(super) struct Place {
@@ -26,6 +27,32 @@ pub(super) enum Mode {
     Advisory,
     Lease,
     Row,
+}
+
+impl Mode {
+    /// What is measured beside the locks. Who may make no table has locks all the same.
+    pub(super) fn bare(
+        self,
+        least: Result<Option<impl Subject>, Failure>,
+        advisory: &str,
+    ) -> Result<Option<Bare>, Failure> {
+        let least = match least {
+            Ok(Some(least)) => least,
+            Ok(None) => return Ok(None),
+            Err(failure) if failure.kind() == REFUSED => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        let commands = match self {
+            Self::Advisory => advisory,
+            Self::Lease => "two updates of a row",
+            Self::Row => "BEGIN and SELECT .. FOR UPDATE in one message, and COMMIT",
+        };
+        let bare = Bare::new(commands, runner(least));
+        Ok(Some(match self {
+            Self::Advisory | Self::Row => bare.waiting(),
+            Self::Lease => bare,
+        }))
+    }
 }
 
 impl Place {
@@ -95,8 +122,11 @@ pub(super) fn number_of(name: &str) -> i64 {
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn failure(error: sqlx::Error) -> Failure {
     let kind = match &error {
-        sqlx::Error::Database(_) => "refused",
+        sqlx::Error::Database(_) => REFUSED,
         _ => "unavailable",
     };
     Failure::of(kind, &error)
 }
+
+/// What a database says of its own, and not of the way to it.
+const REFUSED: &str = "refused";

@@ -10,29 +10,17 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use self::bare::Least;
 use self::probe::Asker;
 use super::Server;
-use super::sql::{Mode, Place, failure};
+use super::sql::{Place, failure};
 use crate::subject::Failure;
-use crate::target::{Bare, runner};
 
 pub(super) async fn open(url: &LockUrl) -> Result<Server, Failure> {
     let place = Place::of(url)?;
     let options = options(&place);
     let asker = Asker::new(connect(&options).await?);
-    let commands = match place.mode {
-        Mode::Advisory => "pg_advisory_lock and pg_advisory_unlock",
-        Mode::Lease => "two updates of a row",
-        Mode::Row => "BEGIN and SELECT .. FOR UPDATE in one message, and COMMIT",
-    };
-    let bare = match Least::open(&place, options).await {
-        Ok(least) => least.map(|least| Bare::new(commands, runner(least))),
-        // Who may make no table has locks all the same.
-        Err(failure) if failure.kind() == "refused" => None,
-        Err(failure) => return Err(failure),
-    };
-    let bare = match place.mode {
-        Mode::Advisory | Mode::Row => bare.map(Bare::waiting),
-        Mode::Lease => bare,
-    };
+    let least = Least::open(&place, options).await;
+    let bare = place
+        .mode
+        .bare(least, "pg_advisory_lock and pg_advisory_unlock")?;
     Ok(Server::new(asker, bare))
 }
 
