@@ -52,6 +52,18 @@ pub enum Bound {
     Session,
 }
 
+impl Bound {
+    /// What ends the lock that is held while two are: the one that can take longer.
+    pub(crate) fn longer(self, other: Self) -> Self {
+        let rank = |bound: &Self| match bound {
+            Self::Connection => 0,
+            Self::Session => 1,
+            Self::Lease => 2,
+        };
+        std::cmp::max_by_key(self, other, rank)
+    }
+}
+
 /// How far the order of fencing tokens can be trusted; ordered from weak to strong.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

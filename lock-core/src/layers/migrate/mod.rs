@@ -41,8 +41,9 @@ use self::tokens::{Drawn, Verdict, settle};
 /// later one, on either backend, if both draw their tokens from a clock
 /// ([`Capabilities::clocked_tokens`]), no clock is set back, and no key is taken more than 10,000
 /// times a second. The layer waits until the slower clock has passed the token, which takes as long
-/// as the clocks differ; locks are refused with [`InvalidConfig`](ErrorKind::InvalidConfig) while
-/// that is more than a second. Otherwise there is no token, and [`Capabilities::fencing`] says so: a
+/// as the clocks differ, or as a grant was noticed late, and is part of the wait of a request; locks
+/// are refused with [`InvalidConfig`](ErrorKind::InvalidConfig) while the clocks differ by more than a
+/// second. Otherwise there is no token, and [`Capabilities::fencing`] says so: a
 /// number that cannot be compared to those before it would let a late writer pass.
 ///
 /// The idea is the commit-wait of [Spanner](https://research.google/pubs/pub39966/).
@@ -82,7 +83,13 @@ impl Migrate {
     }
 
     /// Draws the tokens of a lock that is held on both; `None` if they cannot be compared.
-    async fn tokens(&self, old: &Held, new: &Held) -> Result<Option<TokenRange>> {
+    async fn tokens(
+        &self,
+        old: &Held,
+        new: &Held,
+        request: &AcquireRequest,
+        deadline: Option<Instant>,
+    ) -> Result<Option<TokenRange>> {
         if !self.capabilities().clocked_tokens {
             return Ok(None);
         }
@@ -91,8 +98,21 @@ impl Migrate {
         };
         match settle(old, new) {
             Verdict::After { pause, tokens } => {
-                tokio::time::sleep(pause).await;
+                let end = Instant::now() + pause;
+                if pause > SHORT_PAUSE && deadline.is_some_and(|deadline| end > deadline) {
+                    return Err(Error::new(ErrorKind::Contended, no_time_for(pause)));
+                }
+                // Both servers have answered: a wait that ends now is no sign of an outage.
+                request.note_held();
+                tokio::time::sleep_until(end).await;
                 Ok(Some(tokens))
+            }
+            Verdict::TooLate { by } => {
+                let message = format!(
+                    "a grant was noticed up to {} ms late, or the clocks of the servers differ",
+                    by.as_millis()
+                );
+                Err(Error::new(ErrorKind::Unavailable, message))
             }
             Verdict::TooFar { difference } => Err(Error::config(format!(
                 "the clocks of the two servers differ by {} ms: during a migration tokens are \
@@ -106,24 +126,38 @@ impl Migrate {
 /// Time that a refused request takes to give the old lock back.
 const LONGEST_RETREAT: Duration = Duration::from_millis(500);
 
-/// What was acquired on one backend, and when that was known.
+/// No wait is too short for clocks that agree, which take a part of this.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
+
+fn no_time_for(pause: Duration) -> String {
+    format!(
+        "the wait leaves no time until the slower clock of the two servers has passed the token, in \
+         {} ms",
+        pause.as_millis()
+    )
+}
+
+/// What was acquired on one backend, when it was asked for, and when the grant was known.
 struct Held {
     guard: LockGuard,
+    asked: Instant,
     since: Instant,
 }
 
 impl Held {
-    fn now(guard: LockGuard) -> Self {
+    fn now(guard: LockGuard, asked: Instant) -> Self {
+        let since = Instant::now();
         Self {
             guard,
-            since: Instant::now(),
+            asked,
+            since,
         }
     }
 
     fn drawn(&self) -> Option<Drawn> {
         let token = self.guard.fencing_token()?.value();
-        let age = self.since.elapsed();
-        Some(Drawn { token, age })
+        let (age, oldest) = (self.since.elapsed(), self.asked.elapsed());
+        Some(Drawn { token, age, oldest })
     }
 }
 
@@ -139,7 +173,7 @@ impl DistributedLock for Migrate {
         };
         Capabilities {
             backend: new.backend,
-            bound: new.bound,
+            bound: old.bound.longer(new.bound),
             downgrade: false,
             // Each backend has a queue of its own.
             fair: false,
@@ -162,7 +196,8 @@ impl DistributedLock for Migrate {
         let deadline = request.deadline();
         // Always the old one first: two that take them crosswise would wait for each other.
         let part = request.clone().for_a_part(request.wait());
-        let old = Held::now(self.old.acquire(&part).await?);
+        let asked = Instant::now();
+        let old = Held::now(self.old.acquire(&part).await?, asked);
         // What the old one said tells nothing of the new one.
         request.note_unanswered();
         let left = match deadline {
@@ -170,8 +205,9 @@ impl DistributedLock for Migrate {
             None => request.wait(),
         };
         let part = request.clone().for_a_part(left);
+        let asked = Instant::now();
         let new = match self.acquire_new(&part, &old.guard).await {
-            Ok(guard) => Held::now(guard),
+            Ok(guard) => Held::now(guard, asked),
             Err(error) => {
                 // Before the answer: whoever is told that the lock is held may look who holds it.
                 // Dropped after a while, the release goes on in the background.
@@ -179,7 +215,7 @@ impl DistributedLock for Migrate {
                 return Err(error);
             }
         };
-        let tokens = self.tokens(&old, &new).await;
+        let tokens = self.tokens(&old, &new, request, deadline).await;
         let tokens = tokens.map_err(|error| error.with_key(request.key()))?;
         let backend = self.new.capabilities().backend;
         LockGuard::joined(request, old.guard, new.guard, tokens, backend)
@@ -196,10 +232,10 @@ impl DistributedLock for Migrate {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        let deadline = Instant::now() + within;
+        let began = Instant::now();
         // The releases of both are counted with the old one, and may leave some to the new one.
         let old = self.old.shutdown(within).await;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = within.saturating_sub(began.elapsed());
         self.new.shutdown(left).await && old
     }
 }

@@ -4,17 +4,25 @@ use std::time::Duration;
 
 use crate::guard::TokenRange;
 
-/// A token that a server drew, and how long ago that is at least.
+/// A token that a server drew, and how long ago that is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drawn {
     pub(super) token: u64,
+    /// At least: since the grant is known.
     pub(super) age: Duration,
+    /// At most: since it was asked for.
+    pub(super) oldest: Duration,
 }
 
 impl Drawn {
     /// The least that the next token of this server can be, if it is drawn now.
     fn next(self) -> u64 {
         self.token.saturating_add(micros(self.age))
+    }
+
+    /// The most that its clock can be ahead of the token.
+    fn latest(self) -> u64 {
+        self.token.saturating_add(micros(self.oldest))
     }
 }
 
@@ -23,8 +31,10 @@ impl Drawn {
 pub(super) enum Verdict {
     /// After this pause the tokens are larger than all before and smaller than all to come.
     After { pause: Duration, tokens: TokenRange },
-    /// It would take too long.
+    /// The clocks differ by at least this, which is too much.
     TooFar { difference: Duration },
+    /// A grant may have been noticed this much too late to go on.
+    TooLate { by: Duration },
 }
 
 /// The larger token is later than every one before it on either server. It is also earlier than every
@@ -33,20 +43,23 @@ pub(super) fn settle(old: Drawn, new: Drawn) -> Verdict {
     let first = old.token.max(new.token);
     // The next holders of this process get those behind it, so the clocks have to pass them as well.
     let last = first.saturating_add(TOKENS - 1);
-    let next = old.next().min(new.next());
     let passed = last.saturating_add(1 + AHEAD);
-    let behind = Duration::from_micros(passed.saturating_sub(next));
-    if behind > MOST_BEHIND {
-        return Verdict::TooFar { difference: behind };
+    let behind = |next: u64| Duration::from_micros(passed.saturating_sub(next));
+    let difference = behind(old.latest().min(new.latest()));
+    if difference > MOST_BEHIND {
+        return Verdict::TooFar { difference };
     }
-    Verdict::After {
-        pause: behind,
-        tokens: TokenRange { first, last },
+    // A grant that is noticed late looks like a clock that is behind, and costs as long a pause.
+    let pause = behind(old.next().min(new.next()));
+    if pause > LONGEST_PAUSE {
+        return Verdict::TooLate { by: pause };
     }
+    let tokens = TokenRange { first, last };
+    Verdict::After { pause, tokens }
 }
 
-/// Tokens of one lock: more than a lease is handed over without the server, and few, because each
-/// takes a microsecond of waiting.
+/// Tokens of one lock, each of which takes a microsecond of waiting. A lease that is handed over more
+/// often goes back to the servers.
 const TOKENS: u64 = 256;
 
 /// A server hands out tokens in blocks, so that one may be ahead of its clock.
@@ -54,6 +67,9 @@ const AHEAD: u64 = 256;
 
 /// A lock that takes longer is not worth having, and clocks that differ by more are not looked after.
 const MOST_BEHIND: Duration = Duration::from_secs(1);
+
+/// Nobody holds the lock in a pause. Backends notice a lost message of a grant within three seconds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
@@ -64,9 +80,11 @@ mod tests {
     use super::*;
 
     fn drawn(token: u64, age_micros: u64) -> Drawn {
+        let age = Duration::from_micros(age_micros);
         Drawn {
             token,
-            age: Duration::from_micros(age_micros),
+            age,
+            oldest: age,
         }
     }
 
@@ -76,7 +94,7 @@ mod tests {
                 assert_eq!(tokens.last - tokens.first, TOKENS - 1);
                 (micros(pause), tokens.first)
             }
-            Verdict::TooFar { difference } => panic!("{difference:?}"),
+            verdict => panic!("{verdict:?}"),
         }
     }
 
@@ -122,6 +140,31 @@ mod tests {
         assert!(matches!(
             settle(drawn(0, 0), drawn(u64::MAX, 0)),
             Verdict::TooFar { .. }
+        ));
+    }
+
+    #[test]
+    fn a_grant_that_is_noticed_late_is_no_clock_that_differs() {
+        let noticed_after = |seconds: u64| Drawn {
+            token: 9_000_000,
+            age: Duration::ZERO,
+            oldest: Duration::from_secs(seconds),
+        };
+        let new = drawn(11_000_000, 0);
+        assert!(matches!(
+            settle(noticed_after(1), new),
+            Verdict::TooFar { difference } if difference > MOST_BEHIND
+        ));
+        // It may have been made two seconds ago, or the clock is behind: a pause covers both.
+        let least = TOKENS + AHEAD;
+        assert_eq!(
+            after(noticed_after(2), new),
+            (least + 2_000_000, 11_000_000)
+        );
+        let new = drawn(14_000_000, 0);
+        assert!(matches!(
+            settle(noticed_after(60), new),
+            Verdict::TooLate { by } if by > LONGEST_PAUSE
         ));
     }
 }
