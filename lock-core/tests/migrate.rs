@@ -265,7 +265,30 @@ async fn a_shutdown_waits_for_both_releases() {
     let both = stores.both();
     drop(both.lock("k").await.unwrap());
     assert!(!both.shutdown(secs(1)).await);
-    assert!(both.shutdown(secs(20)).await);
+    assert!(both.shutdown(Duration::MAX).await);
+    assert_eq!(stores.is_free().await, (true, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_old_one_is_not_renewed_while_the_release_of_the_new_one_hangs() {
+    let stores = Move::new();
+    let both = stores.both();
+    let guard = both.request("k").ttl(secs(30)).acquire().await.unwrap();
+    tokio::time::sleep(secs(8)).await;
+    stores.new.faults().plan(Request::Release, Fault::Silence);
+    let admin = stores.old.client();
+    let left = async || {
+        let info = admin.inspect(&key("k")).await.unwrap();
+        info.map(|info| info.holders[0].time_left.expect("has a lease"))
+    };
+    // A renewal is due two seconds later, and the new one has five to answer.
+    let (released, ()) = tokio::join!(guard.release(), async {
+        tokio::time::sleep(secs(4)).await;
+        let left = left().await.expect("is given back after the new one");
+        assert!(left <= secs(30 - 8 - 4), "{left:?}");
+    });
+    assert_eq!(released.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(both.shutdown(secs(60)).await);
     assert_eq!(stores.is_free().await, (true, true));
 }
 

@@ -119,7 +119,9 @@ async fn to_the_next(mut lease: Returned) -> (Result<Released>, &'static str) {
 }
 
 async fn to_the_server(hold: &Arc<Hold>) -> (Result<Released>, &'static str) {
-    let limit = attempt_limit(hold.terms().ttl());
+    // Those that it consists of are given back one after the other.
+    let count = hold.parts().map_or(1, |parts| parts.iter().count());
+    let limit = attempt_limit(hold.terms().ttl()) * u32::try_from(count).unwrap_or(1);
     let released = hold.engine().within(limit, hold.lease().release()).await;
     match released.unwrap_or_else(|| Err(silent())) {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),

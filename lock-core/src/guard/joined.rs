@@ -131,9 +131,11 @@ impl Lease for Joined {
         let Some((first, second)) = guards else {
             return Ok(Released::Clean);
         };
+        // Neither is renewed from here on, however long the other one takes.
+        let (first, second) = (first.giving_back(), second.giving_back());
         // The next one asks for the first, and shall find the second free when it has that.
-        let second = second.release().await;
-        let first = first.release().await;
+        let second = second.await;
+        let first = first.await;
         Ok(match (first?, second?) {
             (Released::Clean, Released::Clean) => Released::Clean,
             _ => Released::AlreadyLost,

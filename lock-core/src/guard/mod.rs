@@ -92,7 +92,7 @@ impl LockGuard {
 
     /// The id of the acquisition, for whoever extends or gives back the lease from another process
     /// through [`LockAdmin`](crate::admin::LockAdmin); `None` if the lock lives with a session or a
-    /// connection. It is a capability: who knows it can release the lock.
+    /// connection, or is held on two backends. It is a capability: who knows it can release the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
         match self.hold().upkeep() {
@@ -254,19 +254,26 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// The release goes on in the background; only the answer is lost.
-    pub async fn release(mut self) -> Result<Released> {
+    pub async fn release(self) -> Result<Released> {
+        self.giving_back().await
+    }
+
+    /// The same, but renewal stops here and not when it is polled for the first time.
+    fn giving_back(mut self) -> impl Future<Output = Result<Released>> + Send + use<> {
         let hold = self.take();
-        if !hold.leave() {
-            // An outer guard of the same owner still holds the lock.
-            return Ok(if hold.is_held() {
-                Released::Clean
-            } else {
-                Released::AlreadyLost
-            });
-        }
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
-        let released = Detachable::new(engine, give_back(hold)).await;
-        released.map_err(|e| e.with_key(&key))
+        let work = match hold.leave() {
+            true => Ok(Detachable::new(engine, give_back(hold))),
+            false => Err(hold),
+        };
+        async move {
+            match work {
+                Ok(work) => work.await.map_err(|e| e.with_key(&key)),
+                // An outer guard of the same owner still holds the lock.
+                Err(outer) if outer.is_held() => Ok(Released::Clean),
+                Err(_) => Ok(Released::AlreadyLost),
+            }
+        }
     }
 
     /// Stops renewing and sends nothing: the lock stays taken until its lease runs out, or the

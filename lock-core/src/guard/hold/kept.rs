@@ -149,8 +149,9 @@ impl Hold {
     }
 
     pub(super) fn set_renewal(&self, at: Moment) {
-        let kept = self.is_kept();
-        *self.renewal() = if kept { at } else { Moment::NEVER };
+        let mut renew_at = self.renewal();
+        // Asked with the schedule in hand: whoever begins to keep the lease meanwhile sets it after.
+        *renew_at = if self.is_kept() { at } else { Moment::NEVER };
     }
 
     /// Lets the keeper renew the lease from now on, or leave that to the holder.

@@ -87,7 +87,8 @@ pub enum EventKind<'a> {
     /// The process has the lock: `GivenUp` or `Lost` is told once for it.
     ///
     /// For each holder and not for each guard: those of one owner are one holder. It is told as well
-    /// if nobody waits for the lock any more when it comes.
+    /// if nobody waits for the lock any more when it comes. A lock that is lost while it is granted may
+    /// be told as `Lost` first.
     Held,
     /// The holder is done: the lock goes back, or to the next one of this process.
     GivenUp {
