@@ -155,3 +155,19 @@ async fn a_wait_that_is_used_up_by_one_key_is_no_outage_of_the_next() {
     let (refused, ()) = tokio::join!(both, release);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Contended);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_early_is_an_outage_however_short_the_wait() {
+    let (store, locks, _) = queue();
+    let held = store.client().lock("a").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let wait = Wait::AtMost(Duration::from_millis(300));
+    let both = both.with(|request| request.with_wait(wait)).acquire();
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        store.faults().plan(Request::Acquire, Fault::LostRequest);
+        held.release().await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(both, release);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+}

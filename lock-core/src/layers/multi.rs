@@ -14,7 +14,7 @@ use crate::request::{AcquireRequest, Wait};
 /// # Errors
 ///
 /// That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
-/// answered in the little that the keys before it left of the wait.
+/// answered in the little that the keys before it, which had more, left of the wait.
 ///
 /// # Cancel safety
 ///
@@ -25,6 +25,7 @@ pub async fn in_order<L: DistributedLock + ?Sized>(
 ) -> Result<Vec<LockGuard>> {
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
     let deadline = requests.first().and_then(AcquireRequest::deadline);
+    let began = Instant::now();
     let mut guards = Vec::with_capacity(requests.len());
     for request in requests {
         let left = match deadline {
@@ -32,9 +33,11 @@ pub async fn in_order<L: DistributedLock + ?Sized>(
             None if wait == Wait::Never => Wait::Never,
             None => Wait::Forever,
         };
+        let used = began.elapsed();
         let acquired = lock.acquire(&request.clone().with_wait(left)).await;
         guards.push(acquired.map_err(|error| match left {
-            Wait::AtMost(left) if !guards.is_empty() && left < LEAST_LEFT => used_up(error),
+            // What is left is short, and those before have had the better part of the wait.
+            Wait::AtMost(left) if left < LEAST_LEFT && left < used => used_up(error),
             _ => error,
         })?);
     }
