@@ -345,3 +345,30 @@ async fn no_password_reaches_an_error() {
         );
     }
 }
+
+#[tokio::test]
+async fn nobody_moves_from_a_backend_to_itself() {
+    let registry = Example::new().registry();
+    let same = [
+        ("example://h/locks", "example://h/locks"),
+        (
+            "example://h/locks?namespace=a",
+            "examples://me:secret@h/locks?namespace=a",
+        ),
+    ];
+    for (old, new) in same {
+        let error = registry.connect_migrating(old, new).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{new}");
+        assert!(error.to_string().contains("to move from"), "{error}");
+    }
+    let others = [
+        "example://other/locks",
+        "example://h/new",
+        "example://h/locks?namespace=a",
+        "memory:",
+    ];
+    for new in others {
+        let both = registry.connect_migrating("example://h/locks", new).await;
+        assert!(both.is_ok(), "{new}");
+    }
+}

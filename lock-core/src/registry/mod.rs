@@ -142,7 +142,9 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Registry::connect), of either.
+    /// As for [`connect`](Registry::connect), of either;
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if both are the same, where each lock would
+    /// wait for itself.
     ///
     /// # Cancel safety
     ///
@@ -152,10 +154,20 @@ impl Registry {
         old: &str,
         new: &str,
     ) -> Result<Arc<dyn DistributedLock>> {
+        if self.are_same(&LockUrl::parse(old)?, &LockUrl::parse(new)?)? {
+            return Err(Error::config(
+                "the backend to move from is the one to move to",
+            ));
+        }
         let (_, old) = self.connect_part(old).await?;
         let (stack, new) = self.connect_part(new).await?;
         let both = Migrate::new(old, new)?;
         Ok(stack.over(Arc::new(both), self.observer.as_ref()))
+    }
+
+    fn are_same(&self, old: &LockUrl, new: &LockUrl) -> Result<bool> {
+        let (old_backend, new_backend) = (self.find(old.scheme())?.1, self.find(new.scheme())?.1);
+        Ok(old_backend.schemes() == new_backend.schemes() && old.names_what(new))
     }
 
     async fn connect_part(&self, url: &str) -> Result<(Stack, Arc<dyn DistributedLock>)> {

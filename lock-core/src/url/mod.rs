@@ -114,6 +114,15 @@ impl LockUrl {
         Params::new(&self.params, &self.taken)
     }
 
+    /// Whether both name the same locks in the same way, whoever logs in; the schemes aside.
+    pub(crate) fn names_what(&self, other: &Self) -> bool {
+        let says = |param: &Param| other.params.iter().any(|of_other| param.says(of_other));
+        self.hosts == other.hosts
+            && self.path == other.path
+            && self.params.len() == other.params.len()
+            && self.params.iter().all(says)
+    }
+
     /// The same without the parameters that somebody took.
     pub(crate) fn without(&self, taken: Vec<&'static str>) -> Self {
         let mut url = self.clone();

@@ -20,6 +20,10 @@ pub(super) struct Param {
 }
 
 impl Param {
+    pub(super) fn says(&self, other: &Self) -> bool {
+        self.name == other.name && self.value == other.value
+    }
+
     fn is_secret(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
         !name.ends_with("file")
