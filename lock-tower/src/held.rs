@@ -14,8 +14,8 @@ use crate::locker::{Claim, Namespace};
 /// The locks of a request; a handler gets it as an extractor (feature `axum`) or from the
 /// extensions of its request.
 ///
-/// Behind several layers it is that of the innermost. Clones are the same locks. A clone that outlives the handler keeps nothing held, except with
-/// [`HoldUntil::Manual`](crate::HoldUntil::Manual).
+/// Behind several layers it is that of the innermost. Clones are the same locks. A clone that outlives
+/// the handler keeps nothing held, except with [`HoldUntil::Manual`](crate::HoldUntil::Manual).
 ///
 /// Work that must not happen twice carries [`fencing_token`](HeldLock::fencing_token) to where the
 /// data live: a lock can be lost while a write is on its way.

@@ -1,9 +1,10 @@
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::sleep;
 
 use crate::held::{HeldLock, Ward};
 
@@ -35,13 +36,7 @@ impl Sending {
     /// A task of its own looks at the time: nobody polls the body of a client that does not read.
     pub(super) fn new(ward: Ward, max: Duration, on_lost: OnLost) -> Self {
         let gate = Arc::<Gate>::default();
-        let watch = tokio::spawn(watch(
-            ward.held().clone(),
-            Instant::now() + max,
-            BodyError::TooSlow(max),
-            on_lost,
-            Arc::clone(&gate),
-        ));
+        let watch = tokio::spawn(watch(ward.held().clone(), max, on_lost, Arc::clone(&gate)));
         Self {
             ward,
             on_lost,
@@ -106,20 +101,18 @@ impl Gate {
 }
 
 /// Cuts the body off when its lock is lost or its time is over, and gives the lock back.
-async fn watch(
-    held: HeldLock,
-    deadline: Instant,
-    too_slow: BodyError,
-    on_lost: OnLost,
-    gate: Arc<Gate>,
-) {
-    let error = match timeout_at(deadline, held.lost()).await {
-        Ok(reason) if on_lost == OnLost::Cancel => BodyError::Lost(reason),
-        Ok(_) => {
-            tokio::time::sleep_until(deadline).await;
-            too_slow
-        }
-        Err(_) => too_slow,
+async fn watch(held: HeldLock, max: Duration, on_lost: OnLost, gate: Arc<Gate>) {
+    let mut over = pin!(sleep(max));
+    let error = tokio::select! {
+        biased;
+        reason = held.lost().into_future() => match on_lost {
+            OnLost::Cancel => BodyError::Lost(reason),
+            OnLost::Continue => {
+                over.await;
+                BodyError::TooSlow(max)
+            }
+        },
+        () = &mut over => BodyError::TooSlow(max),
     };
     // A body that is being polled gives the lock back itself, when it has seen that it is cut off.
     if gate.cut(error) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::StatusCode;
 use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::answer::{Reason, RefusedRequest, Rejection, RejectionObserver};
 use crate::keys::{KeyError, Keys};
@@ -155,9 +155,9 @@ impl Locker {
     ///
     /// The handlers and the releases go on.
     pub async fn shutdown(&self, within: Duration) -> bool {
-        let deadline = Instant::now() + within;
-        let emptied = timeout_at(deadline, self.0.crowd.emptied()).await.is_ok();
-        let left = deadline.saturating_duration_since(Instant::now());
+        let began = Instant::now();
+        let emptied = timeout(within, self.0.crowd.emptied()).await.is_ok();
+        let left = within.saturating_sub(began.elapsed());
         self.0.locks.shutdown(left).await && emptied
     }
 

@@ -65,6 +65,22 @@ async fn the_lock_is_held_until_the_last_frame() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_without_a_limit_holds_the_lock_for_as_long_as_it_takes() {
+    let scene = Scene::new();
+    let max = Duration::MAX;
+    let layer = scene.layer().with_hold(HoldUntil::BodyEnd { max });
+    let (parts, mut body) = streamed(layer).await;
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    parts.send(data("one")).unwrap();
+    body.frame().await.unwrap().unwrap();
+    assert!(!scene.is_free("/a").await);
+    drop(parts);
+    assert!(body.frame().await.is_none());
+    settle().await;
+    assert!(scene.is_free("/a").await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_body_that_is_dropped_frees_the_lock() {
     let scene = Scene::new();
     let (parts, body) = streamed(until_end(&scene)).await;

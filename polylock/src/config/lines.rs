@@ -54,7 +54,7 @@ impl<'t> Lines<'t> {
             },
             At::Flag => Origin::Flag,
             At::Span(span) => Origin::File {
-                line: self.line_of(span.start),
+                line: self.line_of(floor(self.text, span.start)),
             },
         }
     }

@@ -94,6 +94,10 @@ impl<H> Series<H> {
             return class;
         }
         write(&self.classes, |all| {
+            // Another thread may have made it since.
+            if let Some(class) = all.get(name) {
+                return Arc::clone(class);
+            }
             let full = all.len() >= MOST_CLASSES && !self.declared.iter().any(|d| **d == *name);
             let name: Arc<str> = if full { OTHERS.into() } else { name.into() };
             let class = all.entry(Arc::clone(&name)).or_insert_with(|| {
