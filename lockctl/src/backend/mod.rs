@@ -54,14 +54,12 @@ impl BackendUrl {
             Some(url) => url.to_owned(),
             None => default_url(&state_dir(&env)?)?,
         };
-        let text = match (&args.namespace, &ambient) {
-            (Some(namespace), _) => with_namespace(&text, namespace),
-            // As for `Loader::with_url`: what a flag says goes before what a variable says.
-            (None, Some(namespace)) if !is_option || !has_namespace(&text) => {
-                with_namespace(&text, namespace)
-            }
-            (None, _) => text,
-        };
+        let text = placed(
+            text,
+            args.namespace.as_deref(),
+            ambient.as_deref(),
+            is_option,
+        );
         Self::new(text, is_default, terms, None)
     }
 
@@ -167,8 +165,35 @@ impl fmt::Debug for BackendUrl {
     }
 }
 
+/// A URL that an argument names, in the namespace that the options or the environment say, as the
+/// URL of `--backend` is.
+pub(crate) fn in_namespace(
+    args: &GlobalArgs,
+    env: impl Env,
+    url: String,
+) -> Result<String, Failure> {
+    let (_, ambient) = file::ambient(args, env)?;
+    Ok(placed(
+        url,
+        args.namespace.as_deref(),
+        ambient.as_deref(),
+        true,
+    ))
+}
+
+/// As for `Loader::with_url`: what a flag says goes before what a variable says, also in a URL.
+fn placed(url: String, option: Option<&str>, ambient: Option<&str>, is_option: bool) -> String {
+    match (option, ambient) {
+        (Some(namespace), _) => with_namespace(&url, namespace),
+        (None, Some(namespace)) if !is_option || !has_namespace(&url) => {
+            with_namespace(&url, namespace)
+        }
+        (None, _) => url,
+    }
+}
+
 /// Puts a namespace into a URL, in place of one that is there.
-pub(crate) fn with_namespace(url: &str, namespace: &str) -> String {
+fn with_namespace(url: &str, namespace: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let others = query
         .split('&')

@@ -3,15 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::common::Place;
-use crate::support::{examine, examine_with};
+use crate::support::{Bill, examine, examine_with};
 
 #[test]
 fn a_store_of_this_process_gets_a_clean_bill() {
     let bill = examine_with(&["memory:", "memory:shop", "memory:shop"], |_| {});
     bill.assert_clean();
     let targets = bill.value["targets"].as_array().unwrap();
-    let urls: Vec<_> = targets.iter().map(|target| &target["url"]).collect();
-    assert_eq!(urls, ["memory:", "memory:shop", "memory:shop"]);
+    assert_eq!(urls(&bill), ["memory:", "memory:shop", "memory:shop"]);
     assert!(targets.iter().all(|target| target["verdict"] == "good"));
     assert_eq!(bill.finding("expiry")["verdict"], "good");
 }
@@ -61,9 +60,26 @@ fn a_namespace_is_that_of_all_targets() {
         &["--namespace", "shop", "memory:", "memory:x?namespace=old"],
         |_| {},
     );
+    assert_eq!(
+        urls(&bill),
+        ["memory:?namespace=shop", "memory:x?namespace=shop"]
+    );
+}
+
+#[test]
+fn a_namespace_of_the_environment_is_that_of_targets_without_one() {
+    let bill = examine_with(&["memory:", "memory:x?namespace=own"], |command| {
+        command.env("LOCK_KEY_NAMESPACE", "shop");
+    });
+    assert_eq!(
+        urls(&bill),
+        ["memory:?namespace=shop", "memory:x?namespace=own"]
+    );
+}
+
+fn urls(bill: &Bill) -> Vec<&Value> {
     let targets = bill.value["targets"].as_array().unwrap();
-    let urls: Vec<_> = targets.iter().map(|target| &target["url"]).collect();
-    assert_eq!(urls, ["memory:?namespace=shop", "memory:x?namespace=shop"]);
+    targets.iter().map(|target| &target["url"]).collect()
 }
 
 #[test]

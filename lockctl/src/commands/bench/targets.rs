@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{App, failure};
 use crate::args::MeasureArgs;
-use crate::backend::{BackendUrl, with_namespace};
+use crate::backend::{BackendUrl, in_namespace};
 use crate::exit::Exit;
 use crate::messages::Failure;
 use crate::text::escaped;
@@ -55,10 +55,7 @@ impl Targets {
         }
         let openers = openers();
         let targets = named.into_iter().map(|(name, url)| {
-            let url = match &app.global.namespace {
-                Some(namespace) => with_namespace(&url, namespace),
-                None => url,
-            };
+            let url = in_namespace(&app.global, |name: &str| env::var_os(name), url)?;
             openers.target(name, url).map_err(|e| failure(&e))
         });
         Ok(Self {

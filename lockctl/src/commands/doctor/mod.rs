@@ -15,7 +15,7 @@ use polylock::AcquireRequest;
 
 use super::App;
 use crate::args::DoctorArgs;
-use crate::backend::with_namespace;
+use crate::backend::in_namespace;
 use crate::exit::Exit;
 use crate::messages::Failure;
 use crate::output::{print, print_json};
@@ -59,11 +59,9 @@ fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, Failure> {
     if args.urls.is_empty() {
         return Ok(vec![app.backend()?.text().to_owned()]);
     }
-    let in_namespace = |url: &String| match &app.global.namespace {
-        Some(namespace) => with_namespace(url, namespace),
-        None => url.clone(),
-    };
-    Ok(args.urls.iter().map(in_namespace).collect())
+    let env = |name: &str| std::env::var_os(name);
+    let placed = |url: &String| in_namespace(&app.global, env, url.clone());
+    args.urls.iter().map(placed).collect()
 }
 
 const FAULTY: Exit = Exit::Of(1);
