@@ -10,7 +10,7 @@ use crate::wire::{Connection, Sql};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) is_in_recovery: bool,
-    /// How many servers follow it.
+    /// How many servers follow it. Whoever reads its log like one of them counts as one.
     pub(super) standbys: i64,
     /// Those that it does not wait for, as far as this user may know.
     pub(super) asynchronous: i64,
@@ -87,7 +87,17 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE n
     'statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
     'idle_in_transaction_session_timeout', 'tcp_keepalives_idle')";
 
-const STATE: &str = "SELECT pg_is_in_recovery()::int::bigint,
-    (SELECT count(*) FROM pg_catalog.pg_stat_replication),
-    (SELECT count(*) FROM pg_catalog.pg_stat_replication WHERE sync_state IN ('async', 'potential')),
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+/// The log has other readers than standbys, and each has a row. A subscriber names its database,
+/// which a standby does not; a backup says what it does, and the programs for backups have names.
+/// Who may not read all statistics sees databases and names, and no states.
+const STATE: &str =
+    "SELECT pg_is_in_recovery()::int::bigint, followers.number, followers.asynchronous,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    FROM (
+        SELECT count(*) AS number,
+            count(*) FILTER (WHERE r.sync_state IN ('async', 'potential')) AS asynchronous
+        FROM pg_catalog.pg_stat_replication r
+        LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = r.pid
+        WHERE a.datid IS NULL AND r.state IS DISTINCT FROM 'backup'
+            AND coalesce(r.application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal')
+    ) followers";
