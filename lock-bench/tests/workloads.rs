@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_bench::plan::{Plan, Workload};
@@ -11,6 +11,7 @@ use lock_bench::run;
 use lock_bench::subject::{Failure, Subject};
 use lock_bench::target::{Openers, runner};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use self::support::{Silent, made, memory, plan, sample};
 
@@ -128,6 +129,74 @@ async fn the_open_loop_counts_from_the_intended_start() {
         sample.acquire.quantile_ns(0.9) > Some(100_000_000),
         "{sample:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stall_over_the_end_is_in_the_latencies_of_the_open_loop() {
+    let mut plan = plan(&[Workload::OpenLoop], 1);
+    plan.duration = Duration::from_millis(600);
+    plan.rate = 400.0;
+    for stalls in [Stalls::UntilAfterTheEnd, Stalls::ForEver] {
+        let began = Arc::new(OnceLock::new());
+        let sample = sample(&plan, made(runner(Stalling { stalls, began }))).await;
+        // Those of the last 450 ms or so, of 240.
+        assert!(sample.unserved >= 20, "{stalls:?}: {sample:?}");
+        assert_eq!(sample.acquire.len(), sample.acquisitions + sample.unserved);
+        assert!(
+            sample.acquire.quantile_ns(0.99) > Some(80_000_000),
+            "{stalls:?}: {sample:?}"
+        );
+        let is_stuck = sample.errors.contains_key("stuck");
+        assert_eq!(is_stuck, stalls == Stalls::ForEver, "{sample:?}");
+    }
+}
+
+/// Answers at once at first, and then no more before the end of the measurement.
+#[derive(Clone)]
+struct Stalling {
+    stalls: Stalls,
+    began: Arc<OnceLock<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stalls {
+    ForEver,
+    UntilAfterTheEnd,
+}
+
+impl Subject for Stalling {
+    type Key = ();
+    type Held = ();
+
+    fn key(&self, _name: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn acquire(
+        &self,
+        _key: &(),
+        _ttl: Duration,
+        _wait: Option<Duration>,
+    ) -> Result<Option<()>, Failure> {
+        let began = *self.began.get_or_init(Instant::now);
+        if began.elapsed() > Duration::from_millis(150) {
+            match self.stalls {
+                Stalls::ForEver => std::future::pending().await,
+                Stalls::UntilAfterTheEnd => {
+                    tokio::time::sleep_until(began + Duration::from_millis(900)).await;
+                }
+            }
+        }
+        Ok(Some(()))
+    }
+
+    fn token(_held: &()) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, _held: ()) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,12 +21,17 @@ pub(crate) fn sample(
     let counted = spans.iter().filter(|span| window.has(span.acquired));
     let (mut acquire, release) = latencies(counted);
     let waits = unserved_waits(&recorded.unserved, window);
-    let unserved = waits.clone().count() as u64;
+    let mut unserved = waits.clone().count() as u64;
     if is_open {
         // Those that the end cuts short are the slow ones: without them an overload looks quick.
         // Spans are thinned out, so these have to be as well.
         let kept = waits.filter(|waiting| is_kept(waiting.asked, stride));
         kept.for_each(|waiting| acquire.record_ns(window.end - waiting.asked));
+        // Those that were served after the end, and waited at it all the same.
+        for span in spans.iter().filter(|span| waited_at_the_end(span, window)) {
+            acquire.record_ns(window.end - span.asked);
+            unserved += stride;
+        }
     }
     // Those that began before the window too: the lock was held in it all the same.
     let held: u64 = spans.iter().map(|span| held_within(span, window)).sum();
@@ -81,6 +86,10 @@ fn unserved_waits(unserved: &[Waiting], window: Window) -> impl Iterator<Item = 
     unserved
         .iter()
         .filter(move |waiting| waiting.asked < window.end)
+}
+
+fn waited_at_the_end(span: &Span, window: Window) -> bool {
+    span.asked < window.end && window.end <= span.acquired
 }
 
 fn held_within(span: &Span, window: Window) -> u64 {
@@ -179,6 +188,30 @@ mod tests {
         assert!(open.acquire.max_ns() >= Some(1_000), "{open:?}");
         assert_eq!(closed.unserved, 2);
         assert_eq!(closed.acquire.len(), 1);
+    }
+
+    #[test]
+    fn requests_that_are_served_after_the_end_are_slow_ones() {
+        let made = |is_open| {
+            let mut log = Log::new(WINDOW, 100);
+            // In the window, from within it to after its end, and after it.
+            for (asked, acquired) in [(200, 210), (300, 1_100), (50, 2_000), (1_100, 1_200)] {
+                log.push(Span {
+                    asked,
+                    acquired,
+                    let_go: acquired,
+                    released: acquired,
+                    ..Span::default()
+                });
+            }
+            sample(Recorded::of(0, log), 1, WINDOW, is_open)
+        };
+        let (open, closed) = (made(true), made(false));
+        assert_eq!((open.acquisitions, open.unserved), (1, 2));
+        assert_eq!(open.acquire.len(), 3);
+        assert!(open.acquire.max_ns() >= Some(1_050), "{open:?}");
+        assert!(open.acquire.quantile_ns(0.5) >= Some(800), "{open:?}");
+        assert_eq!((closed.unserved, closed.acquire.len()), (0, 1));
     }
 
     #[test]

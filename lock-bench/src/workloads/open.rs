@@ -1,8 +1,9 @@
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use super::random::{Random, Zipf};
 use super::turn::turn;
@@ -25,27 +26,25 @@ pub(super) async fn open<S: Subject>(
     let mut random = Random::new(job.seed ^ (u64::from(contender) << 32));
     let zipf = Zipf::new(keys);
     let mut arrivals = arrivals(rate, random.next(), window);
-    let mut requests = JoinSet::new();
+    let mut requests = Requests::default();
     let mut is_overrun = false;
     while let Some(asked) = arrivals.recv().await {
-        while let Some(ended) = requests.try_join_next() {
-            crowd::joined(ended)?;
-        }
+        requests.forget_ended()?;
         let key = zipf.draw(&mut random);
-        if requests.len() >= MOST_AT_A_TIME {
+        if requests.running.len() >= MOST_AT_A_TIME {
             is_overrun = true;
             record(&log, |log| log.push_unserved(key, asked));
             continue;
         }
         let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
         let log = Arc::clone(&log);
-        requests.spawn(async move {
-            let request = Span {
-                key,
-                contender,
-                asked,
-                ..Span::default()
-            };
+        let request = Span {
+            key,
+            contender,
+            asked,
+            ..Span::default()
+        };
+        requests.spawn(key, asked, async move {
             let key = &prepared[key as usize];
             let turn = turn(&subject, key, &job, request, window).await;
             record(&log, |log| {
@@ -60,25 +59,64 @@ pub(super) async fn open<S: Subject>(
             });
         });
     }
-    let all = async {
-        while let Some(ended) = requests.join_next().await {
-            crowd::joined(ended)?;
-        }
-        Ok::<_, Failure>(())
-    };
-    let ended = tokio::time::timeout(clock::until(crowd::last_call(window)), all).await;
-    if let Ok(failed) = ended {
+    let left = clock::until(crowd::last_call(window));
+    if let Ok(failed) = tokio::time::timeout(left, requests.all_ended()).await {
         failed?;
     } else {
         record(&log, |log| log.push_failure(&crowd::stuck()));
     }
-    requests.shutdown().await;
+    for (key, asked) in requests.give_up().await {
+        record(&log, |log| log.push_unserved(key, asked));
+    }
     let log = Arc::into_inner(log).expect("BUG: all requests have ended");
     let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Recorded {
         is_overrun,
         ..Recorded::of(contender, log)
     })
+}
+
+/// Requests under way: for which key, and when they should have been asked.
+#[derive(Default)]
+struct Requests {
+    running: JoinSet<()>,
+    asked: HashMap<task::Id, (u32, u64)>,
+}
+
+impl Requests {
+    fn spawn(&mut self, key: u32, asked: u64, request: impl Future<Output = ()> + Send + 'static) {
+        let id = self.running.spawn(request).id();
+        self.asked.insert(id, (key, asked));
+    }
+
+    /// Forgets those that have ended.
+    fn forget_ended(&mut self) -> Result<(), Failure> {
+        while let Some(ended) = self.running.try_join_next_with_id() {
+            let (id, ()) = crowd::joined(ended)?;
+            self.asked.remove(&id);
+        }
+        Ok(())
+    }
+
+    async fn all_ended(&mut self) -> Result<(), Failure> {
+        while let Some(ended) = self.running.join_next_with_id().await {
+            let (id, ()) = crowd::joined(ended)?;
+            self.asked.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Ends those that still run, and tells which.
+    async fn give_up(mut self) -> impl Iterator<Item = (u32, u64)> {
+        self.running.abort_all();
+        while let Some(ended) = self.running.join_next_with_id().await {
+            // One that ended meanwhile has written down what became of it.
+            if let Ok((id, ())) = ended {
+                self.asked.remove(&id);
+            }
+        }
+        self.asked.into_values()
+    }
 }
 
 fn record(log: &Mutex<Log>, what: impl FnOnce(&mut Log)) {
