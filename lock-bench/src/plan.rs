@@ -78,8 +78,8 @@ pub enum ContendersAs {
 pub enum Workload {
     /// What one acquisition and release costs: as many keys as contenders.
     Uncontended,
-    /// What comes through one key: all contenders want it, and nothing is done under it. Nobody can
-    /// see two holders who hold for no time; the order of the tokens is checked.
+    /// What comes through one key: all contenders want it, and nothing is done under it. Two who hold
+    /// for no time are seen by chance alone; the order of the tokens is checked.
     Contended,
     /// How long nobody holds a lock that others wait for: from the call of release to the next
     /// acquisition.

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_bench::plan::Workload;
@@ -39,6 +40,74 @@ async fn two_holders_are_reported() {
         .iter()
         .any(|v| v.contains("held it together for"));
     assert!(found, "{:?}", sample.violations);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_holders_in_the_order_of_their_tokens_are_reported() {
+    let mut plan = plan(&[Workload::HoldSweep], 4);
+    plan.duration = Duration::from_millis(300);
+    let excludes_nobody = runner(ExcludesNobody(Tokens::InOrder(Arc::default())));
+    let report = support::measure(&plan, made(excludes_nobody)).await;
+    for series in report.series.iter().filter(|s| s.parameters.hold_ns > 0) {
+        let found = &series.samples[0].violations;
+        assert_eq!(found.len(), 1, "{:?}: {found:?}", series.parameters);
+        assert!(found[0].contains("held it together for"), "{found:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
+    let plan = plan(&[Workload::Contended, Workload::HandOff], 4);
+    let report = support::measure(&plan, made(runner(ExcludesNobody(Tokens::None)))).await;
+    let by_chance = |at: usize| report.figures(&report.series[at]).is_checked_by_chance;
+    assert!(
+        by_chance(0),
+        "nobody holds for a time, and there are no tokens"
+    );
+    assert!(!by_chance(1), "they hold for a while");
+    let found = &report.series[1].samples[0].violations;
+    assert!(found[0].contains("held it together for"), "{found:?}");
+    let report = support::measure(&plan, made(sound())).await;
+    assert!(!report.figures(&report.series[0]).is_checked_by_chance);
+}
+
+/// Grants whatever it is asked for.
+#[derive(Clone)]
+struct ExcludesNobody(Tokens);
+
+#[derive(Clone)]
+enum Tokens {
+    InOrder(Arc<AtomicU64>),
+    None,
+}
+
+impl Subject for ExcludesNobody {
+    type Key = ();
+    type Held = Option<u64>;
+
+    fn key(&self, _name: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn acquire(
+        &self,
+        _key: &(),
+        _ttl: Duration,
+        _wait: Option<Duration>,
+    ) -> Result<Option<Option<u64>>, Failure> {
+        Ok(Some(match &self.0 {
+            Tokens::InOrder(last) => Some(last.fetch_add(1, Ordering::SeqCst)),
+            Tokens::None => None,
+        }))
+    }
+
+    fn token(held: &Option<u64>) -> Option<u64> {
+        *held
+    }
+
+    async fn release(&self, _held: Option<u64>) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

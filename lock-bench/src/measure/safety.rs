@@ -23,14 +23,14 @@ pub(super) fn violations(spans: &[Span], window: Window) -> Vec<String> {
 const MOST: usize = 10;
 
 /// A holder knows that it has the lock from `acquired` on and has it until it calls release, so two
-/// such times of one key never overlap.
+/// such times of one key never overlap. That they touch is no overlap: the clock has steps.
 fn overlap(spans: &[Span], window: Window) -> Option<String> {
     let mut first = None;
     let mut count = 0_u64;
     let mut holder: Option<&Span> = None;
     for span in spans {
         match holder {
-            Some(before) if span.acquired < before.let_go => {
+            Some(before) if span.acquired < before.let_go && before.acquired < span.let_go => {
                 count += 1;
                 first.get_or_insert((*before, *span));
                 if span.let_go > before.let_go {
@@ -115,6 +115,22 @@ mod tests {
             ("nothing", &[], &[]),
             ("one after the other", &[(0, 1, 0, 5), (0, 2, 5, 9)], &[]),
             ("nothing held", &[(0, 1, 5, 5), (0, 2, 5, 9)], &[]),
+            (
+                "nothing held, the other way round",
+                &[(0, 1, 5, 9), (0, 2, 5, 5)],
+                &[],
+            ),
+            ("one step of the clock", &[(0, 1, 5, 6), (0, 2, 6, 7)], &[]),
+            (
+                "the same step of the clock",
+                &[(0, 1, 5, 6), (0, 2, 5, 6)],
+                &["key 0: contenders 0 and 1 held it together for 0.000 ms"],
+            ),
+            (
+                "no tokens at the same time",
+                &[(0, NO_TOKEN, 4, 6), (0, NO_TOKEN, 5, 7)],
+                &["held it together"],
+            ),
             ("other keys", &[(0, 1, 0, 9), (1, 1, 2, 3)], &[]),
             (
                 "no tokens",

@@ -2,7 +2,7 @@ use super::backlog::grows;
 use super::log::is_kept;
 use super::order::{hand_offs, overtakes, timeline};
 use super::safety::violations;
-use super::{Recorded, Span, Waiting, Window};
+use super::{NO_TOKEN, Recorded, Span, Waiting, Window};
 use crate::report::{Latencies, Sample};
 
 /// What a measurement of so many contenders has shown.
@@ -35,6 +35,7 @@ pub(crate) fn sample(
     }
     // Those that began before the window too: the lock was held in it all the same.
     let held: u64 = spans.iter().map(|span| held_within(span, window)).sum();
+    let with_token = spans.iter().filter(|span| span.token != NO_TOKEN).count() as u64;
     let is_saturated = is_open && (recorded.is_overrun || grows(spans, &recorded.unserved, window));
     let hand_off = if is_open {
         // Each of its requests is a contender of its own.
@@ -66,6 +67,7 @@ pub(crate) fn sample(
         is_saturated,
         held_ns: held * stride,
         checked_of: stride,
+        with_token: Some(with_token),
         unserved,
         layer: recorded.layer,
         ..Sample::default()
@@ -145,6 +147,7 @@ mod tests {
         // The first one, until 130, counts from the window on, and that from 1050 on to its end.
         assert_eq!(sample.held_ns, 30 + 9 * 80 + 50);
         assert_eq!((sample.checked_of, sample.unserved), (1, 0));
+        assert_eq!(sample.with_token, Some(20));
         assert_eq!(
             sample.errors,
             BTreeMap::from([("unavailable".to_owned(), 2)])

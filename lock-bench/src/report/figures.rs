@@ -51,6 +51,9 @@ pub struct Figures {
     /// One slice of the time in so many was checked for violations, in the repeat that was checked
     /// least; all with 1 or 0.
     pub checked_of: u64,
+    /// Whether contenders shared keys without tokens and held them for no time: then two holders at
+    /// a time are seen by chance alone, where the moments of both meet.
+    pub is_checked_by_chance: bool,
     /// Requests that still waited at the end, in all repeats. In the open loop the time until then
     /// is in `acquire`, as a lower bound.
     pub unserved: u64,
@@ -169,6 +172,11 @@ impl Figures {
             errors: total(|sample| sample.errors.values().sum()),
             violations: total(|sample| u64::try_from(sample.violations.len()).unwrap_or(u64::MAX)),
             checked_of: samples.iter().map(|s| s.checked_of).max().unwrap_or(0),
+            is_checked_by_chance: (is_shared || series.workload == Workload::OpenLoop)
+                && series.parameters.hold_ns == 0
+                && samples
+                    .iter()
+                    .any(|s| s.with_token == Some(0) && s.acquisitions > 0),
             unserved: total(|sample| sample.unserved),
             is_saturated: samples.iter().any(|sample| sample.is_saturated),
             is_of_the_client: samples

@@ -181,6 +181,9 @@ pub struct Sample {
     /// where nobody said.
     #[serde(default)]
     pub checked_of: u64,
+    /// Acquisitions that were checked and had a fencing token; none where nobody said.
+    #[serde(default)]
+    pub with_token: Option<u64>,
     /// Requests that still waited at the end.
     #[serde(default)]
     pub unserved: u64,

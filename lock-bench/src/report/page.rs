@@ -30,6 +30,7 @@ impl Report {
             tables: self.tables(),
             violations: self.violations(),
             checked_of: self.checked_of(),
+            by_chance: self.checked_by_chance(),
             failures: self.failures(),
             json: embedded(&self.to_json().to_string()),
         };
@@ -52,6 +53,13 @@ impl Report {
     fn checked_of(&self) -> u64 {
         let samples = self.series.iter().flat_map(|series| &series.samples);
         samples.map(|sample| sample.checked_of).max().unwrap_or(0)
+    }
+
+    /// How many series are such that two holders at a time are seen by chance alone.
+    fn checked_by_chance(&self) -> usize {
+        let series = self.series.iter();
+        let by_chance = series.filter(|series| self.figures(series).is_checked_by_chance);
+        by_chance.count()
     }
 
     /// What did not work, with where; the figures are those of what did.
@@ -90,6 +98,7 @@ struct Page<'a> {
     tables: Vec<Table>,
     violations: Vec<String>,
     checked_of: u64,
+    by_chance: usize,
     failures: Vec<String>,
     json: String,
 }

@@ -130,6 +130,9 @@ fn notes(figures: &Figures) -> Option<String> {
     if figures.checked_of > 1 {
         notes.push(format!("1 of {} slices was checked", figures.checked_of));
     }
+    if figures.is_checked_by_chance {
+        notes.push("overlaps seen by chance: no token, no hold".to_owned());
+    }
     if figures.unserved > 0 {
         notes.push(format!("unserved {}", figures.unserved));
     }

@@ -1,4 +1,5 @@
 use super::fixture::report;
+use crate::plan::Workload;
 use crate::report::{ReadError, Report};
 
 #[test]
@@ -211,6 +212,50 @@ fn histograms_are_files_of_the_usual_tools() {
             .filter(|line| line.starts_with("Tag=acquire,"))
             .count(),
         3
+    );
+}
+
+#[test]
+fn what_is_checked_by_chance_alone_is_told() {
+    let tokens = |workload: Workload, with_token: Option<u64>| {
+        let mut report = report();
+        for series in &mut report.series {
+            if series.workload == workload && series.target == "redis" {
+                series
+                    .samples
+                    .iter_mut()
+                    .for_each(|s| s.with_token = with_token);
+            }
+        }
+        report
+    };
+    let is_told = |report: &Report| {
+        let html = report.to_html();
+        let is_in_notes = html.contains("overlaps seen by chance: no token, no hold");
+        assert_eq!(html.contains("are seen there by chance alone"), is_in_notes);
+        assert_eq!(!html.contains("At no time two holders"), is_in_notes);
+        is_in_notes
+    };
+    let by_chance = tokens(Workload::Contended, Some(0));
+    assert!(is_told(&by_chance));
+    assert!(
+        by_chance
+            .to_html()
+            .contains("In 1 of the 29 measured series")
+    );
+    assert!(is_told(&tokens(Workload::OpenLoop, Some(0))));
+    assert!(
+        !is_told(&tokens(Workload::Contended, Some(9))),
+        "it has tokens"
+    );
+    assert!(!is_told(&tokens(Workload::Contended, None)), "nobody said");
+    assert!(
+        !is_told(&tokens(Workload::Fairness, Some(0))),
+        "it has holds"
+    );
+    assert!(
+        !is_told(&tokens(Workload::Uncontended, Some(0))),
+        "nobody else wants the key"
     );
 }
 
