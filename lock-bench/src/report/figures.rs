@@ -38,7 +38,8 @@ pub struct Figures {
     pub overtakes: Option<Spread>,
     /// Commands that the server counted, per acquisition.
     pub commands: Option<Spread>,
-    /// From the kill of a holder to the next acquisition, in nanoseconds, over all kills.
+    /// From the kill of a holder to the next acquisition, in nanoseconds, over all kills; a lower
+    /// bound where nobody got the lock, which `unserved` counts.
     pub recovery: Option<Spread>,
     /// What the layer adds to the median time of a request, in nanoseconds.
     pub layer_adds: Option<Spread>,
@@ -55,7 +56,8 @@ pub struct Figures {
     /// a time are seen by chance alone, where the moments of both meet.
     pub is_checked_by_chance: bool,
     /// Requests that still waited at the end, in all repeats. In the open loop the time until then
-    /// is in `acquire`, as a lower bound.
+    /// is in `acquire`, as a lower bound; that of killed holders whose lock nobody got is in
+    /// `recovery`.
     pub unserved: u64,
     /// Whether a repeat of the open loop fell behind for good.
     pub is_saturated: bool,

@@ -158,7 +158,8 @@ pub struct Sample {
     pub overtakes: u64,
     /// Commands that the server counted, where it counts.
     pub commands: Option<u64>,
-    /// Times from the kill of a holder to the next acquisition, in nanoseconds.
+    /// Times from the kill of a holder to the next acquisition, in nanoseconds. Where nobody got the
+    /// lock, the time until nobody waited any more, as a lower bound.
     pub recovery_ns: Vec<u64>,
     /// The first hand-offs, for a picture.
     pub timeline: Vec<Turn>,
@@ -184,7 +185,8 @@ pub struct Sample {
     /// Acquisitions that were checked and had a fencing token; none where nobody said.
     #[serde(default)]
     pub with_token: Option<u64>,
-    /// Requests that still waited at the end.
+    /// Requests that still waited at the end; of a crash recovery, the kills after which nobody got
+    /// the lock.
     #[serde(default)]
     pub unserved: u64,
 }

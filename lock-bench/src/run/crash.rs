@@ -86,13 +86,20 @@ async fn kill_one(
                 count(sample, &failure);
             }
         }
-        Ok(None) => count(
-            sample,
-            &Failure::new("not recovered", "the lock of a killed holder stays taken"),
-        ),
+        Ok(None) => not_recovered(sample, clock::now().saturating_sub(killed)),
         Err(failure) => count(sample, &failure),
     }
     Ok(())
+}
+
+/// It counts with the time for which somebody waited: without it the others look like all.
+fn not_recovered(sample: &mut Sample, waited: u64) {
+    sample.recovery_ns.push(waited);
+    sample.unserved += 1;
+    count(
+        sample,
+        &Failure::new("not recovered", "the lock of a killed holder stays taken"),
+    );
 }
 
 fn count(sample: &mut Sample, failure: &Failure) {
@@ -130,3 +137,20 @@ const FREE: Duration = Duration::from_secs(10);
 const WAITS_BEFORE: Duration = Duration::from_millis(200);
 /// How long after the lease a lock may stay taken: sessions have terms of their own.
 const LONGEST: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_stays_taken_counts_with_the_time_until_then() {
+        let mut sample = Sample {
+            recovery_ns: vec![5],
+            ..Sample::default()
+        };
+        not_recovered(&mut sample, 61_000_000_000);
+        assert_eq!(sample.recovery_ns, [5, 61_000_000_000]);
+        assert_eq!((sample.acquisitions, sample.unserved), (0, 1));
+        assert_eq!(sample.errors["not recovered"], 1);
+    }
+}
