@@ -2,15 +2,18 @@
 
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::error::Error as StdError;
 
 use polylock::{Error, ErrorKind, Finding};
 
+use self::words::Words;
+
 /// The finding that an error comes to; `doing` is the check that met it.
 pub(super) fn fault(error: &Error, doing: &'static str) -> Finding {
     let what = with_causes(error);
-    let check = check(error.kind(), &what.to_lowercase(), doing);
+    let check = check(error.kind(), &Words::of(&what), doing);
     let (why, way_out) = advice(check);
     Finding::error(check, what, why, way_out)
 }
@@ -29,32 +32,42 @@ fn with_causes(error: &Error) -> String {
     text
 }
 
-/// The check that an error belongs to, by its kind and, in lower case, what it says.
-fn check(kind: ErrorKind, says: &str, doing: &'static str) -> &'static str {
-    let said = |words: &[&str]| words.iter().any(|word| says.contains(word));
-    let by_words = WORDS.iter().find(|(_, words)| said(words));
+/// The check that an error belongs to, by its kind and what it says.
+fn check(kind: ErrorKind, says: &Words, doing: &'static str) -> &'static str {
+    let said = |phrases: &[&str]| phrases.iter().any(|phrase| says.say(phrase));
+    let by_words = WORDS.iter().find(|(_, phrases)| said(phrases));
     let by_words = by_words.map(|(check, _)| *check);
     match kind {
         ErrorKind::Denied if said(LACKS_A_RIGHT) => "rights",
+        ErrorKind::Denied if said(NEEDS_TLS) => "tls",
         ErrorKind::Denied if said(WRONG_LOGIN) => "login",
         ErrorKind::Denied if said(TLS) => "tls",
         ErrorKind::Denied => "rights",
-        ErrorKind::InvalidConfig if doing == "url" || says.starts_with("unknown ") => "url",
+        ErrorKind::InvalidConfig if doing == "url" || said(MISSPELT) => "url",
         ErrorKind::InvalidConfig => by_words.unwrap_or("url"),
-        ErrorKind::Protocol | ErrorKind::Unavailable => by_words.unwrap_or(doing),
+        // One that is silent or not understood may lack TLS, or speak it: it can be asked.
+        ErrorKind::Protocol | ErrorKind::Unavailable => {
+            by_words.filter(|check| *check != "tls").unwrap_or(doing)
+        }
         _ => doing,
     }
 }
 
+const MISSPELT: &[&str] = &["unknown parameter", "unknown scheme"];
+
 /// How servers say that a user may not do something, as opposed to being nobody.
 const LACKS_A_RIGHT: &[&str] = &[
-    "acl ",
+    "acl",
     "command denied",
     "denies a",
+    "denies access",
     "no permission",
+    "no permissions",
     "permission denied",
     "to database",
 ];
+
+const NEEDS_TLS: &[&str] = &["client certificate", "without tls"];
 
 const WRONG_LOGIN: &[&str] = &[
     "access denied for user",
@@ -62,30 +75,56 @@ const WRONG_LOGIN: &[&str] = &[
     "asks for a user",
     "authentication",
     "does not exist",
+    "not allowed to connect",
     "not permitted to log in",
     "password",
     "refuses this user",
 ];
 
-const TLS: &[&str] = &["certificate", "pg_hba", "ssl", "tls", "trust"];
+const TLS: &[&str] = &[
+    "certificate",
+    "pg_hba.conf",
+    "ssl",
+    "tls",
+    "trust",
+    "trusted",
+];
 
 /// What errors speak of that are about the state of a server.
 const WORDS: &[(&str, &[&str])] = &[
-    ("pooler", &["a pooler is", "pooler in the path"]),
-    ("cluster", &["in a cluster", "is no cluster", "the cluster"]),
+    ("pooler", &["pooler in the path", "pooler is in the path"]),
     (
-        "replica",
+        "cluster",
         &[
-            "is a replica",
-            "no writes",
-            "read-only",
-            "read_only",
-            "recover",
-            "standby",
+            "in a cluster",
+            "is no cluster",
+            "the cluster has no master",
+            "the cluster is down",
         ],
     ),
     ("filesystem", &["file system", "its journal is"]),
-    ("table", &["table"]),
+    ("rights", &["database file is read-only"]),
+    (
+        "replica",
+        &[
+            "a replica",
+            "innodb_read_only",
+            "read-only",
+            "read_only",
+            "standby",
+            "super_read_only",
+        ],
+    ),
+    (
+        "table",
+        &[
+            "no table",
+            "table has a row",
+            "table has layout",
+            "table its schema",
+            "table may be",
+        ],
+    ),
     ("tls", &["certificate", "tls"]),
 ];
 
@@ -94,7 +133,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
     match check {
         "cluster" => (
             "a server of a cluster has a part of the keys only",
-            "use redis-cluster:// for a cluster and redis:// for a server of its own",
+            "use redis-cluster:// for a cluster and redis:// for a server of its own; CLUSTER \
+             NODES says which masters of a cluster fail",
         ),
         "filesystem" => (
             "locks in SQLite need a file system of this machine that can lock files and share \
@@ -103,8 +143,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
         ),
         "login" => (
             "without a login there are no locks",
-            "correct user and password in the URL; a character that means something in a URL is \
-             escaped, such as %40 for @",
+            "correct user and password in the URL, or let the server take this user from this \
+             host; a character that means something in a URL is escaped, such as %40 for @",
         ),
         "pooler" => (
             "a lock that lives with a connection is left with the pooler, which gives the \
@@ -123,7 +163,8 @@ fn advice(check: &str) -> (&'static str, &'static str) {
         "table" => (
             "locks are kept in a table",
             "create the database and the table: `lockctl schema print` shows the statements, \
-             `lockctl schema apply` carries them out",
+             `lockctl schema apply` carries them out; table=NAME names another one where this one \
+             is somebody else's",
         ),
         "tls" => (
             "without TLS that both sides agree on there is no connection",
