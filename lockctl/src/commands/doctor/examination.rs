@@ -9,8 +9,8 @@ use super::fault::fault;
 use super::reach::{reach, speaks_tls};
 use super::report::Report;
 use super::round_trip;
-use super::service::{begins_with_tls, is_private, needed, places};
-use super::terms::Advice;
+use super::service::{begins_with_tls, is_private, needed, places, session_timeout};
+use super::terms::{Advice, Asked};
 use super::trial::{self, Pair, Scratch};
 use crate::commands::SHUTDOWN;
 use crate::text::human;
@@ -44,7 +44,12 @@ pub(super) async fn examine(text: &str, ttl: Duration) -> Report {
                 first: &*first,
                 second: &*second,
             };
-            try_locks(&mut report, pair, ttl).await;
+            let session_timeout = session_timeout(&url);
+            let asked = Asked {
+                ttl,
+                session_timeout,
+            };
+            try_locks(&mut report, pair, asked).await;
             first.shutdown(SHUTDOWN).await;
             second.shutdown(SHUTDOWN).await;
         }
@@ -122,14 +127,14 @@ async fn of_connecting(error: &Error, url: &LockUrl) -> Finding {
     }
 }
 
-async fn try_locks(report: &mut Report, pair: Pair<'_>, ttl: Duration) {
+async fn try_locks(report: &mut Report, pair: Pair<'_>, asked: Asked) {
     let scratch = Scratch::new();
     let key = scratch.key("round-trip");
     let measured = round_trip::measure(pair.first, pair.second, &key);
     match bounded(measured).await {
         Ok(round_trips) => {
             let advice = Advice::of(&round_trips, pair.first.capabilities().bound);
-            report.add(advice.finding(ttl, &round_trips));
+            report.add(advice.finding(asked, &round_trips));
             report.round_trips = Some(round_trips);
             report.advice = Some(advice);
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::report::{Entry, Report, link};
 use super::round_trip::{Quantiles, RoundTrips};
-use super::terms::{Advice, renewal};
+use super::terms::Advice;
 use crate::text::millis;
 
 /// All reports as one value, whose form `docs/doctor.md` describes.
@@ -56,6 +56,7 @@ fn quantiles(quantiles: &Quantiles) -> Value {
     json!({
         "count": quantiles.count,
         "p50_ms": fraction(quantiles.p50),
+        "p90_ms": fraction(quantiles.p90),
         "p99_ms": fraction(quantiles.p99),
     })
 }
@@ -70,7 +71,7 @@ fn recommended(advice: &Advice) -> Value {
         "bound": bound,
         "least_ttl_ms": advice.least.map(millis),
         "ttl_ms": advice.recommended.map(millis),
-        "renewal_ms": advice.recommended.map(|ttl| millis(renewal(ttl))),
+        "renewal_ms": advice.renewal().map(millis),
     })
 }
 

@@ -45,10 +45,7 @@ fn write(report: &Report, out: &mut String) {
         }
     }
     if let Some(advice) = &report.advice {
-        put(
-            out,
-            format_args!("  {:<9} recommended ttl: {}\n", "", advice.text()),
-        );
+        put(out, format_args!("  {:<9} {}\n", "", advice.text()));
     }
     put(out, format_args!("  {}\n", summary(report)));
 }

@@ -21,6 +21,8 @@ pub(super) struct RoundTrips {
 pub(super) struct Quantiles {
     pub(super) count: usize,
     pub(super) p50: Duration,
+    /// Never the slowest of several: one hiccup of a machine decides nothing.
+    pub(super) p90: Duration,
     pub(super) p99: Duration,
 }
 
@@ -95,14 +97,13 @@ impl Quantiles {
     /// By the nearest rank; of at least one time.
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        let rank = |percent: usize| {
-            let rank = (times.len() * percent).div_ceil(100).max(1);
-            times.get(rank - 1).copied().unwrap_or_default()
-        };
+        let rank = |percent: usize| (times.len() * percent).div_ceil(100);
+        let at = |rank: usize| times.get(rank.max(1) - 1).copied().unwrap_or_default();
         Self {
             count: times.len(),
-            p50: rank(50),
-            p99: rank(99),
+            p50: at(rank(50)),
+            p90: at(rank(90).min(times.len().saturating_sub(1))),
+            p99: at(rank(99)),
         }
     }
 }
@@ -112,12 +113,14 @@ impl fmt::Display for RoundTrips {
         let Self { cycle, refused } = self;
         write!(
             f,
-            "acquire and release take {} (p50) and {} (p99) of {}; a refused try takes {} and {} \
-             of {}",
+            "acquire and release take {} (p50), {} (p90) and {} (p99) of {}; a refused try takes \
+             {}, {} and {} of {}",
             exact(cycle.p50),
+            exact(cycle.p90),
             exact(cycle.p99),
             cycle.count,
             exact(refused.p50),
+            exact(refused.p90),
             exact(refused.p99),
             refused.count,
         )
@@ -141,12 +144,26 @@ mod tests {
         let quantiles = Quantiles::of(times);
         assert_eq!(quantiles.count, 200);
         assert_eq!(quantiles.p50, Duration::from_millis(100));
+        assert_eq!(quantiles.p90, Duration::from_millis(180));
         assert_eq!(quantiles.p99, Duration::from_millis(198));
         let one = Quantiles::of(vec![Duration::from_millis(7)]);
         assert_eq!(
             (one.p50, one.p99),
             (Duration::from_millis(7), Duration::from_millis(7))
         );
+    }
+
+    #[test]
+    fn one_that_is_slow_does_not_decide() {
+        for count in [2, 5, 9, 10, 11, 200] {
+            let mut times = vec![Duration::from_millis(1); count - 1];
+            times.push(Duration::from_secs(9));
+            assert_eq!(
+                Quantiles::of(times).p90,
+                Duration::from_millis(1),
+                "{count}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -1,8 +1,11 @@
 //! What the URL of a lock service says without connecting.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use polylock::LockUrl;
+
+use super::terms::USUAL_SESSION;
 
 /// Where somebody has to listen for a service to be there.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -69,6 +72,12 @@ fn is_postgres(scheme: &str) -> bool {
     matches!(scheme, "postgres" | "postgresql")
 }
 
+/// The time-out of sessions that is asked for. Another one that a server grants is told by a check.
+pub(super) fn session_timeout(url: &LockUrl) -> Duration {
+    let asked = url.params().duration("session-timeout");
+    asked.ok().flatten().unwrap_or(USUAL_SESSION)
+}
+
 /// Whether each connection has locks of its own, so that two of them have nothing in common.
 pub(super) fn is_private(url: &LockUrl) -> bool {
     url.scheme() == "memory" && url.path().is_empty()
@@ -110,6 +119,19 @@ mod tests {
         ];
         for (url, expected) in table {
             assert_eq!(places(&LockUrl::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+
+    #[cfg(feature = "zk")]
+    #[test]
+    fn a_session_lasts_as_long_as_its_url_says() {
+        let usual = polylock::zk::ZooKeeperConfig::DEFAULT_SESSION_TIMEOUT;
+        for (url, expected) in [
+            ("zk://a/locks", usual),
+            ("zk://a/locks?session-timeout=7s", Duration::from_secs(7)),
+        ] {
+            let url = LockUrl::parse(url).unwrap();
+            assert_eq!(session_timeout(&url), expected, "{url}");
         }
     }
 }

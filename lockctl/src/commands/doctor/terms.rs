@@ -1,4 +1,4 @@
-//! Which leases a link can renew in time. Pure.
+//! What a link is fast enough for: the renewals of a lease, the heartbeats of a session. Pure.
 
 use std::time::Duration;
 
@@ -7,37 +7,67 @@ use polylock::{Bound, Finding};
 use super::round_trip::RoundTrips;
 use crate::text::human;
 
-/// What follows from the round trips of a service for its leases.
+/// What follows from the round trips of a service for what its locks live with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Advice {
     pub(super) bound: Bound,
-    /// The slowest exchange that is to be expected.
+    /// The slowest exchange that is to be expected again and again.
     slow: Duration,
-    /// None if no lease could be renewed in time.
+    /// The shortest ttl, or session time-out; none if no lease could be renewed in time, or locks
+    /// live with something else.
     pub(super) least: Option<Duration>,
     pub(super) recommended: Option<Duration>,
 }
 
+/// What is judged, of which a lock lives with one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) ttl: Duration,
+    pub(super) session_timeout: Duration,
+}
+
 impl Advice {
     pub(super) fn of(round_trips: &RoundTrips, bound: Bound) -> Self {
-        let slow = round_trips.cycle.p99;
-        let least = least(slow);
+        let slow = round_trips.cycle.p90;
+        let (least, usual) = match bound {
+            Bound::Connection => (None, Duration::ZERO),
+            Bound::Session => (Some(least_session(slow)), USUAL_SESSION),
+            _ => (least(slow), USUAL),
+        };
         Self {
             bound,
             slow,
             least,
-            recommended: least.map(|least| least.max(USUAL)),
+            recommended: least.map(|least| least.max(usual)),
         }
     }
 
-    /// Whether leases of this length can be renewed in time.
-    pub(super) fn finding(&self, ttl: Duration, round_trips: &RoundTrips) -> Finding {
+    /// After which a lease of the recommended length is renewed.
+    pub(super) fn renewal(&self) -> Option<Duration> {
+        match self.bound {
+            Bound::Connection | Bound::Session => None,
+            _ => self.recommended.map(renewal),
+        }
+    }
+
+    /// Whether leases of this length can be renewed in time, or sessions kept.
+    pub(super) fn finding(&self, asked: Asked, round_trips: &RoundTrips) -> Finding {
+        let said = round_trips.to_string();
+        match self.bound {
+            // The server looks after it, however long an answer takes.
+            Bound::Connection => Finding::good("round-trip", said),
+            Bound::Session => self.of_session(asked.session_timeout, said),
+            _ => self.of_lease(asked.ttl, said),
+        }
+    }
+
+    fn of_lease(&self, ttl: Duration, said: String) -> Finding {
         let (slow, allowed) = (exact(self.slow), attempt(ttl));
         if allowed >= self.slow * ROOM {
-            return Finding::good("round-trip", round_trips.to_string());
+            return Finding::good("round-trip", said);
         }
         let why = format!(
-            "a renewal of a lease of {} is given {}, which should be twice the p99 of {slow}: \
+            "a renewal of a lease of {} is given {}, which should be twice the p90 of {slow}: \
              holders lose locks that nobody wants",
             human(ttl),
             human(allowed),
@@ -46,38 +76,63 @@ impl Advice {
             Some(ttl) => format!("use a ttl of {}, or a server that is closer", human(ttl)),
             None => "use a server that is closer: no ttl leaves enough time".to_owned(),
         };
-        Finding::warning("round-trip", round_trips.to_string(), why, way_out)
+        Finding::warning("round-trip", said, why, way_out)
+    }
+
+    fn of_session(&self, timeout: Duration, said: String) -> Finding {
+        let (slow, allowed) = (exact(self.slow), heartbeat(timeout));
+        if allowed >= self.slow {
+            return Finding::good("round-trip", said);
+        }
+        let why = format!(
+            "a heartbeat of a session with a time-out of {} has {}, less than the p90 of {slow}: \
+             holders lose locks that nobody wants",
+            human(timeout),
+            exact(allowed),
+        );
+        let recommended = self.recommended.unwrap_or(USUAL_SESSION);
+        let way_out = format!(
+            "use session-timeout={}, or a server that is closer",
+            human(recommended)
+        );
+        Finding::warning("round-trip", said, why, way_out)
     }
 
     /// The recommendation in words, with the arithmetic.
     pub(super) fn text(&self) -> String {
         let slow = exact(self.slow);
-        let (Some(ttl), Some(least)) = (self.recommended, self.least) else {
-            return format!("none: a renewal is given 5s at most, and the p99 is {slow}");
+        let (Some(time), Some(least)) = (self.recommended, self.least) else {
+            return match self.bound {
+                Bound::Connection => {
+                    "no ttl is recommended: locks live with the connection".to_owned()
+                }
+                _ => format!(
+                    "recommended ttl: none, a renewal is given 5s at most, and the p90 is {slow}"
+                ),
+            };
         };
-        let least_ms = human(least);
-        match self.bound {
-            Bound::Connection => {
-                format!("locks live with the connection, and the ttl plays no part; p99 {slow}")
-            }
-            Bound::Session => format!(
-                "locks live with the session, and session-timeout takes the place of the ttl: at \
-                 least {least_ms}, the larger of 5s and what the p99 of {slow} asks for"
-            ),
-            _ => format!(
-                "{}, renewed every {}; at least {least_ms}. An attempt to renew is given ttl/30, \
-                 but 1s to 5s and at most ttl/5: here {}, into which twice the p99 of {slow} \
-                 fits. Below 5s a pause of a busy machine costs the lock",
-                human(ttl),
-                human(renewal(ttl)),
-                human(attempt(ttl)),
-            ),
+        let least = human(least);
+        if self.bound == Bound::Session {
+            return format!(
+                "recommended session-timeout: {}; at least {least}. A heartbeat is given an \
+                 eighth, into which the p90 of {slow} fits. Below 5s a pause of a busy machine \
+                 costs all locks",
+                human(time),
+            );
         }
+        format!(
+            "recommended ttl: {}, renewed every {}; at least {least}. An attempt to renew is given \
+             ttl/30, but 1s to 5s and at most ttl/5: here {}, into which twice the p90 of {slow} \
+             fits. Below 5s a pause of a busy machine costs the lock",
+            human(time),
+            human(renewal(time)),
+            human(attempt(time)),
+        )
     }
 }
 
 /// After which a lease is renewed.
-pub(super) fn renewal(ttl: Duration) -> Duration {
+fn renewal(ttl: Duration) -> Duration {
     ttl / 3
 }
 
@@ -85,6 +140,19 @@ pub(super) fn renewal(ttl: Duration) -> Duration {
 fn attempt(ttl: Duration) -> Duration {
     let second = Duration::from_secs(1);
     (ttl / 30).clamp(second, second * 5).min(ttl / 5)
+}
+
+/// How long the answer to a heartbeat may take. One leaves a seventh of the time-out after the last
+/// answer, and its own answer proves the one that left two before it: with slower answers a session
+/// is over before the next proof.
+fn heartbeat(timeout: Duration) -> Duration {
+    timeout / 8
+}
+
+/// The shortest session whose heartbeats come in time. They are one exchange each, and what was
+/// measured is several, so that there is room.
+fn least_session(slow: Duration) -> Duration {
+    whole(slow * 8).max(SHORTEST)
 }
 
 /// The shortest lease whose renewals have room, in whole seconds.
@@ -98,8 +166,12 @@ fn least(slow: Duration) -> Option<Duration> {
     } else {
         return None;
     };
-    let whole = Duration::from_secs(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
-    Some(whole.max(SHORTEST))
+    Some(whole(ttl).max(SHORTEST))
+}
+
+/// The next whole seconds.
+fn whole(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 /// A time with the digits that matter.
@@ -116,10 +188,12 @@ pub(super) fn exact(time: Duration) -> String {
 
 /// How many times an exchange of the slow kind fits into an attempt.
 const ROOM: u32 = 2;
-/// Below it a pause of a busy machine costs the lock.
+/// Below it a pause of a busy machine costs what is held.
 const SHORTEST: Duration = Duration::from_secs(5);
 /// What requests have that say nothing.
 const USUAL: Duration = polylock::AcquireRequest::DEFAULT_TTL;
+/// What sessions of ZooKeeper have, the only locks that live with one, if the URL says nothing.
+pub(super) const USUAL_SESSION: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
@@ -132,11 +206,12 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn measured(p99: u64) -> RoundTrips {
+    fn measured(p90: u64) -> RoundTrips {
         let quantiles = Quantiles {
             count: 100,
-            p50: millis(p99 / 2),
-            p99: millis(p99),
+            p50: millis(p90 / 2),
+            p90: millis(p90),
+            p99: millis(p90 * 9),
         };
         RoundTrips {
             cycle: quantiles,
@@ -144,15 +219,29 @@ mod tests {
         }
     }
 
+    fn ttl(ttl: Duration) -> Asked {
+        Asked {
+            ttl,
+            session_timeout: Duration::ZERO,
+        }
+    }
+
+    fn session(session_timeout: Duration) -> Asked {
+        Asked {
+            ttl: Duration::ZERO,
+            session_timeout,
+        }
+    }
+
     #[test]
     fn the_shortest_lease_has_room_for_its_renewals_and_a_shorter_one_has_not() {
-        for p99 in [1, 100, 499, 500, 501, 800, 1000, 2499, 2500] {
-            let least = least(millis(p99)).unwrap();
-            assert!(attempt(least) >= millis(p99) * ROOM, "{p99}");
+        for slow in [1, 100, 499, 500, 501, 800, 1000, 2499, 2500] {
+            let least = least(millis(slow)).unwrap();
+            assert!(attempt(least) >= millis(slow) * ROOM, "{slow}");
             let shorter = least - Duration::from_secs(1);
             assert!(
-                least == SHORTEST || attempt(shorter) < millis(p99) * ROOM,
-                "{p99}"
+                least == SHORTEST || attempt(shorter) < millis(slow) * ROOM,
+                "{slow}"
             );
         }
         assert_eq!(least(millis(2501)), None);
@@ -164,11 +253,14 @@ mod tests {
         let advice = Advice::of(&round_trips, Bound::Lease);
         assert_eq!(advice.recommended, Some(USUAL));
         assert_eq!(advice.least, Some(SHORTEST));
-        assert_eq!(advice.finding(USUAL, &round_trips).verdict, Verdict::Good);
+        assert_eq!(
+            advice.finding(ttl(USUAL), &round_trips).verdict,
+            Verdict::Good
+        );
         assert!(
             advice
                 .text()
-                .starts_with("30s, renewed every 10s; at least 5s. ")
+                .starts_with("recommended ttl: 30s, renewed every 10s; at least 5s. ")
         );
     }
 
@@ -177,7 +269,7 @@ mod tests {
         let round_trips = measured(800);
         let advice = Advice::of(&round_trips, Bound::Lease);
         assert_eq!(advice.recommended, Some(Duration::from_secs(48)));
-        let found = advice.finding(USUAL, &round_trips);
+        let found = advice.finding(ttl(USUAL), &round_trips);
         assert_eq!(found.verdict, Verdict::Warning);
         assert!(
             found
@@ -186,7 +278,7 @@ mod tests {
             "{found}"
         );
         assert!(found.way_out.starts_with("use a ttl of 48s"), "{found}");
-        let longer = advice.finding(Duration::from_secs(48), &round_trips);
+        let longer = advice.finding(ttl(Duration::from_secs(48)), &round_trips);
         assert_eq!(longer.verdict, Verdict::Good);
     }
 
@@ -195,8 +287,66 @@ mod tests {
         let round_trips = measured(4000);
         let advice = Advice::of(&round_trips, Bound::Lease);
         assert_eq!(advice.recommended, None);
-        let found = advice.finding(Duration::from_secs(600), &round_trips);
+        let found = advice.finding(ttl(Duration::from_secs(600)), &round_trips);
         assert!(found.way_out.contains("no ttl"), "{found}");
+    }
+
+    #[test]
+    fn a_lock_that_lives_with_its_connection_has_no_lease() {
+        let round_trips = measured(4000);
+        let advice = Advice::of(&round_trips, Bound::Connection);
+        let found = advice.finding(ttl(Duration::from_secs(1)), &round_trips);
+        assert_eq!(found.verdict, Verdict::Good, "{found}");
+        assert_eq!(
+            (advice.least, advice.recommended, advice.renewal()),
+            (None, None, None)
+        );
+        let text = advice.text();
+        assert_eq!(
+            text,
+            "no ttl is recommended: locks live with the connection"
+        );
+    }
+
+    #[test]
+    fn a_lock_that_lives_with_its_session_is_judged_for_that() {
+        for (slow, timeout, verdict, recommended) in [
+            (1, 1, Verdict::Good, 20),
+            (499, 4, Verdict::Good, 20),
+            (600, 4, Verdict::Warning, 20),
+            (2500, 20, Verdict::Good, 20),
+            (2501, 20, Verdict::Warning, 21),
+            (4000, 32, Verdict::Good, 32),
+        ] {
+            let round_trips = measured(slow);
+            let advice = Advice::of(&round_trips, Bound::Session);
+            let found = advice.finding(session(Duration::from_secs(timeout)), &round_trips);
+            assert_eq!(found.verdict, verdict, "{slow} {found}");
+            let recommended = Duration::from_secs(recommended);
+            assert_eq!(advice.recommended, Some(recommended), "{slow}");
+            let longer = advice.finding(session(recommended), &round_trips);
+            assert_eq!(longer.verdict, Verdict::Good, "{slow} {longer}");
+        }
+        let round_trips = measured(2501);
+        let advice = Advice::of(&round_trips, Bound::Session);
+        let found = advice.finding(session(Duration::from_secs(20)), &round_trips);
+        assert!(
+            found.why.contains("time-out of 20s has 2.50s, less"),
+            "{found}"
+        );
+        assert!(
+            found.way_out.starts_with("use session-timeout=21s,"),
+            "{found}"
+        );
+        assert_eq!(
+            (advice.least, advice.renewal()),
+            (Some(Duration::from_secs(21)), None)
+        );
+        let text = advice.text();
+        assert!(
+            text.starts_with("recommended session-timeout: 21s; at least 21s. "),
+            "{text}"
+        );
     }
 
     #[test]
