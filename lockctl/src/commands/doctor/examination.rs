@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock::{DistributedLock, Error, ErrorKind, Finding, LockUrl, Registry};
 
 use super::fault::fault;
-use super::reach::{reach, speaks_tls};
+use super::reach::{first_asked_for_tls, reach};
 use super::report::Report;
 use super::round_trip;
 use super::service::{begins_with_tls, is_private, needed, places, session_timeout};
@@ -103,11 +103,15 @@ fn accepted(report: &mut Report, url: &LockUrl) {
 /// What is wrong with a connection that cannot be made although somebody listens.
 async fn of_connecting(error: &Error, url: &LockUrl) -> Finding {
     let found = fault(error, "reach");
-    let place = places(url).into_iter().next();
-    let place = place.filter(|_| found.check == "reach" && begins_with_tls(url.scheme()));
-    let Some(place) = place else { return found };
+    if found.check != "reach" || !begins_with_tls(url.scheme()) {
+        return found;
+    }
+    let places = places(url);
+    let Some((place, is_tls)) = first_asked_for_tls(&places).await else {
+        return found;
+    };
     let is_secure = url.scheme() == "rediss" || url.params().bool("tls").ok() == Some(Some(true));
-    match (is_secure, speaks_tls(&place).await) {
+    match (is_secure, is_tls) {
         (false, true) => Finding::error(
             "tls",
             format!(

@@ -34,13 +34,18 @@ pub(super) async fn reach(places: &[Place], needed: Needed) -> Vec<Finding> {
     findings(&answers, needed)
 }
 
-/// Whether what listens there answers to TLS, and in which way.
-pub(super) async fn speaks_tls(place: &Place) -> bool {
-    let Place::Tcp { name, port } = place.clone() else {
-        return false;
-    };
-    let asked = in_thread(move || greet(&name, port).unwrap_or(false));
-    within(PATIENCE * 2, asked).await.unwrap_or(false)
+/// The first place that takes connections, and whether what listens there answers to TLS.
+pub(super) async fn first_asked_for_tls(places: &[Place]) -> Option<(&Place, bool)> {
+    for place in places {
+        let Place::Tcp { name, port } = place.clone() else {
+            continue;
+        };
+        let asked = in_thread(move || greet(&name, port));
+        if let Some(Ok(is_tls)) = within(PATIENCE * 2, asked).await {
+            return Some((place, is_tls));
+        }
+    }
+    None
 }
 
 /// What became of an attempt to connect.
@@ -136,15 +141,17 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Begins a handshake with an empty hello, which a server that speaks TLS answers by an alert.
+/// Begins a handshake with an empty hello, which a server that speaks TLS answers by an alert; fails
+/// if there is no connection.
 fn greet(name: &str, port: u16) -> io::Result<bool> {
     let addresses: Vec<_> = (name, port).to_socket_addrs()?.collect();
     let mut stream = connect(&addresses)?;
-    stream.set_read_timeout(Some(PATIENCE / 2))?;
-    stream.write_all(&EMPTY_HELLO)?;
     let mut kind = [0];
-    stream.read_exact(&mut kind)?;
-    Ok(kind[0] == ALERT || kind[0] == HANDSHAKE)
+    let answer = stream
+        .set_read_timeout(Some(PATIENCE / 2))
+        .and_then(|()| stream.write_all(&EMPTY_HELLO))
+        .and_then(|()| stream.read_exact(&mut kind));
+    Ok(answer.is_ok() && (kind[0] == ALERT || kind[0] == HANDSHAKE))
 }
 
 const ALERT: u8 = 21;
@@ -274,8 +281,16 @@ mod tests {
                 client.read_exact(&mut [0; EMPTY_HELLO.len()]).unwrap();
                 client.write_all(answer).unwrap();
             });
-            assert_eq!(speaks_tls(&place).await, is_tls, "{answer:?}");
+            let places = [
+                Place::Socket("/no/such/socket".into()),
+                tcp("127.0.0.1", 1),
+                place,
+            ];
+            let asked = first_asked_for_tls(&places).await;
+            assert_eq!(asked, Some((&places[2], is_tls)), "{answer:?}");
             server.join().unwrap();
         }
+        let closed = [tcp("127.0.0.1", 1)];
+        assert_eq!(first_asked_for_tls(&closed).await, None);
     }
 }
