@@ -111,6 +111,28 @@ async fn sixty_four_processes_contend_for_a_lock_in_redis() {
     assert!(report.targets[0].round_trip.is_some());
 }
 
+/// Three connections for each of them would be more than a server grants to one host by default.
+#[cfg(feature = "zk")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_opens_no_more_than_what_it_measures() {
+    use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+
+    let options = ZooKeeperOptions::new().with_config("maxClientCnxns", "60");
+    let server = ZooKeeperServer::start(options);
+    let target = openers_with_processes().target("zk", server.url()).unwrap();
+    let mut plan = plan_of_processes(&[Workload::Uncontended], 24);
+    plan.warm_up = Duration::from_secs(1);
+    plan.duration = Duration::from_secs(1);
+    let report = support::measure(&plan, target).await;
+    assert_eq!(report.series.len(), 2);
+    for series in &report.series {
+        let sample = &series.samples[0];
+        assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+        assert_eq!(sample.per_contender.len(), 24);
+        assert!(sample.acquisitions > 0, "{sample:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bare_commands_are_measured_by_processes_too() {
     let redis = RedisServer::start(RedisOptions::default());

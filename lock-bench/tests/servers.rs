@@ -1,4 +1,4 @@
-//! What servers tell the benchmark of themselves.
+//! What servers tell the benchmark of themselves, and what a run leaves there.
 
 #![cfg(all(
     feature = "mysql",
@@ -7,23 +7,38 @@
     feature = "zk"
 ))]
 
-use std::collections::BTreeMap;
+mod support;
 
-use lock_bench::servers::{self, Server};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_bench::plan::Workload;
+use lock_bench::servers;
+use lock_bench::target::{Openers, Probe};
 use lock_testkit::servers::{
     Fsync, MariaDbServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
 };
 use polylock::LockUrl;
 
-async fn open(url: &str) -> Server {
+use self::support::{measure, plan};
+
+async fn open(url: &str) -> Arc<dyn Probe> {
     let url = LockUrl::parse(url).expect("a URL");
-    let server = servers::of(&url).await.expect("it serves");
-    server.expect("it has a server")
+    let probe = servers::probe(&url).await.expect("it serves");
+    probe.expect("it has a server")
 }
 
-async fn facts(server: &Server) -> BTreeMap<String, String> {
-    server.probe().ping().await.expect("it answers");
-    server.probe().facts().await.expect("it tells")
+async fn has_bare(url: &str) -> bool {
+    let url = LockUrl::parse(url).expect("a URL");
+    let bare = servers::bare(&url, 1).await.expect("it serves");
+    assert!(!format!("{bare:?}").contains("s3cret"));
+    bare.is_some()
+}
+
+async fn facts(server: &Arc<dyn Probe>) -> BTreeMap<String, String> {
+    server.ping().await.expect("it answers");
+    server.facts().await.expect("it tells")
 }
 
 #[tokio::test]
@@ -42,12 +57,14 @@ async fn redis_tells_its_version_and_what_it_keeps() {
         assert_eq!(facts["appendfsync"], "everysec");
         assert_eq!(facts["save"], "none");
         assert_eq!(facts["maxmemory-policy"], "noeviction");
-        assert!(server.bare().is_some());
+        assert!(has_bare(&url).await);
         assert!(!format!("{server:?} {facts:?}").contains("s3cret"));
     }
     let wrong = format!("redis://:s3cret-and-wrong@127.0.0.1:{}", server.port());
-    let failure = servers::of(&LockUrl::parse(&wrong).unwrap()).await;
-    let failure = failure.unwrap_err();
+    let wrong = LockUrl::parse(&wrong).unwrap();
+    let failure = servers::probe(&wrong).await.unwrap_err();
+    assert!(!failure.to_string().contains("s3cret"), "{failure}");
+    let failure = servers::bare(&wrong, 1).await.unwrap_err();
     assert!(!failure.to_string().contains("s3cret"), "{failure}");
 }
 
@@ -71,7 +88,7 @@ async fn databases_tell_their_versions_and_what_they_keep() {
     }
     // No figure rather than a wrong one, where statements are not counted.
     assert!(told["commands"].starts_with("not counted"), "{told:?}");
-    assert_eq!(postgres.probe().commands().await.unwrap(), None);
+    assert_eq!(postgres.commands().await.unwrap(), None);
 
     let told = facts(&open(&MariaDbServer::shared().database()).await).await;
     assert!(told["version"].starts_with("MariaDB "), "{told:?}");
@@ -90,14 +107,82 @@ async fn what_is_no_single_server_is_not_asked() {
         "postgres://user@db/locks?tls=on",
     ] {
         let server = open(url).await;
-        assert!(server.probe().ping().await.is_err());
-        assert_eq!(server.probe().commands().await.unwrap(), None);
-        let facts = server.probe().facts().await.unwrap();
+        assert!(server.ping().await.is_err());
+        assert_eq!(server.commands().await.unwrap(), None);
+        let facts = server.facts().await.unwrap();
         assert!(facts["server"].contains("not asked"), "{facts:?}");
-        assert!(server.bare().is_none());
+        assert!(!has_bare(url).await);
     }
     for url in ["memory:", "sqlite:locks.db"] {
-        let server = servers::of(&LockUrl::parse(url).unwrap()).await;
+        let server = servers::probe(&LockUrl::parse(url).unwrap()).await;
         assert!(server.unwrap().is_none());
+        assert!(!has_bare(url).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_leaves_no_table_of_its_bare_statements() {
+    let mut plan = plan(&[Workload::Uncontended], 1);
+    // A commit of a busy disk takes its time.
+    plan.duration = Duration::from_secs(2);
+    let server = PostgresServer::shared();
+    for (mode, with_bare) in [("lease", true), ("row", true), ("row", false)] {
+        plan.with_bare = with_bare;
+        let database = server.database();
+        let target = Openers::compiled_in().target("db", format!("{database}?mode={mode}"));
+        let report = measure(&plan, target.unwrap()).await;
+        assert_eq!(report.series.len(), 1 + usize::from(with_bare));
+        for series in &report.series {
+            assert!(series.samples[0].acquisitions > 0, "{series:?}");
+        }
+        let warned = report.environment.warnings.iter();
+        let stays: Vec<_> = warned.filter(|w| w.contains("keeps what")).collect();
+        assert!(stays.is_empty(), "{stays:?}");
+        let tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
+        assert_eq!(server.sql(&database, tables).concat(), [""; 0], "{mode}");
+    }
+}
+
+/// What docs/backends/redis.md lists.
+const RIGHTS: &str = "resetchannels &polylock:* -@all +hello +eval +evalsha +get +set +append +del \
+     +exists +time +pttl +pexpire +pexpireat +pexpiretime +hget +hset +hdel +hexists +hkeys +zadd \
+     +zcard +zrange +zrangebyscore +zrank +zrem +zscore +publish +subscribe";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_user_with_no_more_rights_than_locks_need_can_be_measured() {
+    let keys = |prefix: &str| format!("resetkeys ~{prefix} ~{{{prefix} ~{{*}}:{{{prefix}");
+    let options = RedisOptions::new()
+        .with_user("least", &format!("on >secret {} {RIGHTS}", keys("lock:*")))
+        .with_user(
+            "less",
+            &format!("on >secret {} {RIGHTS}", keys("lock:lock-bench/*")),
+        );
+    let server = RedisServer::start(options);
+    for (user, has_limit) in [("least", true), ("less", false)] {
+        let at = format!("127.0.0.1:{}", server.port());
+        let url = format!("redis://{user}:secret@{at}?namespace=lock");
+        let target = Openers::compiled_in().target("redis", url).unwrap();
+        let mut plan = plan(&[Workload::Uncontended], 1);
+        plan.duration = Duration::from_secs(1);
+        let report = measure(&plan, target).await;
+        assert_eq!(report.series.len(), 1 + usize::from(has_limit), "{user}");
+        for series in &report.series {
+            let sample = &series.samples[0];
+            assert!(
+                sample.acquisitions > 0 && sample.errors.is_empty(),
+                "{sample:?}"
+            );
+        }
+        let warnings = report.environment.warnings.join("\n");
+        assert!(
+            warnings.contains("redis has no figures in round trips"),
+            "{warnings}"
+        );
+        assert_eq!(
+            warnings.contains("redis is measured without its limit"),
+            !has_limit,
+            "{warnings}"
+        );
+        assert!(!warnings.contains("secret"), "{warnings}");
     }
 }

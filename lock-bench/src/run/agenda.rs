@@ -93,11 +93,9 @@ impl Agenda {
                 continue;
             }
             asked.push((number, Part::Whole));
-            let bare = target.bare.filter(|_| plan.with_bare);
-            let is_a_limit = bare.is_some_and(|waits| match workload {
+            let is_a_limit = target.bare.is_some_and(|waits| match workload {
                 Workload::Uncontended => true,
-                Workload::CrashRecovery | Workload::Layer => false,
-                _ => waits,
+                _ => waits && has_limit(workload),
             });
             if is_a_limit {
                 asked.push((number, Part::Bare));
@@ -133,6 +131,15 @@ impl Agenda {
             })
             .collect()
     }
+}
+
+/// Whether bare commands are to be measured beside anything.
+pub(super) fn wants_bare(plan: &Plan) -> bool {
+    plan.with_bare && plan.workloads.iter().copied().any(has_limit)
+}
+
+fn has_limit(workload: Workload) -> bool {
+    !matches!(workload, Workload::CrashRecovery | Workload::Layer)
 }
 
 /// With which parameters a workload is measured, one after the other.
@@ -229,6 +236,21 @@ mod tests {
         );
         assert_eq!(agenda.questions[2].parameters.contenders, 4);
         assert!(agenda.left_out.is_empty());
+    }
+
+    #[test]
+    fn bare_commands_are_wanted_where_they_are_a_limit() {
+        let wants = |workloads: &[Workload], with_bare| {
+            wants_bare(&Plan {
+                workloads: workloads.to_vec(),
+                with_bare,
+                ..Plan::default()
+            })
+        };
+        let both = [Workload::CrashRecovery, Workload::Uncontended];
+        assert!(wants(&both, true));
+        assert!(!wants(&both, false));
+        assert!(!wants(&[Workload::CrashRecovery, Workload::Layer], true));
     }
 
     #[test]

@@ -56,7 +56,7 @@ async fn kill_one(
         name: name.clone(),
         ttl,
     };
-    let mut holder = Process::start(&target.target, Part::Whole, work).await?;
+    let mut holder = Process::start(&target.target, (target.run, Part::Whole), work).await?;
     let held = holder.held().await?;
     let kill = async {
         // Until the other one stands in the queue of the server.

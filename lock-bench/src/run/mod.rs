@@ -14,7 +14,7 @@ use self::one::Measurement;
 use self::prepared::Prepared;
 use crate::environment;
 use crate::plan::{Plan, Workload};
-use crate::report::{Report, SCHEMA, Series};
+use crate::report::{Environment, Report, SCHEMA, Series};
 use crate::subject::Failure;
 use crate::target::Target;
 use crate::workloads::Random;
@@ -37,7 +37,8 @@ pub trait Progress: Send + Sync {
 ///
 /// # Cancel safety
 ///
-/// Contenders end with the future; locks that they have stay taken for one ttl at most.
+/// Contenders end with the future; locks that they have stay taken for one ttl at most. The tables
+/// that bare statements of a database had stay: `polylock_bench_` and the number of the run.
 pub async fn run(
     plan: &Plan,
     targets: Vec<Target>,
@@ -45,25 +46,15 @@ pub async fn run(
 ) -> Result<Report, Failure> {
     check(plan, &targets)?;
     let mut environment = environment::of_this_machine();
-    progress.step(0, 0, "opening the targets");
     let mut prepared = Vec::with_capacity(targets.len());
-    for target in targets {
-        let name = target.name.clone();
-        let opened = Prepared::open(target).await;
-        prepared.push(opened.map_err(|failure| failure.at(&name))?);
-    }
-    let shown: Vec<_> = prepared.iter().map(Prepared::shown).collect();
-    let distances = environment::distances(shown.iter().map(String::as_str));
-    environment.warnings.extend(distances);
-    let agenda = Agenda::of(plan, &prepared);
-    environment.warnings.extend(agenda.left_out.iter().cloned());
-    if agenda.questions.is_empty() {
-        return Err(Failure::new("invalid", agenda.left_out.join("; ")));
-    }
-    let series = measure_all(plan, &agenda, &mut prepared, progress).await?;
-    for target in &prepared {
+    let opened = open_and_measure(plan, targets, progress, &mut prepared, &mut environment);
+    let series = opened.await;
+    // Also where it failed: something may have been made on the servers.
+    for target in &mut prepared {
         target.close().await;
+        environment.warnings.append(&mut target.warnings);
     }
+    let series = series?;
     Ok(Report {
         schema: SCHEMA.to_owned(),
         environment,
@@ -73,13 +64,39 @@ pub async fn run(
     })
 }
 
+async fn open_and_measure(
+    plan: &Plan,
+    targets: Vec<Target>,
+    progress: &dyn Progress,
+    prepared: &mut Vec<Prepared>,
+    environment: &mut Environment,
+) -> Result<Vec<Series>, Failure> {
+    progress.step(0, 0, "opening the targets");
+    let run = crate::clock::unique();
+    for target in targets {
+        let name = target.name.clone();
+        let opened = Prepared::open(target, plan, run).await;
+        prepared.push(opened.map_err(|failure| failure.at(&name))?);
+    }
+    let shown: Vec<_> = prepared.iter().map(Prepared::shown).collect();
+    let distances = environment::distances(shown.iter().map(String::as_str));
+    environment.warnings.extend(distances);
+    let agenda = Agenda::of(plan, prepared);
+    environment.warnings.extend(agenda.left_out.iter().cloned());
+    if agenda.questions.is_empty() {
+        return Err(Failure::new("invalid", agenda.left_out.join("; ")));
+    }
+    measure_all(plan, &agenda, prepared, run, progress).await
+}
+
 async fn measure_all(
     plan: &Plan,
     agenda: &Agenda,
     targets: &mut [Prepared],
+    run: u64,
     progress: &dyn Progress,
 ) -> Result<Vec<Series>, Failure> {
-    let run_id = format!("lock-bench/{:x}", crate::clock::unique());
+    let run_id = format!("lock-bench/{run:x}");
     let mut random = Random::new(plan.seed);
     let mut series = agenda.series(targets);
     let of = agenda.measurements() * plan.repeats;

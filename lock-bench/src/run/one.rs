@@ -61,7 +61,8 @@ impl Measurement<'_> {
         let mut processes = Vec::new();
         for number in 0..self.parameters.contenders {
             let work = Work::Contend(self.job(number..number + 1));
-            processes.push(Process::start(target, self.part, work).await?);
+            let place = (self.target.run, self.part);
+            processes.push(Process::start(target, place, work).await?);
         }
         for process in &mut processes {
             process.ready().await?;
@@ -115,7 +116,7 @@ impl Measurement<'_> {
 
     /// Commands that the server counts in the window.
     async fn commands(&self, window: Window) -> Option<u64> {
-        let probe = self.target.opened.probe.as_deref()?;
+        let probe = self.target.probe.as_deref()?;
         clock::sleep_until(window.from).await;
         let before = count(probe).await?;
         clock::sleep_until(window.end).await;

@@ -37,74 +37,19 @@ use polylock::LockUrl;
 
 use self::unasked::Unasked;
 use crate::subject::Failure;
-use crate::target::{Bare, Opened, Probe};
+use crate::target::{Bare, Probe};
 
-/// What is known of a server besides its locks.
-#[derive(Clone, Debug)]
-pub struct Server {
-    probe: Arc<dyn Probe>,
-    bare: Option<Bare>,
-}
-
-impl Server {
-    /// What asks it, on a connection of its own.
-    #[must_use]
-    pub fn probe(&self) -> &Arc<dyn Probe> {
-        &self.probe
-    }
-
-    /// The least commands that exclude there.
-    #[must_use]
-    pub fn bare(&self) -> Option<&Bare> {
-        self.bare.as_ref()
-    }
-
-    /// Adds it to what is measured.
-    pub(crate) fn beside(self, opened: Opened) -> Opened {
-        let opened = opened.with_probe(self.probe);
-        match self.bare {
-            Some(bare) => opened.with_bare(bare),
-            None => opened,
-        }
-    }
-
-    #[cfg_attr(
-        not(any(
-            feature = "mysql",
-            feature = "postgres",
-            feature = "redis",
-            feature = "zk"
-        )),
-        expect(dead_code, reason = "no server is compiled in")
-    )]
-    fn new(probe: impl Probe + 'static, bare: Option<Bare>) -> Self {
-        Self {
-            probe: Arc::new(probe),
-            bare,
-        }
-    }
-
-    /// One that is not asked, for this reason.
-    fn unasked(why: &'static str) -> Self {
-        Self {
-            probe: Arc::new(Unasked(why)),
-            bare: None,
-        }
-    }
-}
-
-/// Connects to the server behind the URL of a backend, which has no parameters of layers; none for
-/// a backend without a server. Several servers at a time and TLS are not spoken: then its facts say
-/// so, and nothing else is known.
+/// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
+/// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
+/// facts say so, and nothing else is known.
 ///
 /// # Errors
 ///
-/// If there is no connection, or the server refuses what its clients need.
+/// If there is no connection.
 ///
 /// # Cancel safety
 ///
-/// A dropped future closes what it opened. It may have made the table that the bare statements of a
-/// database need.
+/// A dropped future closes what it opened.
 #[cfg_attr(
     not(any(
         feature = "mysql",
@@ -114,26 +59,108 @@ impl Server {
     )),
     expect(clippy::unused_async, reason = "no server is compiled in")
 )]
-pub async fn of(url: &LockUrl) -> Result<Option<Server>, Failure> {
-    if speaks_tls(url)? {
-        return Ok(Some(Server::unasked(
-            "is not asked: the benchmark speaks no TLS with it",
-        )));
+pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
+    if let Some(why) = unasked(url)? {
+        return Ok(Some(Arc::new(Unasked(why))));
     }
-    Ok(Some(match url.scheme() {
+    match url.scheme() {
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => mysql::open(url).await?,
+        "mysql" | "mariadb" => mysql::probe(url).await.map(Some),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::open(url).await?,
+        "postgres" | "postgresql" => postgres::probe(url).await.map(Some),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => redis::open(url).await?,
+        "redis" | "redis+unix" => redis::probe(url).await.map(Some),
         #[cfg(feature = "zk")]
-        "zk" | "zookeeper" => zookeeper::open(url).await?,
+        "zk" | "zookeeper" => zookeeper::probe(url).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Connects the least commands that exclude on the server behind the URL of a backend, with its
+/// namespace; none where [`probe`] asks no server. Bare statements of a database have a table of the
+/// run with this number, which all its processes share; [`clear`] removes it.
+///
+/// # Errors
+///
+/// If there is no connection, and of the kind `refused` if this user may not have them.
+///
+/// # Cancel safety
+///
+/// A dropped future closes what it opened. It may have made the table.
+#[cfg_attr(
+    not(any(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zk"
+    )),
+    expect(clippy::unused_async, reason = "no server is compiled in")
+)]
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(unused_variables, reason = "only databases have tables")
+)]
+pub async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
+    if unasked(url)?.is_some() {
+        return Ok(None);
+    }
+    match url.scheme() {
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => mysql::bare(url, run).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::bare(url, run).await,
+        #[cfg(feature = "redis")]
+        "redis" | "redis+unix" => redis::bare(url).await.map(Some),
+        #[cfg(feature = "zk")]
+        "zk" | "zookeeper" => zookeeper::bare(url).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Removes what [`bare`] has made for the run with this number.
+///
+/// # Errors
+///
+/// If something stays; the message names it.
+///
+/// # Cancel safety
+///
+/// It may be removed or not.
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(clippy::unused_async, reason = "only databases have tables")
+)]
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(unused_variables, reason = "only databases have tables")
+)]
+pub async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
+    if unasked(url)?.is_some() {
+        return Ok(());
+    }
+    match url.scheme() {
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => mysql::clear(url, run).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::clear(url, run).await,
+        _ => Ok(()),
+    }
+}
+
+/// Why a server is not asked.
+fn unasked(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
+    if speaks_tls(url)? {
+        return Ok(Some("is not asked: the benchmark speaks no TLS with it"));
+    }
+    Ok(match url.scheme() {
         "redis-cluster" | "redis-sentinel" | "redlock" => {
-            Server::unasked("are not asked: the benchmark asks one server, and these are several")
+            Some("are not asked: the benchmark asks one server, and these are several")
         }
-        _ => return Ok(None),
-    }))
+        "zk" | "zookeeper" if url.params().string("auth") == Some("sasl") => {
+            Some("is not asked: the benchmark does not log in by SASL")
+        }
+        _ => None,
+    })
 }
 
 fn speaks_tls(url: &LockUrl) -> Result<bool, Failure> {

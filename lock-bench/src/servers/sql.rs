@@ -2,7 +2,7 @@
 
 use polylock::LockUrl;
 
-use crate::subject::{Failure, INVALID, Subject};
+use crate::subject::{Failure, INVALID, REFUSED, Subject};
 use crate::target::{Bare, runner};
 
 /// Where a database is, and how its locks are kept.
@@ -30,28 +30,18 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// What is measured beside the locks. Who may make no table has locks all the same.
-    pub(super) fn bare(
-        self,
-        least: Result<Option<impl Subject>, Failure>,
-        advisory: &str,
-    ) -> Result<Option<Bare>, Failure> {
-        let least = match least {
-            Ok(Some(least)) => least,
-            Ok(None) => return Ok(None),
-            Err(failure) if failure.kind() == REFUSED => return Ok(None),
-            Err(failure) => return Err(failure),
-        };
+    /// What is measured beside the locks.
+    pub(super) fn bare(self, least: impl Subject, advisory: &str) -> Bare {
         let commands = match self {
             Self::Advisory => advisory,
             Self::Lease => "two updates of a row",
             Self::Row => "BEGIN and SELECT .. FOR UPDATE in one message, and COMMIT",
         };
         let bare = Bare::new(commands, runner(least));
-        Ok(Some(match self {
+        match self {
             Self::Advisory | Self::Row => bare.waiting(),
             Self::Lease => bare,
-        }))
+        }
     }
 }
 
@@ -94,9 +84,14 @@ impl Place {
         self.host.starts_with('/')
     }
 
-    /// Whether the locks need a table.
+    /// Whether bare statements need a table.
     pub(super) fn has_table(&self) -> bool {
         self.mode != Mode::Advisory
+    }
+
+    /// The table that those of a run have for themselves.
+    pub(super) fn table(&self, run: u64) -> String {
+        format!("polylock_bench_{run:x}")
     }
 }
 
@@ -127,6 +122,3 @@ pub(super) fn failure(error: sqlx::Error) -> Failure {
     };
     Failure::of(kind, &error)
 }
-
-/// What a database says of its own, and not of the way to it.
-const REFUSED: &str = "refused";

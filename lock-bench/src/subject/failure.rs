@@ -83,5 +83,7 @@ pub(crate) const INVALID: &str = "invalid";
 pub(crate) const LOST: &str = "lost";
 /// Kind of a release by a holder that was told before that it holds no more.
 pub(crate) const LOST_BEFORE: &str = "lost before";
+/// Kind of what a server says of itself, and not of the way to it.
+pub(crate) const REFUSED: &str = "refused";
 /// Kind of what the target cannot do.
 pub(crate) const UNSUPPORTED: &str = "unsupported";

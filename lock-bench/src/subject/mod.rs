@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use self::failure::Failure;
-pub(crate) use self::failure::{INVALID, LOST, LOST_BEFORE, UNSUPPORTED};
+pub(crate) use self::failure::{INVALID, LOST, LOST_BEFORE, REFUSED, UNSUPPORTED};
 pub(crate) use self::locks::Locks;
 
 /// Something with locks that can be measured: a client, of which all contenders of a process have

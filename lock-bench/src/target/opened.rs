@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -13,36 +12,18 @@ use crate::subject::Failure;
 pub struct Opened {
     pub(crate) kind: TargetKind,
     pub(crate) runner: Runner,
-    pub(crate) probe: Option<Arc<dyn Probe>>,
-    pub(crate) bare: Option<Bare>,
     pub(crate) is_of_one_process: bool,
 }
 
 impl Opened {
-    /// What is measured by `runner`, without anything else known of it.
+    /// What is measured by `runner`.
     #[must_use]
     pub fn new(kind: TargetKind, runner: Runner) -> Self {
         Self {
             kind,
             runner,
-            probe: None,
-            bare: None,
             is_of_one_process: false,
         }
-    }
-
-    /// Adds what asks the server.
-    #[must_use]
-    pub fn with_probe(mut self, probe: Arc<dyn Probe>) -> Self {
-        self.probe = Some(probe);
-        self
-    }
-
-    /// Adds what is measured beside it, as the limit.
-    #[must_use]
-    pub fn with_bare(mut self, bare: Bare) -> Self {
-        self.bare = Some(bare);
-        self
     }
 
     /// Says that other processes do not see its locks.

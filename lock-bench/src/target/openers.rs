@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::Opened;
 use super::polylocks::Polylocks;
+use super::{Bare, Opened, Probe};
 use crate::subject::{Failure, INVALID};
 
 /// Opens targets of some schemes.
@@ -15,7 +15,7 @@ pub trait Opener: fmt::Debug + Send + Sync + 'static {
     /// The schemes, in lower case.
     fn schemes(&self) -> Vec<&'static str>;
 
-    /// Connects.
+    /// Connects what is measured, and no more: every contender that is a process calls it.
     ///
     /// # Errors
     ///
@@ -25,6 +25,50 @@ pub trait Opener: fmt::Debug + Send + Sync + 'static {
     ///
     /// A dropped future closes what it opened.
     async fn open(&self, url: &str) -> Result<Opened, Failure>;
+
+    /// Connects what asks the server; none by default.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`open`](Self::open).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future closes what it opened.
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        let _not_asked = url;
+        Ok(None)
+    }
+
+    /// Connects what is measured beside it, as the limit; none by default. `run` is the number of
+    /// the run, and all its processes call it with the same one.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`open`](Self::open), and of the kind `refused` if the server does not let this
+    /// user have it: then it is left out.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future closes what it opened. [`clear`](Self::clear) removes what it made.
+    async fn bare(&self, url: &str, run: u64) -> Result<Option<Bare>, Failure> {
+        let _has_none = (url, run);
+        Ok(None)
+    }
+
+    /// Removes what [`bare`](Self::bare) has made on the server for this run; nothing by default.
+    ///
+    /// # Errors
+    ///
+    /// If something stays. The message says what.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be removed or not.
+    async fn clear(&self, url: &str, run: u64) -> Result<(), Failure> {
+        let _made_nothing = (url, run);
+        Ok(())
+    }
 
     /// Faults that a doctor finds there, one sentence each; none by default.
     ///

@@ -1,7 +1,9 @@
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use polylock::LockUrl;
 
-use super::{Opened, Opener, Runner};
+use super::{Bare, Opened, Opener, Probe, Runner};
 use crate::report::TargetKind;
 use crate::servers;
 use crate::subject::Failure;
@@ -25,10 +27,19 @@ impl Opener for Polylocks {
         if parsed.scheme() == "memory" {
             opened = opened.within_one_process();
         }
-        servers::of(&parsed).await.map(|server| match server {
-            Some(server) => server.beside(opened),
-            None => opened,
-        })
+        Ok(opened)
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        servers::probe(&of_backend(url)?).await
+    }
+
+    async fn bare(&self, url: &str, run: u64) -> Result<Option<Bare>, Failure> {
+        servers::bare(&of_backend(url)?, run).await
+    }
+
+    async fn clear(&self, url: &str, run: u64) -> Result<(), Failure> {
+        servers::clear(&of_backend(url)?, run).await
     }
 
     async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
@@ -40,4 +51,8 @@ impl Opener for Polylocks {
     fn shown(&self, url: &str) -> String {
         LockUrl::parse(url).map_or_else(|_| "(not a URL)".to_owned(), |url| url.to_string())
     }
+}
+
+fn of_backend(url: &str) -> Result<LockUrl, Failure> {
+    Ok(polylock::compiled_in().backend_url(url)?)
 }

@@ -23,7 +23,11 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts one and tells it what to do.
-    pub(crate) async fn start(target: &Target, part: Part, work: Work) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        target: &Target,
+        (run, part): (u64, Part),
+        work: Work,
+    ) -> Result<Self, Failure> {
         let mut command = match &target.worker {
             Some(worker) => {
                 let mut command = Command::new(&worker.program);
@@ -50,7 +54,13 @@ impl Process {
             output: BufReader::new(output),
         };
         let url = target.url.clone();
-        process.say(&Order { url, part, work }).await?;
+        let order = Order {
+            url,
+            part,
+            run,
+            work,
+        };
+        process.say(&order).await?;
         Ok(process)
     }
 

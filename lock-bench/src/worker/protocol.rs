@@ -16,6 +16,8 @@ pub(super) struct Order {
     /// With its secrets, which therefore come by a pipe and not in an argument.
     pub(super) url: String,
     pub(super) part: Part,
+    /// The number of the run.
+    pub(super) run: u64,
     pub(super) work: Work,
 }
 

@@ -32,11 +32,12 @@ pub async fn serve(openers: &Openers) -> Result<(), Failure> {
 }
 
 async fn open(openers: &Openers, order: &Order) -> Result<Runner, Failure> {
-    let opened = openers.opener(&order.url)?.open(&order.url).await?;
+    let (opener, url) = (openers.opener(&order.url)?, &order.url);
     match order.part {
-        Part::Whole => Ok(opened.runner),
+        Part::Whole => Ok(opener.open(url).await?.runner),
         Part::Bare => {
-            let bare = opened.bare.map(|bare| bare.runner);
+            let bare = opener.bare(url, order.run).await?;
+            let bare = bare.map(|bare| bare.runner);
             bare.ok_or_else(|| Failure::new("protocol", "there are no bare commands"))
         }
     }

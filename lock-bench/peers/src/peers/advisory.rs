@@ -1,14 +1,15 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener};
+use lock_bench::target::{Opened, Opener, Probe};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgPool};
 use tokio::time::timeout;
 
-use super::{failed, inner, opened, shown};
+use super::{failed, inner, opened, probe, shown};
 
 #[derive(Debug)]
 pub(crate) struct Advisory;
@@ -22,7 +23,11 @@ impl Opener for Advisory {
     async fn open(&self, url: &str) -> Result<Opened, Failure> {
         let inner = inner(url)?;
         let pool = PgPool::connect(inner).await.map_err(failed)?;
-        opened("sqlx 0.9.0, PgAdvisoryLock", inner, Locks(pool)).await
+        Ok(opened("sqlx 0.9.0, PgAdvisoryLock", Locks(pool)))
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        probe(url).await
     }
 
     fn shown(&self, url: &str) -> String {

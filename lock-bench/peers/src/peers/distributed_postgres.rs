@@ -8,9 +8,9 @@ use distributed_lock_postgres::PostgresLockProvider;
 use distributed_lock_postgres::handle::PostgresLockHandle;
 use distributed_lock_postgres::lock::PostgresDistributedLock;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener};
+use lock_bench::target::{Opened, Opener, Probe};
 
-use super::{failed, inner, opened, shown};
+use super::{failed, inner, opened, probe, shown};
 
 #[derive(Debug)]
 pub(crate) struct DistributedPostgres;
@@ -25,7 +25,11 @@ impl Opener for DistributedPostgres {
         let inner = inner(url)?;
         let provider = PostgresLockProvider::new(inner).await.map_err(failed)?;
         let subject = Locks(Arc::new(provider));
-        opened("distributed-lock-postgres 0.2.0", inner, subject).await
+        Ok(opened("distributed-lock-postgres 0.2.0", subject))
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        probe(url).await
     }
 
     fn shown(&self, url: &str) -> String {

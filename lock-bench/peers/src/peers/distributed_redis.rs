@@ -9,9 +9,9 @@ use fred::clients::RedisClient;
 use fred::interfaces::ClientLike as _;
 use fred::types::RedisConfig;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener};
+use lock_bench::target::{Opened, Opener, Probe};
 
-use super::{failed, inner, invalid, opened, poll, shown};
+use super::{failed, inner, invalid, opened, poll, probe, shown};
 
 #[derive(Debug)]
 pub(crate) struct DistributedRedis;
@@ -34,7 +34,11 @@ impl Opener for DistributedRedis {
             providers: Arc::default(),
         };
         let library = "distributed-lock-redis 0.2.0, asked every 10 ms";
-        opened(library, inner, subject).await
+        Ok(opened(library, subject))
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        probe(url).await
     }
 
     fn shown(&self, url: &str) -> String {

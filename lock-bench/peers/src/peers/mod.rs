@@ -13,7 +13,7 @@ use std::time::Duration;
 use lock_bench::report::TargetKind;
 use lock_bench::servers;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, runner};
+use lock_bench::target::{Opened, Probe, runner};
 use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
@@ -42,15 +42,15 @@ fn shown(url: &str) -> String {
     }
 }
 
-/// What is measured, and what asks its server.
-async fn opened(library: &str, inner: &str, subject: impl Subject) -> Result<Opened, Failure> {
+/// What is measured.
+fn opened(library: &str, subject: impl Subject) -> Opened {
     let library = library.to_owned();
-    let opened = Opened::new(TargetKind::Peer { library }, runner(subject));
-    let server = servers::of(&LockUrl::parse(inner)?).await?;
-    Ok(match server {
-        Some(server) => opened.with_probe(Arc::clone(server.probe())),
-        None => opened,
-    })
+    Opened::new(TargetKind::Peer { library }, runner(subject))
+}
+
+/// What asks its server.
+async fn probe(url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+    servers::probe(&LockUrl::parse(inner(url)?)?).await
 }
 
 /// Attempts every `pause` until it succeeds or the time is over, for a library that does not wait.

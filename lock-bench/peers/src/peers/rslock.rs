@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener};
+use lock_bench::target::{Opened, Opener, Probe};
 use rslock::{LockError, LockGuard, LockManager};
 
-use super::{failed, inner, opened, poll, shown};
+use super::{failed, inner, opened, poll, probe, shown};
 
 #[derive(Debug)]
 pub(crate) struct Rslock;
@@ -28,7 +28,11 @@ impl Opener for Rslock {
         // One attempt, where nobody is to wait.
         let mut once = locks.clone();
         once.set_retry(1, Duration::from_millis(200));
-        opened("rslock 0.10.0", inner, Subjects { locks, once }).await
+        Ok(opened("rslock 0.10.0", Subjects { locks, once }))
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        probe(url).await
     }
 
     fn shown(&self, url: &str) -> String {

@@ -3,12 +3,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener};
+use lock_bench::target::{Opened, Opener, Probe};
 use polylock::LockUrl;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
-use super::{failed, inner, opened, shown};
+use super::{failed, inner, opened, probe, shown};
 
 #[derive(Debug)]
 pub(crate) struct ZooKeeper;
@@ -28,7 +28,11 @@ impl Opener for ZooKeeper {
             .collect();
         let client = Client::connect(&hosts.join(",")).await.map_err(failed)?;
         let library = "zookeeper-client 0.11.2, Client::lock";
-        opened(library, inner, Locks(client)).await
+        Ok(opened(library, Locks(client)))
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        probe(url).await
     }
 
     fn shown(&self, url: &str) -> String {

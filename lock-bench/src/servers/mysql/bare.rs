@@ -21,6 +21,15 @@ pub(super) struct Least {
     options: Arc<MySqlConnectOptions>,
     pool: Pool<MySqlConnection>,
     database: Arc<str>,
+    texts: Arc<Texts>,
+}
+
+#[derive(Debug)]
+struct Texts {
+    seed: Arc<str>,
+    take: Arc<str>,
+    free: Arc<str>,
+    table: String,
 }
 
 #[derive(Clone)]
@@ -48,26 +57,28 @@ pub(super) enum Held {
 }
 
 impl Least {
-    /// Makes the table, where there is none; none without the leave to make it.
+    /// Makes the table of the run, where there is none; none without the leave to make it.
     pub(super) async fn open(
         place: &Place,
         options: MySqlConnectOptions,
+        run: u64,
     ) -> Result<Option<Self>, Failure> {
+        let table = place.table(run);
         if place.has_table() {
             if place.is_closed {
                 return Ok(None);
             }
             let mut connection = connect(&options).await?;
-            raw_sql(TABLE)
-                .execute(&mut connection)
-                .await
-                .map_err(failure)?;
+            let make = format!("CREATE TABLE IF NOT EXISTS {table} {COLUMNS}");
+            let made = raw_sql(AssertSqlSafe(make)).execute(&mut connection).await;
+            made.map_err(failure)?;
         }
         Ok(Some(Self {
             mode: place.mode,
             options: Arc::new(options),
             pool: Pool::new(place.connections),
             database: place.database.as_str().into(),
+            texts: Arc::new(Texts::of(table)),
         }))
     }
 
@@ -80,7 +91,7 @@ impl Least {
             return Ok(());
         }
         let mut session = self.session().await?;
-        let seed = query("INSERT IGNORE INTO polylock_bench (name) VALUES (?)").bind(&*key.name);
+        let seed = query(AssertSqlSafe(Arc::clone(&self.texts.seed))).bind(&*key.name);
         seed.execute(session.get()).await.map_err(failure)?;
         session.give_back();
         key.has_row.store(true, Ordering::Relaxed);
@@ -91,7 +102,8 @@ impl Least {
         let owner = unique();
         let micros = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         let mut session = self.session().await?;
-        let take = query(TAKE).bind(&owner).bind(micros).bind(&*key.name);
+        let take = query(AssertSqlSafe(Arc::clone(&self.texts.take)));
+        let take = take.bind(&owner).bind(micros).bind(&*key.name);
         let done = take.execute(session.get()).await.map_err(failure)?;
         session.give_back();
         let is_taken = done.rows_affected() > 0;
@@ -105,8 +117,8 @@ impl Least {
     async fn row(&self, key: &Key, how: &str) -> Result<Option<Held>, Failure> {
         let mut session = self.session().await?;
         let text = format!(
-            "BEGIN; SELECT token FROM polylock_bench WHERE name = {} FOR UPDATE{how}",
-            key.literal
+            "BEGIN; SELECT token FROM {} WHERE name = {} FOR UPDATE{how}",
+            self.texts.table, key.literal
         );
         let rows = raw_sql(AssertSqlSafe(text)).fetch_all(session.get()).await;
         let is_taken = match rows {
@@ -166,6 +178,22 @@ impl Least {
     }
 }
 
+impl Texts {
+    fn of(table: String) -> Self {
+        Self {
+            seed: format!("INSERT IGNORE INTO {table} (name) VALUES (?)").into(),
+            take: format!(
+                "UPDATE {table} SET owner = ?, token = LAST_INSERT_ID(token + 1),
+                     expires_at = NOW(6) + INTERVAL ? MICROSECOND
+                 WHERE name = ? AND (owner IS NULL OR expires_at <= NOW(6))"
+            )
+            .into(),
+            free: format!("UPDATE {table} SET owner = NULL WHERE name = ? AND owner = ?").into(),
+            table,
+        }
+    }
+}
+
 impl Subject for Least {
     type Key = Key;
     type Held = Held;
@@ -218,7 +246,8 @@ impl Subject for Least {
         let is_freed = match held {
             Held::Lease { key, owner, .. } => {
                 let mut session = self.session().await?;
-                let free = query(FREE).bind(&*key.name).bind(owner);
+                let free = query(AssertSqlSafe(Arc::clone(&self.texts.free)));
+                let free = free.bind(&*key.name).bind(owner);
                 let done = free.execute(session.get()).await.map_err(failure)?;
                 session.give_back();
                 done.rows_affected() == 1
@@ -262,16 +291,8 @@ fn is_locked(error: &sqlx::Error) -> bool {
 /// Whose connection is closed meanwhile is in the queue until then.
 const MOST_SECONDS: i64 = 10;
 
-const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS polylock_bench (
+const COLUMNS: &str = "(
     name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
     owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin,
     token BIGINT NOT NULL DEFAULT 0, expires_at DATETIME(6) NOT NULL DEFAULT '1970-01-01'
 ) ENGINE = InnoDB";
-
-const TAKE: &str = "
-UPDATE polylock_bench SET owner = ?, token = LAST_INSERT_ID(token + 1),
-    expires_at = NOW(6) + INTERVAL ? MICROSECOND
-WHERE name = ? AND (owner IS NULL OR expires_at <= NOW(6))";
-
-const FREE: &str = "UPDATE polylock_bench SET owner = NULL WHERE name = ? AND owner = ?";

@@ -3,23 +3,41 @@ mod probe;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use polylock::LockUrl;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
-use sqlx::{ConnectOptions as _, raw_sql};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, raw_sql};
 
 use self::bare::Least;
 use self::probe::Asker;
-use super::Server;
 use super::sql::{Place, failure};
 use crate::subject::Failure;
+use crate::target::{Bare, Probe};
 
-pub(super) async fn open(url: &LockUrl) -> Result<Server, Failure> {
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
+    let options = options(&Place::of(url)?);
+    Ok(Arc::new(Asker::new(connect(&options).await?)))
+}
+
+pub(super) async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
     let place = Place::of(url)?;
-    let options = options(&place);
-    let asker = Asker::new(connect(&options).await?);
-    let least = Least::open(&place, options).await;
-    let bare = place.mode.bare(least, "GET_LOCK and RELEASE_LOCK")?;
-    Ok(Server::new(asker, bare))
+    let least = Least::open(&place, options(&place), run).await?;
+    Ok(least.map(|least| place.mode.bare(least, "GET_LOCK and RELEASE_LOCK")))
+}
+
+pub(super) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
+    let place = Place::of(url)?;
+    if !place.has_table() {
+        return Ok(());
+    }
+    let table = place.table(run);
+    let mut connection = connect(&options(&place)).await?;
+    // A transaction whose client is gone may still have a row.
+    let drop = format!("SET SESSION lock_wait_timeout = 5; DROP TABLE IF EXISTS {table}");
+    let dropped = raw_sql(AssertSqlSafe(drop)).execute(&mut connection).await;
+    dropped.map_err(|error| failure(error).at(&format!("the table {table}")))?;
+    Ok(())
 }
 
 /// As the locks have them.

@@ -9,7 +9,7 @@ use super::super::pool::{Lent, Pool};
 use super::super::sql::{Mode, Place, failure, number_of, quoted};
 use super::super::unique::unique;
 use super::super::until::until;
-use super::connect;
+use super::{connect, table};
 use crate::subject::{Failure, LOST, Subject};
 
 /// What a lock takes at least. A future that is dropped closes its connection, and leaves a lease for
@@ -53,12 +53,13 @@ pub(super) enum Held {
 }
 
 impl Least {
-    /// Makes the table, where there is none; none without the leave to make it.
+    /// Makes the table of the run, where there is none; none without the leave to make it.
     pub(super) async fn open(
         place: &Place,
         options: PgConnectOptions,
+        run: u64,
     ) -> Result<Option<Self>, Failure> {
-        let table = format!("{}.polylock_bench", place.schema);
+        let table = table(place, run);
         if place.has_table() {
             if place.is_closed {
                 return Ok(None);

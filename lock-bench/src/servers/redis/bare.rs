@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Script, cmd};
+use redis::{RedisResult, Script, cmd};
 
 use super::super::unique::unique;
 use super::super::until::until;
@@ -14,6 +14,8 @@ use crate::subject::{Failure, LOST, Subject};
 #[derive(Clone, Debug)]
 pub(super) struct Least {
     connection: MultiplexedConnection,
+    /// What stands before the names.
+    prefix: Arc<str>,
     /// Of the script that releases.
     hash: Arc<str>,
 }
@@ -24,14 +26,34 @@ pub(super) struct Held {
 }
 
 impl Least {
-    pub(super) async fn new(mut connection: MultiplexedConnection) -> Result<Self, Failure> {
-        let script = Script::new(COMPARE_AND_DELETE);
-        let loaded = script.load_async(&mut connection).await;
-        let _: String = loaded.map_err(failure)?;
-        Ok(Self {
+    /// Takes one and gives it back, so that a user who may not do that is told here. The server has
+    /// the script then: a user who may run scripts need not be one who may load them.
+    pub(super) async fn new(
+        connection: MultiplexedConnection,
+        namespace: &str,
+    ) -> Result<Self, Failure> {
+        let prefix = match namespace {
+            "" => "lock-bench-bare:".to_owned(),
+            namespace => format!("{namespace}:lock-bench-bare:"),
+        };
+        let least = Self {
             connection,
-            hash: script.get_hash().into(),
-        })
+            prefix: prefix.into(),
+            hash: Script::new(COMPARE_AND_DELETE).get_hash().into(),
+        };
+        let first = least.key(&unique())?;
+        if let Some(held) = least.set(&first, FIRST).await? {
+            let freed = least.free("EVAL", COMPARE_AND_DELETE, &held).await;
+            freed.map_err(failure)?;
+        }
+        Ok(least)
+    }
+
+    /// How many keys it deleted.
+    async fn free(&self, how: &str, script: &str, held: &Held) -> RedisResult<u32> {
+        let mut free = cmd(how);
+        free.arg(script).arg(1).arg(&*held.key).arg(&held.value);
+        free.query_async(&mut self.connection.clone()).await
     }
 
     async fn set(&self, key: &Arc<str>, ttl: Duration) -> Result<Option<Held>, Failure> {
@@ -53,7 +75,7 @@ impl Subject for Least {
     type Held = Held;
 
     fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
-        Ok(format!("lock-bench-bare:{name}").into())
+        Ok(format!("{}{name}", self.prefix).into())
     }
 
     async fn acquire(
@@ -70,19 +92,22 @@ impl Subject for Least {
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
-        let mut release = cmd("EVALSHA");
-        release
-            .arg(&*self.hash)
-            .arg(1)
-            .arg(&*held.key)
-            .arg(held.value);
-        let answer = release.query_async(&mut self.connection.clone()).await;
-        match answer.map_err(failure)? {
-            1_u32 => Ok(()),
+        let freed = match self.free("EVALSHA", &self.hash, &held).await {
+            // It was restarted, or somebody flushed its scripts.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.free("EVAL", COMPARE_AND_DELETE, &held).await
+            }
+            freed => freed,
+        };
+        match freed.map_err(failure)? {
+            1 => Ok(()),
             _ => Err(Failure::new(LOST, "the key has another value, or none")),
         }
     }
 }
+
+/// Of the first one, which nobody else wants.
+const FIRST: Duration = Duration::from_secs(5);
 
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";

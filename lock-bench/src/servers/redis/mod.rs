@@ -3,6 +3,8 @@ mod probe;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use polylock::LockUrl;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -13,19 +15,20 @@ use redis::{
 
 use self::bare::Least;
 use self::probe::Asker;
-use super::Server;
-use crate::subject::{Failure, INVALID};
-use crate::target::{Bare, runner};
+use crate::subject::{Failure, INVALID, REFUSED};
+use crate::target::{Bare, Probe, runner};
 
-pub(super) async fn open(url: &LockUrl) -> Result<Server, Failure> {
-    let client = client(url)?;
-    let asker = Asker::new(connect(&client).await?);
-    let least = Least::new(connect(&client).await?).await?;
-    let bare = Bare::new(
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
+    Ok(Arc::new(Asker::new(connect(&client(url)?).await?)))
+}
+
+pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
+    let connection = connect(&client(url)?).await?;
+    let least = Least::new(connection, url.namespace()).await?;
+    Ok(Bare::new(
         "SET NX PX, and a script that compares and deletes",
         runner(least),
-    );
-    Ok(Server::new(asker, Some(bare)))
+    ))
 }
 
 /// What is not said in the URL is as the locks have it.
@@ -86,7 +89,7 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection, Failure> {
 fn failure(error: RedisError) -> Failure {
     let kind = match error.is_io_error() || error.is_timeout() {
         true => "unavailable",
-        false => "refused",
+        false => REFUSED,
     };
     Failure::of(kind, &error)
 }

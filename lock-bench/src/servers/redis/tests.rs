@@ -8,8 +8,8 @@ async fn open_both(server: &RedisServer) -> (Asker, Least) {
     let url = LockUrl::parse(&server.url()).unwrap();
     let client = client(&url).unwrap();
     let asker = Asker::new(connect(&client).await.unwrap());
-    let least = Least::new(connect(&client).await.unwrap()).await.unwrap();
-    (asker, least)
+    let least = Least::new(connect(&client).await.unwrap(), url.namespace());
+    (asker, least.await.unwrap())
 }
 
 #[tokio::test]
@@ -39,4 +39,19 @@ async fn a_release_of_another_holder_frees_nothing() {
         .await
         .unwrap();
     assert!(refused.is_none());
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_the_script_is_told_again() {
+    use std::time::Duration;
+
+    use crate::subject::Subject as _;
+
+    let server = RedisServer::start(RedisOptions::new());
+    let (_, least) = open_both(&server).await;
+    let key = least.key("forgotten").unwrap();
+    let ttl = Duration::from_secs(30);
+    let held = least.acquire(&key, ttl, None).await.unwrap().unwrap();
+    server.command(&["SCRIPT", "FLUSH"]);
+    least.release(held).await.unwrap();
 }

@@ -4,6 +4,7 @@ mod probe;
 mod tests;
 mod words;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock::{Host, LockUrl};
@@ -11,24 +12,22 @@ use zookeeper_client::{Client, Error};
 
 use self::bare::Least;
 use self::probe::Asker;
-use super::Server;
 use crate::subject::Failure;
-use crate::target::{Bare, runner};
+use crate::target::{Bare, Probe, runner};
 
-pub(super) async fn open(url: &LockUrl) -> Result<Server, Failure> {
-    if url.params().string("auth") == Some("sasl") {
-        return Ok(Server::unasked(
-            "is not asked: the benchmark does not log in by SASL",
-        ));
-    }
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let hosts = url.expect_hosts()?;
     let asker = Asker::new(connect(url).await?, hosts.to_vec());
+    Ok(Arc::new(asker))
+}
+
+pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
     let least = Least::new(connect(url).await?, url);
     let bare = Bare::new(
         "create and getChildren in one round trip, getData with a watch of the predecessor, delete",
         runner(least),
     );
-    Ok(Server::new(asker, Some(bare.waiting())))
+    Ok(bare.waiting())
 }
 
 /// Opens a session like that of the locks.

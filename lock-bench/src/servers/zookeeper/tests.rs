@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
 use super::super::testing::{commands_of_a_pair, excludes};
