@@ -42,13 +42,15 @@ impl Subject for Locks {
         // Who believes that it holds when it calls release did so until then, whatever the answer;
         // the signal tells afterwards, so that no release needs to look at the clock first.
         let lost = held.lost();
-        match held.release().await? {
-            Released::AlreadyLost if lost.reason().is_some() => Err(Failure::new(
+        match held.release().await {
+            Ok(Released::AlreadyLost) if lost.reason().is_some() => Err(Failure::new(
                 LOST_BEFORE,
                 "the lock was lost, and its holder told",
             )),
-            Released::AlreadyLost => Err(Failure::new(LOST, "the server knew another holder")),
-            _ => Ok(()),
+            Ok(Released::AlreadyLost) => Err(Failure::new(LOST, "the server knew another holder")),
+            Ok(_) => Ok(()),
+            Err(error) if lost.reason().is_some() => Err(Failure::of(LOST_BEFORE, &error)),
+            Err(error) => Err(error.into()),
         }
     }
 }
