@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether no lock was held by two.
+/// Whether no lock was held by two, and each was held at all.
 async fn measure(args: &Args) -> Result<bool, Failure> {
     let targets = args.targets(&openers())?;
     let report = lock_bench::run(&args.plan(), targets, &Lines).await?;
@@ -48,7 +48,11 @@ async fn measure(args: &Args) -> Result<bool, Failure> {
     for violation in &violations {
         writeln!(out, "VIOLATION: {violation}").map_err(written)?;
     }
-    Ok(violations.is_empty())
+    let idle = report.without_acquisitions();
+    for series in &idle {
+        writeln!(out, "NOTHING ACQUIRED: {series}").map_err(written)?;
+    }
+    Ok(violations.is_empty() && idle.is_empty())
 }
 
 /// Tells on the standard error what is measured.

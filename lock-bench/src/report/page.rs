@@ -62,6 +62,21 @@ impl Report {
         by_chance.count()
     }
 
+    /// Series in which no acquisition ever succeeded: what they were to measure is not known, and
+    /// the run has failed if there is any.
+    #[must_use]
+    pub fn without_acquisitions(&self) -> Vec<String> {
+        let idle = self.series.iter().filter(|series| {
+            let mut samples = series.samples.iter();
+            samples.all(|sample| sample.acquisitions == 0)
+        });
+        let titles = idle.map(|series| {
+            let name = super::name_of(series.workload);
+            format!("{name} of {}, {}", series.target, series.parameters)
+        });
+        titles.collect()
+    }
+
     /// What did not work, with where; the figures are those of what did.
     fn failures(&self) -> Vec<String> {
         let all = self.series.iter().filter_map(|series| {

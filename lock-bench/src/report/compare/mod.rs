@@ -15,7 +15,8 @@ use crate::plan::Workload;
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// Figures of the series that both reports have, in the order of the newer one. A figure that
-    /// the newer one lacks is among them.
+    /// the newer one lacks is among them. Behind them those with a limit of the series that only
+    /// the older one has.
     pub changes: Vec<Change>,
     /// Series that only the older report has.
     pub gone: Vec<String>,
@@ -25,6 +26,13 @@ pub struct Comparison {
     pub warnings: Vec<String>,
     /// Violations in the newer report; any makes it fail.
     pub violations: u64,
+    /// Limits on figures that the older report has in none of its series, so that nothing can pass
+    /// them.
+    #[serde(skip)]
+    pub idle_limits: Vec<String>,
+    /// Whether there is a figure of a series that both reports have.
+    #[serde(skip)]
+    pub has_common: bool,
 }
 
 /// What became of one figure.
@@ -55,7 +63,7 @@ pub struct Change {
 
 impl Comparison {
     /// Compares the medians. A limit is passed by a change that exceeds it and is not within the
-    /// spread, and by a figure that the newer report lacks.
+    /// spread, and by a figure that the newer report lacks, with its series or without.
     #[must_use]
     pub fn new(old: &Report, new: &Report, limits: &[Limit]) -> Self {
         let mut changes = Vec::new();
@@ -66,20 +74,31 @@ impl Comparison {
                 None => added.push(title(series)),
             }
         }
-        let gone = old
-            .series
-            .iter()
-            .filter(|series| counterpart(new, series).is_none());
+        let has_common = !changes.is_empty();
+        let gone = old.series.iter();
+        let gone: Vec<_> = gone
+            .filter(|series| counterpart(new, series).is_none())
+            .collect();
+        for series in &gone {
+            changes.extend(missing(old, series, limits));
+        }
+        let idle = limits.iter().filter(|limit| {
+            let mut compared = changes.iter();
+            !compared.any(|change| limit.is_on(change.metric))
+        });
+        let idle_limits = idle.map(ToString::to_string).collect();
         let violations = new
             .series
             .iter()
             .map(|series| new.figures(series).violations);
         Self {
             changes,
-            gone: gone.map(title).collect(),
+            gone: gone.into_iter().map(title).collect(),
             added,
             warnings: warnings(old, new),
             violations: violations.sum(),
+            idle_limits,
+            has_common,
         }
     }
 
@@ -119,6 +138,26 @@ fn compare(
     changes.collect()
 }
 
+/// The limited figures of a series that is not measured any more.
+fn missing(old: &Report, series: &Series, limits: &[Limit]) -> Vec<Change> {
+    let figures = old.figures(series);
+    let changes = Metric::ALL.into_iter().filter_map(|metric| {
+        let limit = limits.iter().find(|limit| limit.is_on(metric))?;
+        Some(Change {
+            target: series.target.clone(),
+            workload: series.workload,
+            parameters: series.parameters.clone(),
+            metric,
+            old: metric.of(&figures)?,
+            new: None,
+            change: None,
+            is_within_spread: false,
+            passes: Some(limit.to_string()),
+        })
+    });
+    changes.collect()
+}
+
 fn ratio(old: Spread, new: Spread) -> f64 {
     match old.median == new.median {
         true => 0.0,
@@ -152,6 +191,19 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
             "the numbers of cores differ: {}, {}",
             a.cores, b.cores
         ));
+    }
+    let (plan, later) = (&old.plan, &new.plan);
+    for (what, before, now) in [
+        ("lengths of a measurement", plan.duration, later.duration),
+        ("warm-ups", plan.warm_up, later.warm_up),
+    ] {
+        if before != now {
+            let [before, now] = [before, now].map(humantime::format_duration);
+            warnings.push(format!("the {what} differ: {before}, {now}"));
+        }
+    }
+    if plan.with_bare != later.with_bare {
+        warnings.push("only one of the runs measured bare commands".to_owned());
     }
     let repeats = old.plan.repeats.min(new.plan.repeats);
     if repeats < 3 {

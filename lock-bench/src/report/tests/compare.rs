@@ -96,6 +96,59 @@ fn what_only_one_report_has_is_named() {
 }
 
 #[test]
+fn a_series_that_is_gone_passes_the_limits_on_its_figures() {
+    let (old, mut new) = (report(), report());
+    new.series
+        .retain(|series| series.workload != Workload::OpenLoop || series.target != "redis");
+    let compare = |limits: &[&str]| {
+        let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
+        Comparison::new(&old, &new, &limits)
+    };
+    let comparison = compare(&["p99=+1000%", "recovery=+1000%"]);
+    let failures: Vec<_> = comparison.failures().collect();
+    assert_eq!(failures.len(), 1, "the open loop has no recovery");
+    let gone = failures[0];
+    assert_eq!(
+        (gone.workload, gone.metric),
+        (Workload::OpenLoop, Metric::P99)
+    );
+    assert_eq!((gone.target.as_str(), gone.new), ("redis", None));
+    assert!(comparison.has_common);
+    assert_eq!(compare(&[]).changes.len() + 1, comparison.changes.len());
+
+    new.series.clear();
+    let nothing = Comparison::new(&old, &new, &["p99=+1000%".parse().unwrap()]);
+    assert!(!nothing.has_common && nothing.failures().count() > 0);
+}
+
+#[test]
+fn a_limit_on_what_was_never_measured_is_told() {
+    let idle = |limits: &[&str]| {
+        let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
+        Comparison::new(&report(), &report(), &limits).idle_limits
+    };
+    assert_eq!(idle(&["p99=+10%", "recovery=+1%"]), [""; 0]);
+    assert_eq!(idle(&["p99=+10%", "layer=+10%"]), ["layer=+10%"]);
+}
+
+#[test]
+fn plans_that_differ_are_told() {
+    let (old, mut new) = (report(), report());
+    new.plan.duration *= 2;
+    new.plan.warm_up *= 2;
+    new.plan.with_bare = false;
+    let warnings = Comparison::new(&old, &new, &[]).warnings;
+    assert_eq!(
+        warnings,
+        [
+            "the lengths of a measurement differ: 3s, 6s",
+            "the warm-ups differ: 500ms, 1s",
+            "only one of the runs measured bare commands",
+        ]
+    );
+}
+
+#[test]
 fn what_was_zero_has_no_share() {
     let (mut old, new) = (report(), report());
     for series in &mut old.series {

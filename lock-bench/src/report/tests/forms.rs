@@ -229,33 +229,42 @@ fn what_is_checked_by_chance_alone_is_told() {
         }
         report
     };
-    let is_told = |report: &Report| {
-        let html = report.to_html();
-        let is_in_notes = html.contains("overlaps seen by chance: no token, no hold");
-        assert_eq!(html.contains("are seen there by chance alone"), is_in_notes);
-        assert_eq!(!html.contains("At no time two holders"), is_in_notes);
-        is_in_notes
+    let is_noted = |report: &Report| {
+        let tables = report.tables();
+        let mut cells = tables.iter().flat_map(|table| &table.rows);
+        cells.any(|row| {
+            let notes = row.cells.last().unwrap();
+            notes.contains("overlaps seen by chance: no token, no hold")
+        })
     };
-    let by_chance = tokens(Workload::Contended, Some(0));
-    assert!(is_told(&by_chance));
-    assert!(
-        by_chance
-            .to_html()
-            .contains("In 1 of the 29 measured series")
-    );
-    assert!(is_told(&tokens(Workload::OpenLoop, Some(0))));
-    assert!(
-        !is_told(&tokens(Workload::Contended, Some(9))),
-        "it has tokens"
-    );
-    assert!(!is_told(&tokens(Workload::Contended, None)), "nobody said");
-    assert!(
-        !is_told(&tokens(Workload::Fairness, Some(0))),
-        "it has holds"
-    );
-    assert!(
-        !is_told(&tokens(Workload::Uncontended, Some(0))),
-        "nobody else wants the key"
+    let contended = tokens(Workload::Contended, Some(0));
+    assert!(is_noted(&contended));
+    let html = contended.to_html();
+    assert!(html.contains("In 1 of the 29 measured series"));
+    assert!(html.contains("In what was checked, at no time two holders"));
+    assert!(is_noted(&tokens(Workload::OpenLoop, Some(0))));
+    for (workload, with_token, why) in [
+        (Workload::Contended, Some(9), "it has tokens"),
+        (Workload::Contended, None, "nobody said"),
+        (Workload::Fairness, Some(0), "it has holds"),
+        (Workload::Uncontended, Some(0), "nobody else wants the key"),
+    ] {
+        assert!(!is_noted(&tokens(workload, with_token)), "{why}");
+    }
+}
+
+#[test]
+fn a_series_without_an_acquisition_is_named() {
+    let mut report = report();
+    assert_eq!(report.without_acquisitions(), [""; 0]);
+    report.series[0].samples[0].acquisitions = 0;
+    assert_eq!(report.without_acquisitions(), [""; 0]);
+    for sample in &mut report.series[0].samples {
+        sample.acquisitions = 0;
+    }
+    assert_eq!(
+        report.without_acquisitions(),
+        ["uncontended of redis, 1 contender"]
     );
 }
 

@@ -93,11 +93,18 @@ fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
 fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
     let (old, new) = (read(&args.old)?, read(&args.new)?);
     let comparison = lock_bench::report::compare::Comparison::new(&old, &new, &args.fail_on);
-    if comparison.changes.is_empty() {
+    if !comparison.has_common {
         let message = "the reports have nothing in common that could be compared";
         return Err(Failure::new(Exit::Usage, message).with_hint(
             "compare runs with the same names of targets, workloads, contenders and times",
         ));
+    }
+    // It could never fail, and whoever set it believes that it can.
+    if !comparison.idle_limits.is_empty() {
+        let limits = comparison.idle_limits.join(", ");
+        let message = format!("the older report has no figure for --fail-on {limits}");
+        return Err(Failure::new(Exit::Usage, message)
+            .with_hint("limit what its workloads measure, or measure it again"));
     }
     for warning in &comparison.warnings {
         app.console.warn(escaped(warning));
@@ -106,10 +113,10 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
         true => print_json(&changes::json(&comparison))?,
         false => print(&changes::table(&comparison))?,
     }
-    verdict(&new)?;
+    excludes(&new)?;
     let worse: Vec<_> = comparison.failures().map(changes::sentence).collect();
     if worse.is_empty() {
-        return Ok(Exit::Success);
+        return works(&new);
     }
     let message = format!("{} beyond --fail-on", count(worse.len(), "figure"));
     let failure = Failure::new(FAILED, message);
@@ -118,11 +125,28 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
         .fold(failure, |f, text| f.with_detail("worse", text)))
 }
 
-/// A run fails if the locks did not exclude.
+/// A run fails if the locks did not exclude, and if nothing was acquired where something should be.
 fn verdict(report: &Report) -> Result<Exit, Failure> {
+    excludes(report)?;
+    works(report)
+}
+
+fn works(report: &Report) -> Result<Exit, Failure> {
+    let idle = report.without_acquisitions();
+    if idle.is_empty() {
+        return Ok(Exit::Success);
+    }
+    let message = "no lock was ever acquired in a part of the measurements";
+    let failure = Failure::new(FAILED, message)
+        .with_hint("the report has the errors; slow locks need a longer --duration");
+    let shown = idle.iter().take(SHOWN);
+    Err(shown.fold(failure, |f, text| f.with_detail("nothing in", escaped(text))))
+}
+
+fn excludes(report: &Report) -> Result<(), Failure> {
     let violations = report.violations();
     if violations.is_empty() {
-        return Ok(Exit::Success);
+        return Ok(());
     }
     let message = format!(
         "the locks do not hold: {}",
@@ -175,5 +199,5 @@ fn is_directory(path: &Path) -> bool {
 }
 
 const FAILED: Exit = Exit::Of(1);
-/// Violations that are named; the report has all.
+/// Violations and series that are named; the report has all.
 const SHOWN: usize = 10;
