@@ -78,7 +78,7 @@ fn a_namespace_of_the_environment_is_that_of_targets_without_one() {
 }
 
 fn urls(bill: &Bill) -> Vec<&Value> {
-    let targets = bill.value["targets"].as_array().unwrap();
+    let targets = bill.value["targets"].as_array().expect("a list");
     targets.iter().map(|target| &target["url"]).collect()
 }
 
