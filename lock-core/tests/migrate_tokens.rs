@@ -30,14 +30,14 @@ impl Clocked {
         Self {
             engine: Engine::on_current_runtime("clocked"),
             began: Instant::now(),
-            ahead: u64::try_from(ahead.as_micros()).unwrap(),
+            ahead: u64::try_from(ahead.as_micros()).expect("is short"),
             tells_after,
             held: Arc::default(),
         }
     }
 
     fn draw(&self) -> u64 {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap();
+        let micros = u64::try_from(self.began.elapsed().as_micros()).expect("is short");
         1_000_000 + self.ahead + micros
     }
 }
