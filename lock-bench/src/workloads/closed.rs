@@ -1,3 +1,5 @@
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use super::Job;
@@ -16,9 +18,10 @@ pub(super) async fn closed<S: Subject>(
     log: &mut Log,
 ) {
     request.asked = clock::now();
+    // When others could last run here.
     let mut yielded = request.asked;
     while request.asked < window.end {
-        let turn = turn(subject, key, job, request, window).await;
+        let (turn, waited) = watched(turn(subject, key, job, request, window)).await;
         match (turn.span, turn.failure) {
             (Some(span), None) => {
                 log.push(span);
@@ -37,13 +40,29 @@ pub(super) async fn closed<S: Subject>(
                 request.asked = clock::now();
             }
         }
+        if waited {
+            yielded = request.asked;
+        }
         // What needs no I/O never yields by itself, and others would never begin. Seldom, because
-        // it wakes another thread of the runtime.
+        // it wakes another thread of the runtime, and because who yields wants no lock meanwhile: if
+        // all did after each turn, a lock would go back to its server for want of a next one.
         if request.asked > yielded + YIELDS_AFTER {
             yielded = request.asked;
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Tells whether the work had to wait for anything.
+async fn watched<F: Future>(work: F) -> (F::Output, bool) {
+    let mut work = pin!(work);
+    let mut waited = false;
+    let output = poll_fn(|cx| {
+        let progress = work.as_mut().poll(cx);
+        waited |= progress.is_pending();
+        progress
+    });
+    (output.await, waited)
 }
 
 /// After a failure, so that one that comes at once does not fill the log.
