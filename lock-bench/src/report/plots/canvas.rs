@@ -107,10 +107,11 @@ impl Canvas<'_> {
         self.0.draw(&dot).expect(IN_MEMORY);
     }
 
-    /// Draws the mark of a target: with its colour the shape changes, for those who see it less.
+    /// Draws the mark of a target: with its colour the shape changes, for those who see it less, and
+    /// where colours begin again their shapes are others.
     pub(super) fn mark(&self, (x, y): Point, ink: Ink) {
         let number = match ink {
-            Ink::Target(number) | Ink::Limit(number) => number % 4,
+            Ink::Target(number) | Ink::Limit(number) => (number + number / Ink::COLORS) % 4,
             Ink::Dashes | Ink::Grid | Ink::Muted | Ink::Text => 0,
         };
         let corners: &[Point] = match number {

@@ -23,6 +23,9 @@ pub(crate) enum Ink {
 }
 
 impl Ink {
+    /// How many targets have a colour of their own.
+    pub(super) const COLORS: usize = TARGETS.len();
+
     /// The colour that stands for this ink until [`paint`] replaces it. What no ink was named for
     /// is black, and therefore text.
     pub(super) fn color(self) -> RGBColor {

@@ -81,7 +81,8 @@ impl Plot {
     #[must_use]
     pub fn to_file(&self) -> String {
         let (alt, style, inside) = (text(&self.alt), style(), &self.inside);
-        let (width, height, view) = (WIDTH, self.height, self.view());
+        let (width, height) = (WIDTH + 2.0 * MARGIN, self.height + 2.0 * MARGIN);
+        let view = self.view(MARGIN);
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"{view}\" role=\"img\">\n<title>{alt}</title>\n<style>{style}{TEXT_STYLE}\
@@ -92,12 +93,14 @@ impl Plot {
 
     /// The picture as a part of a page that has the style sheet.
     pub(crate) fn to_element(&self) -> String {
-        let (alt, view, inside) = (text(&self.alt), self.view(), &self.inside);
+        let (alt, view, inside) = (text(&self.alt), self.view(0.0), &self.inside);
         format!("<svg viewBox=\"{view}\" role=\"img\"><title>{alt}</title>\n{inside}\n</svg>")
     }
 
-    fn view(&self) -> String {
-        format!("0 0 {} {}", WIDTH * UNITS, self.height * UNITS)
+    fn view(&self, margin: f64) -> String {
+        let from = 0.0 - margin * UNITS;
+        let (width, height) = (WIDTH + 2.0 * margin, self.height + 2.0 * margin);
+        format!("{from} {from} {} {}", width * UNITS, height * UNITS)
     }
 }
 
@@ -106,5 +109,8 @@ fn text(text: &str) -> String {
     let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")
 }
+
+/// Around a picture that stands alone, in pixels.
+const MARGIN: f64 = 8.0;
 
 pub(crate) const TEXT_STYLE: &str = "text{font-family:system-ui,sans-serif}";
