@@ -140,7 +140,9 @@ fn works(report: &Report) -> Result<Exit, Failure> {
     let failure = Failure::new(FAILED, message)
         .with_hint("the report has the errors; slow locks need a longer --duration");
     let shown = idle.iter().take(SHOWN);
-    Err(shown.fold(failure, |f, text| f.with_detail("nothing in", escaped(text))))
+    Err(shown.fold(failure, |f, text| {
+        f.with_detail("nothing in", escaped(text))
+    }))
 }
 
 fn excludes(report: &Report) -> Result<(), Failure> {
