@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::LockKey;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Mutex as Turn, Notify, oneshot};
 
 use super::actor;
 use super::handle::Handle;
@@ -17,6 +17,9 @@ pub(crate) struct Roster {
     state: Mutex<State>,
     /// A place is free, or a session is new or gone.
     changed: Notify,
+    /// Of those who need a session alone, the one that looks for it; the others stand in line. Whoever
+    /// gives a session back and asks again at once would keep those who wait out for ever.
+    turn: Turn<()>,
 }
 
 #[derive(Default)]
@@ -39,29 +42,38 @@ impl Roster {
             terms,
             state: Mutex::default(),
             changed: Notify::new(),
+            turn: Turn::default(),
         })
     }
 
     /// A place in a session for one key; waits for one, if there are as many sessions as there may
-    /// be.
+    /// be, in the order of arrival if it has to be `alone`.
     pub(crate) async fn place(
         self: &Arc<Self>,
         key: &LockKey,
         alone: bool,
     ) -> Result<Place, Failure> {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if let Some(place) = self.pick(key, alone) {
-                return Ok(place);
-            }
-            match self.begin_to_open() {
-                Some(opened) => {
-                    // Without a word when its runtime is gone.
-                    opened.await.unwrap_or_else(|_| Err(ended()))?;
+            // Who can be where others are seldom waits, and not for those who cannot.
+            let turn = match alone {
+                true => Some(self.turn.lock().await),
+                false => None,
+            };
+            let opened = loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if let Some(place) = self.pick(key, alone) {
+                    return Ok(place);
                 }
-                None => changed.await,
-            }
+                match self.begin_to_open() {
+                    Some(opened) => break opened,
+                    None => changed.await,
+                }
+            };
+            // The next one may open its own meanwhile.
+            drop(turn);
+            // Without a word when its runtime is gone.
+            opened.await.unwrap_or_else(|_| Err(ended()))?;
         }
     }
 

@@ -163,6 +163,34 @@ async fn no_record_outlives_its_holder() {
     }
 }
 
+/// Two tasks have the only connections and ask again as soon as they have given them back; a third one
+/// comes for another key.
+#[tokio::test]
+async fn who_waits_for_a_connection_gets_one() {
+    let server = PostgresServer::shared();
+    let url = format!("{}?mode=row&connections=2", server.database());
+    let here = Arc::new(open(&url).await);
+    let busy = ["a", "b"].map(|name| {
+        let here = Arc::clone(&here);
+        tokio::spawn(async move {
+            loop {
+                let guard = here.acquire(&request(name, Wait::Forever)).await.unwrap();
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for round in 0..10 {
+        let wait = Wait::AtMost(Duration::from_secs(10));
+        let guard = here.acquire(&request("c", wait)).await;
+        let guard = guard.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        guard.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(busy.iter().all(|task| !task.is_finished()));
+    busy.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn who_lost_a_row_of_postgres_draws_nothing() {
     let server = PostgresServer::shared();
