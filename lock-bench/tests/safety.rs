@@ -65,10 +65,13 @@ async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
         "nobody holds for a time, and there are no tokens"
     );
     assert!(!by_chance(1), "they hold for a while");
+    // Even then a hold has a length, so that chance has something to find.
+    assert!(report.series[0].samples[0].held_ns > 0);
     let found = &report.series[1].samples[0].violations;
     assert!(found[0].contains("held it together for"), "{found:?}");
     let report = support::measure(&plan, made(sound())).await;
     assert!(!report.figures(&report.series[0]).is_checked_by_chance);
+    assert!(report.series[0].samples[0].with_token > Some(0));
 }
 
 /// Grants whatever it is asked for.

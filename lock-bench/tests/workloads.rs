@@ -220,13 +220,6 @@ async fn the_time_of_holds_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hold_of_nothing_has_a_length() {
-    let sample = sample(&plan(&[Workload::Contended], 2), memory()).await;
-    assert!(sample.held_ns > 0, "{sample:?}");
-    assert!(sample.with_token > Some(0), "{sample:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn failures_are_counted_by_kind() {
     let sample = sample(
         &plan(&[Workload::Contended], 2),

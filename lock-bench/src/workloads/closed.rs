@@ -21,7 +21,15 @@ pub(super) async fn closed<S: Subject>(
     // When others could last run here.
     let mut yielded = request.asked;
     while request.asked < window.end {
-        let (turn, waited) = watched(turn(subject, key, job, request, window)).await;
+        let mut waited = false;
+        // In place: its future is large.
+        let mut turn = pin!(turn(subject, key, job, request, window));
+        let turn = poll_fn(|cx| {
+            let progress = turn.as_mut().poll(cx);
+            waited |= progress.is_pending();
+            progress
+        });
+        let turn = turn.await;
         match (turn.span, turn.failure) {
             (Some(span), None) => {
                 log.push(span);
@@ -51,18 +59,6 @@ pub(super) async fn closed<S: Subject>(
             tokio::task::yield_now().await;
         }
     }
-}
-
-/// Tells whether the work had to wait for anything.
-async fn watched<F: Future>(work: F) -> (F::Output, bool) {
-    let mut work = pin!(work);
-    let mut waited = false;
-    let output = poll_fn(|cx| {
-        let progress = work.as_mut().poll(cx);
-        waited |= progress.is_pending();
-        progress
-    });
-    (output.await, waited)
 }
 
 /// After a failure, so that one that comes at once does not fill the log.

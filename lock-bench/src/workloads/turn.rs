@@ -16,8 +16,8 @@ pub(super) struct Turn {
 
 /// Acquires, holds and releases. `request` says who asks for what since when.
 ///
-/// The clock is read three times: a hold has a length even where nothing is done under it, or no two
-/// of them could be seen to overlap.
+/// The clock is read twice, and once more where the hold has to have a length: if it is asked for, or
+/// if there is no token that tells two holders at a time.
 pub(super) async fn turn<S: Subject>(
     subject: &S,
     key: &S::Key,
@@ -32,10 +32,13 @@ pub(super) async fn turn<S: Subject>(
     };
     let acquired = clock::now();
     let token = S::token(&held).unwrap_or(NO_TOKEN);
+    let mut let_go = acquired;
     if !job.hold.is_zero() {
         tokio::time::sleep(job.hold).await;
+        let_go = clock::now();
+    } else if token == NO_TOKEN {
+        let_go = clock::now();
     }
-    let mut let_go = clock::now();
     let failure = subject.release(held).await.err();
     match failure.as_ref().map(Failure::kind) {
         // It knew that it holds no more; nobody knows since when.
