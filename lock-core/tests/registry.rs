@@ -371,4 +371,11 @@ async fn nobody_moves_from_a_backend_to_itself() {
         let both = registry.connect_migrating("example://h/locks", new).await;
         assert!(both.is_ok(), "{new}");
     }
+    // Two stores.
+    assert!(
+        registry
+            .connect_migrating("memory:", "memory:")
+            .await
+            .is_ok()
+    );
 }

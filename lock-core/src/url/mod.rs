@@ -114,10 +114,13 @@ impl LockUrl {
         Params::new(&self.params, &self.taken)
     }
 
-    /// Whether both name the same locks in the same way, whoever logs in; the schemes aside.
+    /// Whether both name the same locks in the same way, whoever logs in; the schemes aside. Without
+    /// a host and a path nothing is named: each `memory:` is a store of its own.
     pub(crate) fn names_what(&self, other: &Self) -> bool {
         let says = |param: &Param| other.params.iter().any(|of_other| param.says(of_other));
-        self.hosts == other.hosts
+        let is_named = !self.hosts.is_empty() || !self.path.is_empty();
+        is_named
+            && self.hosts == other.hosts
             && self.path == other.path
             && self.params.len() == other.params.len()
             && self.params.iter().all(says)
