@@ -1,5 +1,14 @@
 //! What servers say of themselves, and the least commands of their clients that exclude.
 
+#![cfg_attr(
+    not(any(feature = "mysql", feature = "postgres")),
+    expect(
+        clippy::unused_async,
+        unused_variables,
+        reason = "only databases have tables, and a build may have no server at all"
+    )
+)]
+
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -50,15 +59,6 @@ use crate::target::{Bare, Probe};
 /// # Cancel safety
 ///
 /// A dropped future closes what it opened.
-#[cfg_attr(
-    not(any(
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zk"
-    )),
-    expect(clippy::unused_async, reason = "no server is compiled in")
-)]
 pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
     if let Some(why) = unasked(url)? {
         return Ok(Some(Arc::new(Unasked(why))));
@@ -87,19 +87,6 @@ pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
 /// # Cancel safety
 ///
 /// A dropped future closes what it opened. It may have made the table.
-#[cfg_attr(
-    not(any(
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zk"
-    )),
-    expect(clippy::unused_async, reason = "no server is compiled in")
-)]
-#[cfg_attr(
-    not(any(feature = "mysql", feature = "postgres")),
-    expect(unused_variables, reason = "only databases have tables")
-)]
 pub async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
     if unasked(url)?.is_some() {
         return Ok(None);
@@ -126,14 +113,6 @@ pub async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
 /// # Cancel safety
 ///
 /// It may be removed or not.
-#[cfg_attr(
-    not(any(feature = "mysql", feature = "postgres")),
-    expect(clippy::unused_async, reason = "only databases have tables")
-)]
-#[cfg_attr(
-    not(any(feature = "mysql", feature = "postgres")),
-    expect(unused_variables, reason = "only databases have tables")
-)]
 pub async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
     if unasked(url)?.is_some() {
         return Ok(());

@@ -53,7 +53,7 @@ impl Nodes {
 
     /// The most holders that any node has, once a minority has had the time to follow the others.
     pub(crate) async fn most_holders(&self, name: &str) -> usize {
-        let deadline = Instant::now() + Duration::from_secs(3);
+        let deadline = Instant::now() + Duration::from_millis(500);
         loop {
             let held: Vec<_> = self.servers.iter().map(|s| holders(s, name)).collect();
             let with = held.iter().filter(|count| **count > 0).count();
