@@ -5,6 +5,7 @@ mod before;
 mod caught;
 mod clock;
 mod entropy;
+mod mutant;
 mod nap;
 mod spawn;
 
@@ -28,6 +29,8 @@ pub use self::before::before;
 pub(crate) use self::caught::{caught, caught_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
+#[doc(hidden)]
+pub use self::mutant::is_mutant;
 pub use self::spawn::{OnRuntime, Spawn, Task};
 
 /// Time, randomness, the keeper and background work, for one backend. For implementors.
