@@ -8,6 +8,7 @@ use std::process::Command;
 
 use lock_core::{Finding, Registry, Result, Verdict};
 use lock_redis::RedisBackend;
+use lock_testkit::clock::ShiftedClock;
 use lock_testkit::servers::{
     Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply,
 };
@@ -349,14 +350,13 @@ async fn looked_at_by_another_clock() {
 #[tokio::test]
 async fn a_clock_that_is_off_is_found() {
     let server = RedisServer::start(fit());
-    for (shift, says) in [("+3600s", true), ("-3600s", true), ("+0s", false)] {
+    let clock = ShiftedClock::new();
+    for (shift, says) in [(3_600, true), (-3_600, true), (0, false)] {
         let mut process = Command::new(env::current_exe().expect("it runs"));
         process.args(["--exact", "looked_at_by_another_clock"]);
         process.args(["--ignored", "--nocapture"]);
-        process.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1");
-        process.env("FAKETIME", shift);
-        process.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        process.env(EXAMINED, server.url());
+        clock.set_offset(shift);
+        clock.apply(&mut process).env(EXAMINED, server.url());
         let done = tokio::task::spawn_blocking(move || process.output()).await;
         let done = done.expect("no panic").expect("it runs");
         let printed = String::from_utf8_lossy(&done.stdout).into_owned();

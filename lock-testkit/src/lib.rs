@@ -3,10 +3,12 @@
 //! - [`conformance!`] makes a test of every case that a backend has to pass, by name; the backend
 //!   supplies a [`Harness`](harness::Harness).
 //! - [`history`] records what happens to locks and judges it.
+//! - [`clock`] makes the wall clock of a program wrong.
 //! - [`servers`] starts private servers, and [`proxy`] makes the network before them fail.
 //! - [`taker`] is a process that takes a lock, to be killed and stopped.
 //! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
 
+pub mod clock;
 pub mod conformance;
 pub mod doubles;
 pub mod harness;

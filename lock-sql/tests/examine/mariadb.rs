@@ -2,7 +2,7 @@ use lock_core::LockUrl;
 use lock_sql::Schema;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 
-use crate::support::{MODES, ahead, assert_clean, assert_only, examine, faults, faults_by, until};
+use crate::support::{MODES, assert_clean, assert_only, examine, faults, faults_ahead, until};
 
 const CHECKS: [&str; 12] = [
     "version",
@@ -144,11 +144,11 @@ async fn a_node_of_galera_is_found_where_locks_are_its_own() {
 #[tokio::test]
 async fn another_time_is_found_where_locks_go_by_it() {
     let url = MariaDbServer::shared().database();
-    let found = faults_by(ahead, &format!("{url}?mode=lease"));
+    let found = faults_ahead(&format!("{url}?mode=lease"));
     assert_only(&found, "clock", "differs by");
     for others in ["mode=lease&expiry=observer", "mode=row", "mode=advisory"] {
         assert_eq!(
-            faults_by(ahead, &format!("{url}?{others}")),
+            faults_ahead(&format!("{url}?{others}")),
             [""; 0],
             "{others}"
         );

@@ -3,7 +3,7 @@ use lock_sql::SqlLock;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
 
 use crate::support::{
-    MODES, ahead, assert_clean, assert_only, examine, faults, faults_by, refusal, until,
+    MODES, assert_clean, assert_only, examine, faults, faults_ahead, refusal, until,
 };
 
 const CHECKS: [&str; 13] = [
@@ -197,11 +197,11 @@ async fn a_standby_is_found_and_so_is_who_does_not_wait_for_it() {
 #[tokio::test]
 async fn another_time_is_found_where_locks_go_by_it() {
     let url = PostgresServer::shared().database();
-    let found = faults_by(ahead, &format!("{url}?mode=lease"));
+    let found = faults_ahead(&format!("{url}?mode=lease"));
     assert_only(&found, "clock", "differs by");
     for others in ["mode=lease&expiry=observer", "mode=row", "mode=advisory"] {
         assert_eq!(
-            faults_by(ahead, &format!("{url}?{others}")),
+            faults_ahead(&format!("{url}?{others}")),
             [""; 0],
             "{others}"
         );

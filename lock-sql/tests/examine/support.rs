@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{Error, Finding, Registry, Result, Verdict};
 use lock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
+use lock_testkit::clock::ShiftedClock;
 
 pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
@@ -87,12 +88,11 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
     said.lines().filter_map(fault).collect()
 }
 
-/// A clock that is three seconds ahead of that of the server.
-pub(crate) fn ahead(command: &mut Command) {
-    command
-        .env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1")
-        .env("FAKETIME", "+3s")
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+/// The same with a clock that is three seconds ahead of that of the server.
+pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
+    let clock = ShiftedClock::new();
+    clock.set_offset(3);
+    faults_by(|command| drop(clock.apply(command)), url)
 }
 
 /// Waits until something is so.

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
+use crate::clock::ShiftedClock;
+
 /// Whom a server runs as that refuses to run as root.
 #[derive(Clone, Debug)]
 pub(super) enum Account {
@@ -43,7 +45,8 @@ impl Account {
 
     /// A program that it runs in this directory.
     pub(super) fn command(&self, program: &Path, dir: &Path) -> Command {
-        let words = self.words(program);
+        let mut words = self.words();
+        words.push(program.into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(dir);
         command
@@ -51,23 +54,30 @@ impl Account {
 
     /// Arguments for `sh`, which becomes a program that it runs in this directory, and whose errors
     /// go to a [file](LOG) there: a server may outlive whoever would read them.
-    pub(super) fn arguments(&self, program: &Path, dir: &Path) -> Vec<OsString> {
+    pub(super) fn arguments(
+        &self,
+        program: &Path,
+        dir: &Path,
+        clock: Option<&ShiftedClock>,
+    ) -> Vec<OsString> {
         let script = format!(r#"cd "$0" && exec "$@" 2>>{LOG}"#);
         let mut arguments = vec!["-c".into(), script.into(), dir.into()];
-        arguments.extend(self.words(program));
+        arguments.extend(self.words());
+        arguments.extend(clock.map(ShiftedClock::words).unwrap_or_default());
+        arguments.push(program.into());
         arguments
     }
 
-    fn words(&self, program: &Path) -> Vec<OsString> {
+    /// What becomes a program of the account's.
+    fn words(&self) -> Vec<OsString> {
         match self {
             Self::Other { user, group } => vec![
                 "setpriv".into(),
                 format!("--reuid={user}").into(),
                 format!("--regid={group}").into(),
                 "--clear-groups".into(),
-                program.into(),
             ],
-            Self::Own => vec![program.into()],
+            Self::Own => Vec::new(),
         }
     }
 }

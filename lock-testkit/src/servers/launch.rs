@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::options::ADMIN;
 use super::process::Process;
 use super::{RedisOptions, Reply, RespClient};
+use crate::clock::ShiftedClock;
 
 /// Starts a server in this directory and waits until it answers.
 pub(super) fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Result<Process> {
@@ -21,11 +23,16 @@ pub(super) fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Resul
     {
         return Err(error);
     }
-    let mut args = vec![config.as_os_str()];
-    if options.is_sentinel() {
-        args.push("--sentinel".as_ref());
+    let mut words = Vec::new();
+    if options.has_clock() {
+        words = ShiftedClock::in_dir(dir)?.words();
     }
-    let process = Process::start("redis-server", &args, dir)?;
+    words.extend(["redis-server".into(), config.into_os_string()]);
+    if options.is_sentinel() {
+        words.push("--sentinel".into());
+    }
+    let args: Vec<_> = words.iter().skip(1).map(OsString::as_os_str).collect();
+    let process = Process::start(&words[0].to_string_lossy(), &args, dir)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         // It listens on the socket after the port, so an answer says that both are its own.

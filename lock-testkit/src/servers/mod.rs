@@ -36,3 +36,5 @@ pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+
+pub(crate) use self::template::own_dir;

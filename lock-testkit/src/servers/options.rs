@@ -9,6 +9,7 @@ pub struct RedisOptions {
     sentinel: bool,
     tls: Option<TlsFiles>,
     files: Vec<(&'static str, String)>,
+    clock: bool,
 }
 
 impl RedisOptions {
@@ -74,6 +75,14 @@ impl RedisOptions {
             .with_config("tls-auth-clients", auth)
     }
 
+    /// Gives it a wall clock of its own, which is right until
+    /// [`set_clock_offset`](super::RedisServer::set_clock_offset) makes it jump.
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
     /// Lets the testkit in, whatever the users may do.
     fn secure(mut self) -> Self {
         if !self.secured {
@@ -95,6 +104,10 @@ impl RedisOptions {
     pub(super) fn with_file(mut self, name: &'static str, content: String) -> Self {
         self.files.push((name, content));
         self
+    }
+
+    pub(super) fn has_clock(&self) -> bool {
+        self.clock
     }
 
     pub(super) fn is_tls(&self) -> bool {

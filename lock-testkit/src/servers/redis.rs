@@ -12,6 +12,7 @@ use super::launch::{SOCKET, connect, launch};
 use super::port::free_port;
 use super::process::Process;
 use super::{RedisOptions, Reply, RespClient};
+use crate::clock::ShiftedClock;
 
 /// One `redis-server`, killed when the value is dropped.
 ///
@@ -150,6 +151,27 @@ impl RedisServer {
         }
     }
 
+    /// Makes its wall clock jump to so many seconds ahead of the clock of the machine, or behind it,
+    /// at once; a [`restart`](Self::restart) changes nothing about that. Connections of the server
+    /// and what it has measured by other clocks stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](RedisOptions::with_clock).
+    pub fn set_clock_offset(&self, seconds: i64) {
+        self.clock().set_offset(seconds);
+    }
+
+    /// Makes its wall clock fast by so many parts of a million, or slow, without a jump: 50,000 is
+    /// 5 %.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](RedisOptions::with_clock).
+    pub fn set_clock_drift(&self, parts_per_million: i64) {
+        self.clock().set_drift(parts_per_million);
+    }
+
     /// Asks the server past the client under test, with all rights, on a connection of its own.
     ///
     /// # Panics
@@ -186,6 +208,11 @@ impl RedisServer {
             port,
             options,
         }
+    }
+
+    fn clock(&self) -> ShiftedClock {
+        assert!(self.options.has_clock(), "started without a clock");
+        ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {

@@ -86,7 +86,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<()> {
 }
 
 /// The name is known to everybody, so somebody else may have been there first.
-fn own_dir() -> io::Result<PathBuf> {
+pub(crate) fn own_dir() -> io::Result<PathBuf> {
     let user = geteuid().as_raw();
     let dir = env::temp_dir().join(format!("polylock-templates-{user}"));
     match DirBuilder::new().mode(0o700).create(&dir) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock_core::LockKey;
 
 use super::process::TakerProcess;
+use crate::clock::ShiftedClock;
 
 /// Where the lock-taker of a backend is, and the URL that leads it to the store of a test.
 #[derive(Clone, Debug)]
@@ -101,6 +102,13 @@ impl Take {
     #[must_use]
     pub fn with_increment(self, file: &Path) -> Self {
         self.with("--increment", file)
+    }
+
+    /// Gives it this wall clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &ShiftedClock) -> Self {
+        clock.apply(&mut self.command);
+        self
     }
 
     /// Starts it.

@@ -2,7 +2,7 @@
 
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, ServerCertificate, TlsFiles};
 
-use crate::support::{examine, examine_with, expect, with_clock};
+use crate::support::{examine, examine_ahead, expect};
 
 fn durable() -> MariaDbOptions {
     MariaDbOptions::new().with_durability(true)
@@ -22,7 +22,7 @@ fn a_server_as_it_is_shipped_gets_a_clean_bill_in_every_mode() {
     ]);
     examine(&server.url()).assert_clean();
     let leases = format!("{}?mode=lease", server.url());
-    let bill = examine_with(&[&leases], |command| with_clock(command, "+1h"));
+    let bill = examine_ahead(&[&leases]);
     assert_eq!(bill.faults(), [("clock", "warning")], "{:#}", bill.value);
 }
 

@@ -7,7 +7,7 @@ use lock_testkit::servers::{
     TlsFiles,
 };
 
-use crate::support::{examine, examine_with, expect, with_clock};
+use crate::support::{examine, examine_ahead, expect};
 
 fn durable() -> PostgresOptions {
     PostgresOptions::new().with_durability(true)
@@ -28,14 +28,14 @@ fn a_server_as_it_is_shipped_gets_a_clean_bill_in_every_mode() {
     ]);
     let bill = examine(&server.url());
     bill.assert_clean();
-    let bill = examine_with(&[&server.url()], |command| with_clock(command, "+1h"));
+    let bill = examine_ahead(&[&server.url()]);
     assert!(
         !bill.faults().contains(&("reach", "error")),
         "{:#}",
         bill.value
     );
     let leases = format!("{}?mode=lease", server.url());
-    let bill = examine_with(&[&leases], |command| with_clock(command, "+1h"));
+    let bill = examine_ahead(&[&leases]);
     assert_eq!(bill.faults(), [("clock", "warning")], "{:#}", bill.value);
 }
 

@@ -4,7 +4,7 @@ use lock_testkit::servers::{
     ClientCertificate, Fsync, RedisCluster, RedisOptions, RedisServer, ServerCertificate, TlsFiles,
 };
 
-use crate::support::{examine, examine_with, expect, with_clock};
+use crate::support::{examine, examine_ahead, examine_with, expect};
 
 fn durable() -> RedisOptions {
     RedisOptions::new().with_aof(Fsync::EverySecond)
@@ -141,6 +141,6 @@ fn a_node_of_a_cluster_is_found() {
 #[test]
 fn clocks_that_differ_are_found() {
     let server = RedisServer::start(durable());
-    let bill = examine_with(&[&server.url()], |command| with_clock(command, "+1h"));
+    let bill = examine_ahead(&[&server.url()]);
     assert_eq!(bill.faults(), [("clock", "warning")], "{:#}", bill.value);
 }

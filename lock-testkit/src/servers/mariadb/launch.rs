@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::MariaDbOptions;
+use crate::clock::ShiftedClock;
 use crate::servers::account::{Account, LOG};
 use crate::servers::process::Process;
 use crate::servers::template::{DATA, Template, run};
@@ -74,7 +75,9 @@ pub(super) fn launch(
     // What a server has logged before it was killed would look like one that is ready.
     fs::write(dir.join(LOG), "")?;
     let home = dir.display();
-    let mut args = account.arguments(&program("mariadbd")?, dir);
+    let clock = options.has_clock().then(|| ShiftedClock::in_dir(dir));
+    let clock = clock.transpose()?;
+    let mut args = account.arguments(&program("mariadbd")?, dir, clock.as_ref());
     args.extend(["--no-defaults".into(), format!("--port={port}").into()]);
     args.extend([
         format!("--datadir={home}/{DATA}").into(),

@@ -7,6 +7,7 @@ use crate::servers::TlsFiles;
 pub struct MariaDbOptions {
     config: Vec<(String, String)>,
     tls: Option<TlsFiles>,
+    clock: bool,
 }
 
 impl MariaDbOptions {
@@ -36,6 +37,18 @@ impl MariaDbOptions {
     pub fn with_tls(mut self, files: &TlsFiles) -> Self {
         self.tls = Some(files.clone());
         self
+    }
+
+    /// Gives it a wall clock of its own, which is right until
+    /// [`set_clock_offset`](super::MariaDbServer::set_clock_offset) makes it jump.
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    pub(super) fn has_clock(&self) -> bool {
+        self.clock
     }
 
     pub(super) fn tls(&self) -> Option<&TlsFiles> {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::client::Client;
 use super::launch::{configure, launch, make_data};
 use super::{MariaDbOptions, SharedMariaDb};
+use crate::clock::ShiftedClock;
 use crate::servers::account::Account;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
@@ -147,6 +148,27 @@ impl MariaDbServer {
         }
     }
 
+    /// Makes its wall clock jump to so many seconds ahead of the clock of the machine, or behind it,
+    /// at once; a [`restart`](Self::restart) changes nothing about that. Connections of the server
+    /// and what it has measured by other clocks stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](MariaDbOptions::with_clock).
+    pub fn set_clock_offset(&self, seconds: i64) {
+        self.clock().set_offset(seconds);
+    }
+
+    /// Makes its wall clock fast by so many parts of a million, or slow, without a jump: 50,000 is
+    /// 5 %.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](MariaDbOptions::with_clock).
+    pub fn set_clock_drift(&self, parts_per_million: i64) {
+        self.clock().set_drift(parts_per_million);
+    }
+
     /// Runs statements past the code under test, as `root` in the database `test`, on a connection of
     /// its own. Returns the rows of all of them, null as `NULL`.
     ///
@@ -242,6 +264,11 @@ impl MariaDbServer {
             options,
             account,
         })
+    }
+
+    fn clock(&self) -> ShiftedClock {
+        assert!(self.options.has_clock(), "started without a clock");
+        ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
     fn client(&self) -> Client<'_> {

@@ -56,7 +56,7 @@ pub(super) fn configure(
 pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
     // What a pooler has logged before it was killed would look like one that is ready.
     fs::write(dir.join(LOG), "")?;
-    let mut args = account.arguments(Path::new(PROGRAM), dir);
+    let mut args = account.arguments(Path::new(PROGRAM), dir, None);
     args.push(CONFIG.into());
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
     let process = Process::start("sh", &args, dir)?;

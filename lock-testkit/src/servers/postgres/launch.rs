@@ -11,6 +11,7 @@ use rustix::process::Pid;
 
 use super::PostgresOptions;
 use super::psql::literal;
+use crate::clock::ShiftedClock;
 use crate::servers::account::{Account, LOG};
 use crate::servers::process::Process;
 use crate::servers::template::{DATA, Template, run};
@@ -100,7 +101,11 @@ pub(super) fn configure(
 }
 
 /// Starts the server of a directory that has all it needs, and waits until it takes connections.
-pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
+pub(super) fn launch(
+    dir: &Path,
+    options: &PostgresOptions,
+    account: &Account,
+) -> io::Result<Process> {
     // An old line about a port that was taken would hide why it does not start this time.
     fs::write(dir.join(LOG), "")?;
     let pid_file = dir.join(DATA).join(PID_FILE);
@@ -111,7 +116,9 @@ pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
         return Err(error);
     }
     let data = dir.join(DATA);
-    let mut args = account.arguments(&program("postgres")?, dir);
+    let clock = options.has_clock().then(|| ShiftedClock::in_dir(dir));
+    let clock = clock.transpose()?;
+    let mut args = account.arguments(&program("postgres")?, dir, clock.as_ref());
     args.extend(["-D".into(), data.into()]);
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
     let args: &[&OsStr] = &args;

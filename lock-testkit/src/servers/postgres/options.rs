@@ -8,6 +8,7 @@ pub struct PostgresOptions {
     config: Vec<(String, String)>,
     users: Vec<(String, String)>,
     tls: Option<TlsFiles>,
+    clock: bool,
 }
 
 impl PostgresOptions {
@@ -43,6 +44,18 @@ impl PostgresOptions {
     pub fn with_user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
+    }
+
+    /// Gives it a wall clock of its own, which is right until
+    /// [`set_clock_offset`](super::PostgresServer::set_clock_offset) makes it jump.
+    #[must_use]
+    pub fn with_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    pub(super) fn has_clock(&self) -> bool {
+        self.clock
     }
 
     pub(super) fn tls(&self) -> Option<&TlsFiles> {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::launch::{configure, launch, make_data};
 use super::psql::{Psql, identifier, literal};
 use super::{PostgresOptions, SharedPostgres};
+use crate::clock::ShiftedClock;
 use crate::servers::account::Account;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
@@ -69,7 +70,7 @@ impl PostgresServer {
         let (process, port) = loop {
             let port = free_port()?;
             configure(dir.path(), port, &options, &account)?;
-            match launch(dir.path(), &account) {
+            match launch(dir.path(), &options, &account) {
                 Ok(process) => break (process, port),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
@@ -162,7 +163,7 @@ impl PostgresServer {
         process.kill().expect("it is watched by a shell");
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match launch(self.dir(), &self.account) {
+            match launch(self.dir(), &self.options, &self.account) {
                 Ok(again) => break *process = again,
                 Err(error) => {
                     let taken = error.kind() == io::ErrorKind::AddrInUse;
@@ -174,6 +175,27 @@ impl PostgresServer {
                 }
             }
         }
+    }
+
+    /// Makes its wall clock jump to so many seconds ahead of the clock of the machine, or behind it,
+    /// at once; a [`restart`](Self::restart) changes nothing about that. Connections of the server
+    /// and what it has measured by other clocks stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](PostgresOptions::with_clock).
+    pub fn set_clock_offset(&self, seconds: i64) {
+        self.clock().set_offset(seconds);
+    }
+
+    /// Makes its wall clock fast by so many parts of a million, or slow, without a jump: 50,000 is
+    /// 5 %.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without [`with_clock`](PostgresOptions::with_clock).
+    pub fn set_clock_drift(&self, parts_per_million: i64) {
+        self.clock().set_drift(parts_per_million);
     }
 
     /// Runs statements past the code under test, as the superuser in the database `test`, on a
@@ -254,6 +276,11 @@ impl PostgresServer {
             dir: self.dir,
             port: self.port,
         }
+    }
+
+    fn clock(&self) -> ShiftedClock {
+        assert!(self.options.has_clock(), "started without a clock");
+        ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
     fn psql(&self) -> Psql<'_> {

@@ -1,4 +1,4 @@
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::ZooKeeperOptions;
 use super::words::{ask, mode};
+use crate::clock::ShiftedClock;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
 
@@ -61,7 +62,7 @@ pub(super) fn prepare(dir: &Path, ports: Ports, options: &ZooKeeperOptions) -> i
         fs::write(dir.join(name), filled(&content))?;
     }
     match options.clock_offset() {
-        Some(seconds) => set_clock(dir, seconds),
+        Some(seconds) => ShiftedClock::in_dir(dir).map(|clock| clock.set_offset(seconds)),
         None => Ok(()),
     }
 }
@@ -75,9 +76,9 @@ pub(super) fn launch(
 ) -> io::Result<Process> {
     // An old line about a port that was taken would hide why it does not start this time.
     fs::write(dir.join(LOG), "")?;
-    let args = arguments(dir, options);
-    let args: Vec<_> = args.iter().map(OsStr::new).collect();
-    let process = Process::start("env", &args, dir)?;
+    let words = words(dir, options)?;
+    let args: Vec<_> = words.iter().skip(1).map(OsString::as_os_str).collect();
+    let process = Process::start(&words[0].to_string_lossy(), &args, dir)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let is_ready = match ready {
@@ -113,30 +114,20 @@ pub(super) fn serves(port: u16) -> bool {
     ask(port, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
 }
 
-/// Makes the clock of a running or coming server wrong.
-pub(super) fn set_clock(dir: &Path, seconds: i64) -> io::Result<()> {
-    // A reader must not find half of it.
-    let (file, draft) = (dir.join(CLOCK), dir.join("clock.draft"));
-    fs::write(&draft, format!("{seconds:+}\n"))?;
-    fs::rename(draft, file)
+/// The program, and its arguments.
+fn words(dir: &Path, options: &ZooKeeperOptions) -> io::Result<Vec<OsString>> {
+    let mut words = Vec::new();
+    if options.clock_offset().is_some() {
+        words = ShiftedClock::in_dir(dir)?.words();
+    }
+    words.push("java".into());
+    words.extend(arguments(dir, options).into_iter().map(OsString::from));
+    Ok(words)
 }
 
-/// Those of `env`, which becomes the server.
 fn arguments(dir: &Path, options: &ZooKeeperOptions) -> Vec<String> {
     let home = dir.to_string_lossy();
-    let mut arguments = Vec::new();
-    if options.clock_offset().is_some() {
-        arguments.extend([
-            format!("LD_PRELOAD={FAKETIME}"),
-            format!("FAKETIME_TIMESTAMP_FILE={home}/{CLOCK}"),
-            // In seconds. A look at the file for every call doubles the time of a start.
-            "FAKETIME_CACHE_DURATION=1".to_owned(),
-            // Java waits by the monotonic clock, and hangs where that lies.
-            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
-        ]);
-    }
-    arguments.push("java".to_owned());
-    arguments.extend(JAVA.map(str::to_owned));
+    let mut arguments: Vec<_> = JAVA.map(str::to_owned).into();
     arguments.push(format!("-XX:ErrorFile={home}/crash"));
     arguments.push(format!("-Dorg.slf4j.simpleLogger.logFile={home}/{LOG}"));
     let properties = options.properties();
@@ -162,12 +153,9 @@ fn reason(dir: &Path, printed: &str) -> io::Error {
     io::Error::new(kind, format!("{printed}{log}"))
 }
 
-const CLOCK: &str = "clock";
 const CONFIG: &str = "zoo.cfg";
 pub(super) const DATA: &str = "data";
 pub(super) const LOG: &str = "log";
-
-const FAKETIME: &str = "/usr/$LIB/faketime/libfaketime.so.1";
 
 /// `zookeeper.jar` names most of what it needs itself, but not what logs, and not all of Netty.
 const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-resolver"];

@@ -83,8 +83,7 @@ impl ZooKeeperOptions {
     /// Makes its clock wrong by so many seconds, and lets
     /// [`set_clock_offset`](super::ZooKeeperServer::set_clock_offset) change that while it runs.
     ///
-    /// The wall clock only; sessions run out by a clock that nobody can set. Such a server takes 10 s
-    /// of processor time to start.
+    /// The wall clock only; sessions run out by a clock that nobody can set.
     #[must_use]
     pub fn with_clock_offset(mut self, seconds: i64) -> Self {
         self.clock_offset = Some(seconds);

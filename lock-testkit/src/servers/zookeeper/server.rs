@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::launch::{Ports, Ready, launch, prepare, set_clock};
+use super::launch::{Ports, Ready, launch, prepare};
 use super::words::{four_letter, mode, value};
 use super::{SharedZooKeeper, ZooKeeperOptions};
+use crate::clock::ShiftedClock;
 use crate::servers::process::Process;
 use crate::servers::shared::Member;
 
@@ -164,7 +165,7 @@ impl ZooKeeperServer {
         }
     }
 
-    /// Makes its clock wrong by so many seconds; it jumps within a second or two.
+    /// Makes its clock wrong by so many seconds, at once.
     ///
     /// # Panics
     ///
@@ -172,7 +173,8 @@ impl ZooKeeperServer {
     pub fn set_clock_offset(&self, seconds: i64) {
         let options = &self.options;
         options.clock_offset().expect("started with a clock offset");
-        set_clock(self.dir(), seconds).expect("the directory takes files");
+        let clock = ShiftedClock::in_dir(self.dir()).expect("the directory takes files");
+        clock.set_offset(seconds);
     }
 
     /// Asks with one of the four-letter words, on a connection of its own.
