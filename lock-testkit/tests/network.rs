@@ -230,9 +230,9 @@ fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
     if env::var_os(CHILD).is_some() {
         let network = Network::new().unwrap();
         let a = network.host("a");
-        let sleeper = a.command("sleep").arg("600").spawn().unwrap();
+        let mut sleeper = a.command("sleep").arg("60").spawn().unwrap();
         println!("\n{CHILD} {} {}", network.outside().address(), sleeper.id());
-        thread::sleep(Duration::from_secs(60));
+        sleeper.wait().unwrap();
         return;
     }
     let mut child = Command::new(env::current_exe().unwrap())

@@ -77,7 +77,7 @@ pub(super) fn launch(
     fs::write(dir.join(LOG), "")?;
     let args = arguments(dir, options);
     let args: Vec<_> = args.iter().map(OsStr::new).collect();
-    let process = Process::start("env", &args, dir)?;
+    let process = Process::start("env", &args, dir, None)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let is_ready = match ready {
