@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lock_testkit::network::{Host, Network};
-use lock_testkit::servers::{Fsync, RedisOptions, RedisSentinels, RedisServer, Reply};
+use lock_testkit::servers::{
+    Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply,
+};
 
 #[test]
 fn a_server_on_a_host_is_reached_from_other_hosts() {
@@ -67,6 +69,25 @@ fn sentinels_elect_a_master_on_the_side_of_the_majority() {
     watched.wait_for_fail_over(0);
     println!("one master after {:?}", began.elapsed());
     assert_eq!(watched.master().host().unwrap().name(), "b");
+}
+
+#[test]
+fn a_cluster_gives_the_slots_of_a_master_that_is_cut_off_to_its_replica() {
+    let network = Network::new().unwrap();
+    let [a, b, c, d, client] = ["a", "b", "c", "d", "client"].map(|name| network.host(name));
+    let began = Instant::now();
+    let cluster = RedisCluster::start_on(&[&a, &b, &c], &[&d], &RedisOptions::new());
+    println!("ready after {:?}", began.elapsed());
+    assert!(cluster.url().contains(&d.address().to_string()));
+
+    let began = Instant::now();
+    network.partition(&[&a, &client], &[&b, &c, &d]);
+    cluster.wait_until_seen(&[1, 2, 3], 3);
+    println!("another master after {:?}", began.elapsed());
+    assert!(cluster[3].connect_from(&client, PATIENCE).is_err());
+
+    network.heal();
+    cluster.wait_until_seen(&[0, 1, 2, 3], 3);
 }
 
 /// Writes from a host, if it is reached in time.
