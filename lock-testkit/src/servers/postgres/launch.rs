@@ -100,7 +100,11 @@ pub(super) fn configure(
 }
 
 /// Starts the server of a directory that has all it needs, and waits until it takes connections.
-pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
+pub(super) fn launch(
+    dir: &Path,
+    options: &PostgresOptions,
+    account: &Account,
+) -> io::Result<Process> {
     // An old line about a port that was taken would hide why it does not start this time.
     fs::write(dir.join(LOG), "")?;
     let pid_file = dir.join(DATA).join(PID_FILE);
@@ -115,7 +119,7 @@ pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
     args.extend(["-D".into(), data.into()]);
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
     let args: &[&OsStr] = &args;
-    let process = Process::start_with_farewell("sh", args, dir, None, FAREWELL)?;
+    let process = Process::start_with_farewell("sh", args, dir, options.host(), FAREWELL)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         if is_ready(&pid_file, process.pid()) {
