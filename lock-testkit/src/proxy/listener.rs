@@ -1,6 +1,6 @@
 use std::future::pending;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -38,7 +38,8 @@ enum Order {
 
 impl Listener {
     pub(super) fn start(
-        target: u16,
+        address: Ipv4Addr,
+        target: SocketAddrV4,
         wire: Wire,
         plans: &Arc<Plans>,
         flows: &Arc<Flows>,
@@ -48,9 +49,9 @@ impl Listener {
         // Entered and not blocked on, which is refused where the caller is on a runtime.
         let door = {
             let _entered = runtime.enter();
-            Door::open(listen(0)?)?
+            Door::open(listen(SocketAddrV4::new(address, 0))?)?
         };
-        let (port, accepted) = (door.port, Arc::<AtomicUsize>::default());
+        let (port, accepted) = (door.address.port(), Arc::<AtomicUsize>::default());
         let (orders, received) = unbounded_channel();
         let clients = Clients {
             target,
@@ -136,7 +137,7 @@ async fn run(
 }
 
 struct Clients {
-    target: u16,
+    target: SocketAddrV4,
     wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
@@ -151,7 +152,7 @@ impl Clients {
         let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
         let (target, wire, mut cut) = (self.target, self.wire, self.cut.subscribe());
         self.serving.spawn(async move {
-            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+            let Ok(server) = TcpStream::connect(target).await else {
                 return client.set_zero_linger();
             };
             let cut = async move { drop(cut.changed().await) };
@@ -175,7 +176,7 @@ impl Clients {
 
 /// Holds the port, listening or not.
 struct Door {
-    port: u16,
+    address: SocketAddrV4,
     state: State,
 }
 
@@ -187,29 +188,31 @@ enum State {
 
 impl Door {
     fn open(listener: TcpListener) -> io::Result<Self> {
-        let port = listener.local_addr()?.port();
+        let SocketAddr::V4(address) = listener.local_addr()? else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         Ok(Self {
-            port,
+            address,
             state: State::Open(listener),
         })
     }
 
     fn opened(self) -> Self {
-        let Self { port, state } = self;
+        let Self { address, state } = self;
         drop(state);
-        let listener = listen(port).expect("its own port");
+        let listener = listen(address).expect("its own port");
         Self {
-            port,
+            address,
             state: State::Open(listener),
         }
     }
 
     fn closed(self) -> Self {
-        let Self { port, state } = self;
+        let Self { address, state } = self;
         drop(state);
-        let socket = bind(port).expect("its own port");
+        let socket = bind(address).expect("its own port");
         Self {
-            port,
+            address,
             state: State::Closed(socket),
         }
     }
@@ -227,13 +230,13 @@ impl Door {
     }
 }
 
-fn listen(port: u16) -> io::Result<TcpListener> {
-    bind(port)?.listen(1024)
+fn listen(address: SocketAddrV4) -> io::Result<TcpListener> {
+    bind(address)?.listen(1024)
 }
 
-fn bind(port: u16) -> io::Result<TcpSocket> {
+fn bind(address: SocketAddrV4) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
-    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    socket.bind(address.into())?;
     Ok(socket)
 }
