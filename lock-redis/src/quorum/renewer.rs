@@ -46,7 +46,13 @@ impl Renewer for QuorumRenewer {
                     continue;
                 }
             };
-            let Some((_, answers)) = answered else { break };
+            let Some((number, answers)) = answered else {
+                break;
+            };
+            if answers.iter().any(|answer| matches!(answer, Ok(false))) {
+                // It may have restarted, and while this lock is held nobody may ask for a vote.
+                ensemble.nodes[number].watch();
+            }
             failures.extend(answers.iter().find_map(|a| a.as_ref().err()).cloned());
             for (votes, answer) in votes.iter_mut().zip(&answers) {
                 match answer {
