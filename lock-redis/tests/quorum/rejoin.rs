@@ -173,6 +173,44 @@ async fn a_node_that_restarts_empty_does_not_vote() {
     release(next).await;
 }
 
+/// Nodes that lose power, come back empty, and then have their clocks set.
+async fn clocks_that_step_after_a_restart_make_no_node_older(seconds: i64) {
+    let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
+    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
+    let guard = locks
+        .acquire(&within(lease("a").with_ttl(DELAY), PATIENCE))
+        .await;
+    let guard = guard.expect("they vote in the end");
+    assert!(locks.shutdown(SOON).await);
+    for node in nodes.iter().take(2) {
+        node.restart();
+        node.set_clock_offset(seconds);
+    }
+    let stranger = careful(&nodes).await;
+    while guard.is_held() {
+        for locks in [&locks, &other, &stranger] {
+            let taken = locks.acquire(&once(request("a"))).await;
+            if taken.is_ok() && guard.is_held() {
+                let left = guard.valid_until().map(|until| until - Instant::now());
+                panic!("two hold the lock for up to {left:?}");
+            }
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    let next = other.acquire(&within(request("a"), PATIENCE)).await;
+    release(next.expect("the lease is over")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_steps_forward_after_a_restart_makes_no_node_older() {
+    clocks_that_step_after_a_restart_make_no_node_older(3_600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_steps_back_after_a_restart_makes_no_node_older() {
+    clocks_that_step_after_a_restart_make_no_node_older(-3_600).await;
+}
+
 /// Why there is a delay: without one, the same history has two holders.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forgetful_node_that_votes_at_once_breaks_the_lock() {
