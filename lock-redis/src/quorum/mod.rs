@@ -109,6 +109,11 @@ impl Redlock {
         };
         let reached = reach(&client.ensemble, config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
+        // Those that have not answered yet as well: somebody may need their votes later.
+        let nodes = client.ensemble.nodes.iter();
+        nodes
+            .filter(|node| !node.left().is_zero())
+            .for_each(Node::watch);
         Ok(Self { client })
     }
 }
@@ -194,7 +199,7 @@ async fn reach(ensemble: &Ensemble, config: RedisConfig) -> Result<()> {
 }
 
 /// Goes on for as long as making a connection may take: a node that was slow once is not down.
-async fn look_at(node: &Arc<Node>, config: &RedisConfig) -> Result<(), Failure> {
+async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
     let link = &*node.server.link;
     let_in(link, config).await?;
     node.see().await;

@@ -32,7 +32,7 @@ impl Node {
     }
 
     /// Begins to count the age of the node.
-    pub(super) async fn see(self: &Arc<Self>) {
+    pub(super) async fn see(&self) {
         if self.rejoin_delay.is_zero() {
             return;
         }
@@ -42,9 +42,6 @@ impl Node {
                 ?failure,
                 "the age of a node is not known"
             );
-        }
-        if !self.left().is_zero() {
-            self.watch();
         }
     }
 
