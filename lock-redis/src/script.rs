@@ -45,6 +45,10 @@ script!(
     ACQUIRE_ALL = "acquire_all": "acquire_all"
 );
 script!(
+    /// Compares for how long a run of the server is known to be up.
+    AGE = "age": "age"
+);
+script!(
     /// Takes the lock from its holders.
     BREAK = "break": "common", "inspect", "break"
 );
@@ -105,6 +109,7 @@ mod tests {
         for script in [
             &ACQUIRE,
             &ACQUIRE_ALL,
+            &AGE,
             &BREAK,
             &DOWNGRADE,
             &EXAMINE,

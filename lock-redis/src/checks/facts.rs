@@ -25,7 +25,6 @@ pub(crate) struct Facts {
     pub(crate) replicas: Option<u32>,
     pub(crate) role: Option<String>,
     pub(crate) run_id: Option<String>,
-    pub(crate) uptime: Option<Duration>,
     pub(crate) used_memory: Option<u64>,
     pub(crate) valkey: Option<String>,
     pub(crate) version: Option<(u32, u32)>,
@@ -102,7 +101,6 @@ impl Facts {
         self.replicas = number("connected_slaves").and_then(|n| u32::try_from(n).ok());
         self.role = own("role");
         self.run_id = own("run_id");
-        self.uptime = number("uptime_in_seconds").map(Duration::from_secs);
         self.used_memory = number("used_memory");
         self.valkey = own("valkey_version");
         self.version = fields.get("redis_version").and_then(|text| {

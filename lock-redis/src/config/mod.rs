@@ -76,7 +76,7 @@ impl RedisConfig {
     /// How long a quorum waits for one of its nodes, unless set.
     pub const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_millis(250);
 
-    /// How long a node of a quorum does not vote after it started, unless set.
+    /// How long a node of a quorum does not vote after it was first seen, unless set.
     pub const DEFAULT_REJOIN_DELAY: Duration = Duration::from_secs(30);
 
     /// How long replicas may take to acknowledge, unless set.
@@ -238,13 +238,18 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long a node of a quorum does not vote after it started, up to one day. Default: 30 s.
+    /// Sets how long a node of a quorum does not vote after it was first seen, up to one day.
+    /// Default: 30 s.
     ///
     /// A node that restarts may have forgotten a lock, so that it would vote for a second holder; it
     /// stays out until every lease that it may have forgotten is over. A request with a longer ttl
-    /// is refused for that reason, and all clients of a quorum must be given the same delay. Zero
-    /// means that nodes vote at once: for nodes that keep every write (`appendfsync always`), and
-    /// for ensembles that have just been set up and have no holders.
+    /// is refused for that reason, and all clients of a quorum must be given the same delay.
+    ///
+    /// The time counts from the first answer of a run of the node that any client has received, by
+    /// the boot clocks of the clients, which note on the node how old they know it to be. The first
+    /// clients of an ensemble that has just been set up wait for as long. Zero means that nodes vote
+    /// at once: for nodes that keep every write (`appendfsync always`), and for ensembles that have
+    /// just been set up and have no holders.
     ///
     /// # Errors
     ///

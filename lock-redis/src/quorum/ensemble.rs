@@ -1,6 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -73,6 +74,13 @@ impl Ensemble {
             }
         }
         (answers, failures)
+    }
+
+    /// Tells the nodes that are watched how old they are, as far as this client knows.
+    pub(super) async fn tell_ages(&self) {
+        let is_watched = |node: usize| self.nodes[node].is_watched.load(Ordering::Acquire);
+        let mut told = self.ask(is_watched, |node| async move { node.compare_ages().await });
+        while told.next().await.is_some() {}
     }
 
     /// Whether so many failures leave no majority.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use lock_core::{Finding, Result};
 
-use super::fitness::{Master, findings};
+use super::fitness::{Age, Master, findings};
 use super::node::Node;
 use super::{NAME, ensemble, let_in};
 use crate::checks::{Facts, look, merged};
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error::{Failure, Refusal};
 
 /// Looks at the masters of a quorum, and closes the connections to them.
 pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<Vec<Finding>> {
@@ -32,8 +32,9 @@ pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<
     while let Some((number, answer)) = asking.next().await {
         let name: Arc<str> = ensemble.nodes[number].name.as_str().into();
         match answer {
-            Ok((facts, findings)) => {
+            Ok((facts, age, findings)) => {
                 masters[number].facts = facts;
+                masters[number].age = age;
                 found.push((number, (name, findings)));
             }
             Err(failure) => {
@@ -55,9 +56,14 @@ async fn look_at(
     node: &Node,
     config: &RedisConfig,
     namespace: &str,
-) -> Result<(Facts, Vec<Finding>), Failure> {
+) -> Result<(Facts, Age, Vec<Finding>), Failure> {
     let link = &*node.server.link;
     let_in(link, config).await?;
     let (mut facts, found) = look(link, config, namespace).await?;
-    Ok((facts.swap_remove(0), found))
+    let age = match node.known_age().await {
+        Ok(age) => Age::Known(age),
+        Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => Age::Denied,
+        Err(_) => Age::Unknown,
+    };
+    Ok((facts.swap_remove(0), age, found))
 }

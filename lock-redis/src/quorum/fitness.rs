@@ -13,8 +13,19 @@ use crate::config::{Endpoint, RedisConfig, Servers};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Master {
     pub(super) facts: Facts,
+    pub(super) age: Age,
     /// Why nothing is.
     pub(super) failure: Option<String>,
+}
+
+/// For how long clients know it to be up.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Age {
+    /// This user may not use the key that says it.
+    Denied,
+    Known(Duration),
+    #[default]
+    Unknown,
 }
 
 /// What each check shows.
@@ -148,26 +159,34 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
             "leave rejoin-delay at 30s, or set appendfsync to always",
         );
     }
-    if answering().any(|master| master.facts.uptime.is_none()) {
-        return Finding::warning(
+    if answering().any(|master| master.facts.run_id.is_none()) {
+        return Finding::error(
             "rejoin",
-            "this user may not run INFO, which says when a master has started",
-            "one that restarts votes at once, although it may have forgotten a lock",
+            "this user may not run INFO, which says whether a master has restarted",
+            "nothing can be acquired: one that has may have forgotten a lock",
             "give the user +info",
         );
     }
-    let uptime = |master: &Master| master.facts.uptime.unwrap_or_default();
-    let young = answering().filter(|master| uptime(master) < delay);
-    let may_vote = answering().count() - young.count();
+    if answering().any(|master| master.age == Age::Denied) {
+        return Finding::warning(
+            "rejoin",
+            "this user may not use the key polylock:age, where clients note how old a master is",
+            format!("each client watches the masters for {delay:?} before it acquires anything"),
+            "give the user ~polylock:age",
+        );
+    }
+    let is_old = |master: &&Master| matches!(master.age, Age::Known(age) if age >= delay);
+    let may_vote = answering().filter(is_old).count();
     if may_vote < majority(masters.len()) {
         return Finding::warning(
             "rejoin",
             format!(
-                "{may_vote} of {} masters have run for {delay:?}",
+                "{may_vote} of {} masters are known to be up for {delay:?}",
                 masters.len()
             ),
-            "nothing can be acquired until a majority has",
-            "wait, or give a quorum that has just been set up rejoin-delay=0s until then",
+            "nothing can be acquired until clients have watched a majority for so long",
+            "let a client wait for longer, or give a quorum that nobody has used yet \
+             rejoin-delay=0s until then",
         );
     }
     let what = format!("a master that restarts does not vote for {delay:?}");
@@ -183,11 +202,11 @@ mod tests {
             fsync: Some("everysec".to_owned()),
             has_aof: Some(true),
             run_id: Some(run_id.to_owned()),
-            uptime: Some(Duration::from_secs(60)),
             ..Facts::default()
         };
         Master {
             facts,
+            age: Age::Known(Duration::from_secs(30)),
             failure: None,
         }
     }
@@ -214,7 +233,7 @@ mod tests {
     fn each_fault_is_found_by_itself() {
         let hosts = ["a", "b", "c"];
         assert!(faults(&masters(), &config(&hosts)).is_empty());
-        let cases: [(Change, &str); 8] = [
+        let cases: [(Change, &str); 9] = [
             (|m, _| m.push(master("d")), "quorum the quorum has 4"),
             (
                 |m, _| m[1].failure = Some("b: no route".to_owned()),
@@ -232,14 +251,20 @@ mod tests {
                 |_, c| c.rejoin_delay = Duration::ZERO,
                 "rejoin rejoin-delay is 0s",
             ),
-            (|m, _| m[0].facts.uptime = None, "rejoin this user"),
+            (
+                |m, _| m[0].facts.run_id = None,
+                "rejoin this user may not run INFO",
+            ),
+            (
+                |m, _| m[0].age = Age::Denied,
+                "rejoin this user may not use the key polylock:age",
+            ),
             (
                 |m, _| {
-                    for master in &mut m[..2] {
-                        master.facts.uptime = Some(Duration::from_secs(3));
-                    }
+                    m[0].age = Age::Unknown;
+                    m[1].age = Age::Known(Duration::from_secs(29));
                 },
-                "rejoin 1 of 3 masters have run for 30s",
+                "rejoin 1 of 3 masters are known to be up for 30s",
             ),
             (
                 |m, c| {
@@ -266,7 +291,7 @@ mod tests {
         for master in &mut masters {
             master.facts.fsync = Some("always".to_owned());
         }
-        masters[0].facts.uptime = Some(Duration::ZERO);
+        masters[0].age = Age::Known(Duration::ZERO);
         let mut config = config(&["a", "b", "c"]);
         assert!(faults(&masters, &config).is_empty());
         config.rejoin_delay = Duration::ZERO;

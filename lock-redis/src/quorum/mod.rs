@@ -4,6 +4,7 @@
 //! on until there is a majority, and `lease` and `renewer` keep it.
 
 mod admin;
+mod age;
 mod agreement;
 mod client;
 mod ensemble;
@@ -20,6 +21,7 @@ mod shares;
 mod tests;
 mod view;
 mod vote;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +109,11 @@ impl Redlock {
         };
         let reached = reach(&client.ensemble, config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
+        // Those that have not answered yet as well: somebody may need their votes later.
+        let nodes = client.ensemble.nodes.iter();
+        nodes
+            .filter(|node| !node.left().is_zero())
+            .for_each(Node::watch);
         Ok(Self { client })
     }
 }
@@ -135,7 +142,13 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
         config.push = false;
         let link = link::connect_node(&config, Arc::new(Deaf), &engine)?;
         let server = Server::new(link, config.retention);
-        Ok(Arc::new(Node::new(server, master.to_string())))
+        let (name, engine) = (master.to_string(), engine.clone());
+        Ok(Arc::new(Node::new(
+            server,
+            name,
+            engine,
+            config.rejoin_delay,
+        )))
     };
     let nodes: Result<Vec<_>, Failure> = masters.iter().map(node).collect();
     Ok(Ensemble {
@@ -189,6 +202,7 @@ async fn reach(ensemble: &Ensemble, config: RedisConfig) -> Result<()> {
 async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
     let link = &*node.server.link;
     let_in(link, config).await?;
+    node.see().await;
     match check(link, config).await {
         // A node that does not answer that fast is looked at no further.
         Err(failure) if failure.is_retryable() => Ok(()),
@@ -243,6 +257,10 @@ impl DistributedLock for Redlock {
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        self.client.ensemble.engine.drain(within).await
+        let ensemble = &self.client.ensemble;
+        // What this client has seen of young nodes counts for those that come after it.
+        let told = tokio::time::timeout(within, ensemble.tell_ages());
+        let (drained, _) = tokio::join!(ensemble.engine.drain(within), told);
+        drained
     }
 }

@@ -1,10 +1,12 @@
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::RenewalRequest;
-use lock_core::engine::LeaseId;
+use lock_core::engine::{Engine, LeaseId};
 use redis::Value;
 
+use super::age::{Sighting, left};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::reply;
@@ -16,14 +18,16 @@ use crate::server::{Claim, Holder, MOST_RENEWALS, Server, millis, mode_text};
 pub(super) struct Node {
     pub(super) server: Server,
     pub(super) name: String,
-    has_warned: AtomicBool,
+    pub(super) engine: Engine,
+    pub(super) rejoin_delay: Duration,
+    seen: Mutex<Option<Sighting>>,
+    pub(super) is_watched: AtomicBool,
 }
 
 /// What a vote is asked for with, besides the claim.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) proposal: u64,
-    pub(super) rejoin_delay: Duration,
     /// The name under which a waiter keeps new readers out.
     pub(super) waiter: Option<LeaseId>,
 }
@@ -35,7 +39,7 @@ pub(super) enum Ballot {
     Granted(u64),
     /// By somebody else, for at most so long unless it is renewed.
     Held(Option<Duration>),
-    /// It has restarted, and may have forgotten a holder.
+    /// It may have restarted and forgotten a holder, and does not vote for so long.
     Young(Duration),
 }
 
@@ -50,17 +54,44 @@ pub(super) enum Raised {
 }
 
 impl Node {
-    pub(super) fn new(server: Server, name: String) -> Self {
+    pub(super) fn new(
+        server: Server,
+        name: String,
+        engine: Engine,
+        rejoin_delay: Duration,
+    ) -> Self {
         Self {
             server,
             name,
-            has_warned: AtomicBool::new(false),
+            engine,
+            rejoin_delay,
+            seen: Mutex::new(None),
+            is_watched: AtomicBool::new(false),
         }
     }
 
-    pub(super) async fn vote(&self, keys: &Keys, claim: &Claim, terms: &Terms) -> Ballot {
+    pub(super) async fn vote(
+        self: &Arc<Self>,
+        keys: &Keys,
+        claim: &Claim,
+        terms: &Terms,
+    ) -> Ballot {
+        let first = self.ask_for_vote(keys, claim, terms).await;
+        if !matches!(first, Ballot::Young(_)) {
+            return first;
+        }
+        // Another client may know that this run is old enough.
+        let compared = self.compare_ages().await;
+        if compared.is_ok() && self.left().is_zero() {
+            return self.ask_for_vote(keys, claim, terms).await;
+        }
+        self.watch();
+        Ballot::Young(self.left())
+    }
+
+    async fn ask_for_vote(&self, keys: &Keys, claim: &Claim, terms: &Terms) -> Ballot {
         let (ttl, mode) = (millis(claim.ttl), mode_text(claim.mode));
-        let (proposal, delay) = (terms.proposal.to_string(), millis(terms.rejoin_delay));
+        let (proposal, elder) = (terms.proposal.to_string(), self.elder());
         let waiter = terms.waiter.map(|waiter| {
             let patience = millis(CLAIM);
             format!("{patience}|{}", waiter.to_hex())
@@ -72,7 +103,7 @@ impl Node {
             mode.as_bytes(),
             ttl.as_bytes(),
             proposal.as_bytes(),
-            delay.as_bytes(),
+            elder.as_bytes(),
             waiter.as_deref().unwrap_or_default().as_bytes(),
         ];
         let answer = self.server.run(&VOTE, keys, &args).await;
@@ -86,21 +117,60 @@ impl Node {
         let Value::Array(parts) = reply else {
             return reply::token(reply).map(Ballot::Granted);
         };
-        let [word, Value::Int(number)] = &parts[..] else {
+        let [word, detail] = &parts[..] else {
             return Err(reply::strange(reply));
         };
-        let time = u64::try_from(*number).ok().map(Duration::from_millis);
-        match (reply::text(word), time) {
-            (Some("blind"), _) => {
-                self.warn_of_blindness();
-                reply::token(&parts[1]).map(Ballot::Granted)
-            }
+        let time = match detail {
+            Value::Int(number) => u64::try_from(*number).ok().map(Duration::from_millis),
+            _ => None,
+        };
+        match (reply::text(word), reply::text(detail)) {
             // Its release has been here; for this acquisition the node is lost.
             (Some("gone"), _) => Ok(Ballot::Held(None)),
-            (Some("held"), left) => Ok(Ballot::Held(left)),
-            (Some("young"), Some(left)) => Ok(Ballot::Young(left)),
+            (Some("held"), _) => Ok(Ballot::Held(time)),
+            (Some("young"), Some(run)) => {
+                self.saw(run, Duration::ZERO);
+                Ok(Ballot::Young(self.left()))
+            }
             _ => Err(reply::strange(reply)),
         }
+    }
+
+    /// The run of the node that may vote: nothing for any, a dash for none.
+    fn elder(&self) -> Arc<str> {
+        if self.rejoin_delay.is_zero() {
+            return "".into();
+        }
+        let seen = self.seen();
+        match seen.filter(|seen| self.left_of(Some(seen)).is_zero()) {
+            Some(seen) => Arc::clone(seen.run_id()),
+            None => "-".into(),
+        }
+    }
+
+    /// For how long the node does not vote, for all that is known of it.
+    pub(super) fn left(&self) -> Duration {
+        self.left_of(self.seen().as_ref())
+    }
+
+    fn left_of(&self, seen: Option<&Sighting>) -> Duration {
+        left(seen, self.engine.now(), self.rejoin_delay)
+    }
+
+    pub(super) fn seen(&self) -> Option<Sighting> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.clone()
+    }
+
+    /// An answer of this run has come, which is known to be so old.
+    pub(super) fn saw(&self, run: &str, age: Duration) {
+        let now = self.engine.now();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = Sighting::new(run, now, age);
+        *seen = Some(match seen.take() {
+            Some(before) => before.and(new),
+            None => new,
+        });
     }
 
     /// Records a token and those up to `top`.
@@ -133,15 +203,6 @@ impl Node {
             }
         }
         answers
-    }
-
-    fn warn_of_blindness(&self) {
-        if !self.has_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                server = self.name,
-                "its ACL denies INFO, so it votes although it may have forgotten a lock"
-            );
-        }
     }
 }
 

@@ -1,7 +1,9 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use lock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
 
 use super::ensemble::Ensemble;
@@ -28,7 +30,29 @@ impl Renewer for QuorumRenewer {
         );
         let mut votes = vec![Votes::new(ensemble.len()); due.len()];
         let mut failures = Vec::new();
-        while let Some((_, answers)) = asking.next().await {
+        let bounds = Bounds::of(due);
+        let late = tokio::time::sleep(bounds.votes);
+        tokio::pin!(late);
+        let mut is_late = false;
+        while votes.iter().any(is_open) {
+            // What is known of some leases does not wait for a node that others need.
+            if is_late && !votes.iter().all(is_open) {
+                break;
+            }
+            let answered = tokio::select! {
+                answered = asking.next() => answered,
+                () = &mut late, if !is_late => {
+                    is_late = true;
+                    continue;
+                }
+            };
+            let Some((number, answers)) = answered else {
+                break;
+            };
+            if answers.iter().any(|answer| matches!(answer, Ok(false))) {
+                // It may have restarted, and while this lock is held nobody may ask for a vote.
+                ensemble.nodes[number].watch();
+            }
             failures.extend(answers.iter().find_map(|a| a.as_ref().err()).cloned());
             for (votes, answer) in votes.iter_mut().zip(&answers) {
                 match answer {
@@ -37,32 +61,62 @@ impl Renewer for QuorumRenewer {
                     Err(_) => votes.silent += 1,
                 }
             }
-            if votes.iter().all(|votes| votes.verdict() != Verdict::Open) {
-                break;
-            }
         }
         // A slow node renews as well.
         if !asking.is_empty() {
             tokio::spawn(async move { while asking.next().await.is_some() {} });
         }
-        let mut states = Vec::with_capacity(due.len());
-        let mut asked = 0;
-        for (one, votes) in due.iter().zip(votes) {
-            states.push(match votes.verdict() {
-                Verdict::Yes => Ok(LeaseState::Held),
-                Verdict::No if asked < MOST_REASONS => {
-                    asked += 1;
-                    Ok(LeaseState::Lost(why(ensemble, one).await))
-                }
-                Verdict::No => Ok(LeaseState::Lost(LostReason::Stolen)),
-                Verdict::Open | Verdict::Unknown => {
-                    Err(ensemble.silence(&failures, &[]).with_unknown_outcome())
-                }
-            });
-        }
-        states
+        let lost = due.iter().zip(&votes);
+        let lost = lost.filter(|(_, votes)| votes.verdict() == Verdict::No);
+        let reasons = lost.take(MAX_REASONS).map(|(one, _)| async move {
+            let why = tokio::time::timeout(bounds.reasons, why(ensemble, one));
+            why.await.unwrap_or(LostReason::Stolen)
+        });
+        // All at once: one deadline for however many are lost.
+        let mut reasons = join_all(reasons).await.into_iter();
+        let states = votes.iter().map(|votes| match votes.verdict() {
+            Verdict::Yes => Ok(LeaseState::Held),
+            Verdict::No => {
+                let reason = reasons.next().unwrap_or(LostReason::Stolen);
+                Ok(LeaseState::Lost(reason))
+            }
+            Verdict::Open | Verdict::Unknown => {
+                Err(ensemble.silence(&failures, &[]).with_unknown_outcome())
+            }
+        });
+        states.collect()
     }
 }
+
+fn is_open(votes: &Votes) -> bool {
+    votes.verdict() == Verdict::Open
+}
+
+/// How long one round of renewals waits, in all: the keeper gives up a round after a fifth of the
+/// shortest ttl, and with it the answers that are there.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// For the votes that some leases lack while others have theirs.
+    votes: Duration,
+    /// For the reasons of all losses.
+    reasons: Duration,
+}
+
+impl Bounds {
+    fn of(due: &[RenewalRequest]) -> Self {
+        let shortest = due.iter().map(|one| one.ttl).min().unwrap_or_default();
+        Self {
+            votes: (shortest / 10).min(MAX_VOTES_TIMEOUT),
+            reasons: (shortest / 20).min(MAX_REASONS_TIMEOUT),
+        }
+    }
+}
+
+/// Half of the time in which the keeper gives up the renewal of a long lease.
+const MAX_VOTES_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// As long as a loss may be reported later for the sake of its reason.
+const MAX_REASONS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why a majority does not have a lease any more: broken if any node was told so.
 async fn why(ensemble: &Ensemble, lost: &RenewalRequest) -> LostReason {
@@ -82,5 +136,5 @@ async fn why(ensemble: &Ensemble, lost: &RenewalRequest) -> LostReason {
     LostReason::Stolen
 }
 
-/// A renewal that loses more at once, because nodes have restarted, does not stop to ask why.
-const MOST_REASONS: usize = 16;
+/// A renewal that loses more at once, because nodes have restarted, does not ask why for the rest.
+const MAX_REASONS: usize = 16;

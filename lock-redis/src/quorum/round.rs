@@ -59,10 +59,8 @@ pub(super) async fn run(
     let (holder, mode) = (claim.holder.clone(), claim.mode);
     let sent = ensemble.engine.now();
     lease.shares.ask();
-    let rejoin_delay = ensemble.rejoin_delay;
     let terms = Terms {
         proposal: proposal(),
-        rejoin_delay,
         waiter,
     };
     let question = Arc::new((Arc::clone(&lease.keys), claim, terms));
@@ -142,7 +140,8 @@ impl Count {
             Ballot::Young(left) => {
                 self.votes.silent += 1;
                 let name = &ensemble.nodes[node].name;
-                let text = format!("{name} has restarted and does not vote for another {left:?}");
+                let text =
+                    format!("{name} may have restarted and does not vote for another {left:?}");
                 self.young.push(text);
             }
         }

@@ -69,7 +69,7 @@ async fn each_fault_of_a_quorum_is_found_by_its_name() {
 
     let three = &nodes[..3];
     let found = faults(&url(three, "")).await;
-    assert_one(&found, "rejoin 0 of 3 masters have run for 30s");
+    assert_one(&found, "rejoin 0 of 3 masters are known to be up for 30s");
 
     nodes[1].command(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let found = faults(&url(three, now)).await;

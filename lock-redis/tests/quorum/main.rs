@@ -9,6 +9,7 @@ mod nodes;
 mod outages;
 mod partition;
 mod rejoin;
+mod renewals;
 mod support;
 
 mod conformance_suite {

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use lock_core::{DistributedLock, ErrorKind, LostReason};
-use lock_testkit::servers::{RedisNodes, RedisOptions};
+use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
 use tokio::time::Instant;
 
 use super::nodes::open;
 use super::support::{
-    SOON, TTL, lease, ms, once, release, request, start, take, to, token, within,
+    SOON, TTL, lease, ms, once, release, request, start, take, to, token, until, within,
 };
 
 const DELAY: Duration = Duration::from_secs(2);
 
-/// Longer than nodes have to be up, which is cut to whole seconds at both ends.
+/// Longer than nodes have to be watched.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Clients of this ensemble take no votes of nodes that are younger than the delay.
@@ -39,9 +39,115 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     );
     let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
     let guard = guard.expect("they vote in the end");
-    assert!(began.elapsed() >= DELAY - ms(500), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= DELAY, "{:?}", began.elapsed());
     release(guard).await;
 }
+
+/// For how long clients have told a node that it is up, together with the run that they saw.
+fn noted(node: &RedisServer) -> Option<(String, u64)> {
+    let note = node.command(&["GET", "polylock:age"]).text()?;
+    let (run, age) = note.split_once('|').expect("a run and an age");
+    Some((run.to_owned(), age.parse().expect("a number")))
+}
+
+fn is_noted(node: &RedisServer) -> bool {
+    let least = u64::try_from(DELAY.as_millis()).expect("it is short");
+    noted(node).is_some_and(|(_, age)| age >= least)
+}
+
+/// Waits until nobody has to wait any more.
+async fn grown_up(nodes: &RedisNodes) {
+    until("all nodes are noted to be old", || {
+        nodes.iter().all(is_noted)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_come_later_do_not_wait() {
+    let nodes = start(3);
+    let first = careful(&nodes).await;
+    // It only has to be there.
+    grown_up(&nodes).await;
+    let second = careful(&nodes).await;
+    let guard = second.acquire(&once(request("a"))).await;
+    release(guard.expect("the nodes are known to be old")).await;
+    let guard = first.acquire(&once(request("a"))).await;
+    release(guard.expect("it has watched them")).await;
+}
+
+/// A restart with all that was written brings the age along, and it counts for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_age_belongs_to_one_run_of_a_node() {
+    let nodes = RedisNodes::start(3, &RedisOptions::new().with_aof(Fsync::Always));
+    let watching = careful(&nodes).await;
+    grown_up(&nodes).await;
+    let before = noted(&nodes[1]);
+    for node in nodes.iter().take(2) {
+        node.restart();
+    }
+    assert_eq!(noted(&nodes[1]), before, "the file has it");
+    for locks in [watching, careful(&nodes).await] {
+        let error = locks.acquire(&once(request("a"))).await;
+        let error = error.expect_err("two of three have restarted");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
+/// None of them lives for as long as the delay.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_come_and_go_watch_together() {
+    let nodes = start(3);
+    let began = Instant::now();
+    let guard = loop {
+        assert!(began.elapsed() < SOON * 4, "their time does not add up");
+        let locks = careful(&nodes).await;
+        let taken = locks.acquire(&within(request("a"), DELAY / 4)).await;
+        assert!(locks.shutdown(SOON).await);
+        match taken {
+            Ok(guard) => break guard,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+    };
+    assert!(began.elapsed() >= DELAY, "{:?}", began.elapsed());
+    release(guard).await;
+}
+
+/// While a lock is held and nobody asks for a vote.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_watch_a_node_that_restarts() {
+    let nodes = start(3);
+    let locks = careful(&nodes).await;
+    let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
+    let guard = guard.expect("they vote in the end");
+    grown_up(&nodes).await;
+    nodes[1].restart();
+    grown_up(&nodes).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+}
+
+/// What a user may not note, it has to see for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_the_key_for_ages_waits_by_itself() {
+    let rules = "on >secret ~a ~{a* &* +@all";
+    let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", rules));
+    let old = careful(&nodes).await;
+    grown_up(&nodes).await;
+    let config = to(&nodes).with_login("locks", "secret");
+    let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
+    let began = Instant::now();
+    let error = locks.acquire(&once(request("a"))).await;
+    let error = error.expect_err("it has seen no node for long");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
+    let guard = guard.expect("it has watched them");
+    assert!(began.elapsed() >= DELAY - SLACK, "{:?}", began.elapsed());
+    release(guard).await;
+    release(take(&old, "a").await).await;
+}
+
+/// From the first answer of the nodes to the return of `connect`.
+const SLACK: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_restarts_empty_does_not_vote() {
@@ -65,6 +171,44 @@ async fn a_node_that_restarts_empty_does_not_vote() {
     let next = next.expect("the lease is over");
     assert!(token(&next) > before);
     release(next).await;
+}
+
+/// Nodes that lose power, come back empty, and then have their clocks set.
+async fn clocks_that_step_after_a_restart_make_no_node_older(seconds: i64) {
+    let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
+    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
+    let guard = locks
+        .acquire(&within(lease("a").with_ttl(DELAY), PATIENCE))
+        .await;
+    let guard = guard.expect("they vote in the end");
+    assert!(locks.shutdown(SOON).await);
+    for node in nodes.iter().take(2) {
+        node.restart();
+        node.set_clock_offset(seconds);
+    }
+    let stranger = careful(&nodes).await;
+    while guard.is_held() {
+        for locks in [&locks, &other, &stranger] {
+            let taken = locks.acquire(&once(request("a"))).await;
+            if taken.is_ok() && guard.is_held() {
+                let left = guard.valid_until().map(|until| until - Instant::now());
+                panic!("two hold the lock for up to {left:?}");
+            }
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    let next = other.acquire(&within(request("a"), PATIENCE)).await;
+    release(next.expect("the lease is over")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_steps_forward_after_a_restart_makes_no_node_older() {
+    clocks_that_step_after_a_restart_make_no_node_older(3_600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_steps_back_after_a_restart_makes_no_node_older() {
+    clocks_that_step_after_a_restart_make_no_node_older(-3_600).await;
 }
 
 /// Why there is a delay: without one, the same history has two holders.
@@ -110,12 +254,20 @@ async fn no_lease_outlasts_the_delay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_without_info_has_no_delay() {
+async fn a_user_without_info_is_denied() {
     let rules = "on >secret ~* &* +@all -info";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", rules));
     let config = to(&nodes).with_login("locks", "secret");
-    let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
-    let guard = take(&locks, "a").await;
-    assert!(guard.is_held());
-    release(guard).await;
+    let locks = open(
+        config
+            .clone()
+            .with_rejoin_delay(DELAY)
+            .expect("it is in range"),
+    )
+    .await;
+    let error = locks.acquire(&within(request("a"), PATIENCE)).await;
+    let error = error.expect_err("a node that has restarted would vote");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    // Without a delay nobody asks.
+    release(take(&*open(config).await, "a").await).await;
 }

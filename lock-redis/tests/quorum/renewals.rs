@@ -1,0 +1,76 @@
+//! Renewals of several leases while nodes hang and leases are gone.
+
+use lock_core::{DistributedLock, LockGuard, LostReason};
+use lock_redis::Redlock;
+use lock_testkit::servers::RedisNodes;
+use tokio::time::Instant;
+
+use super::nodes::{config, open};
+use super::support::{SOON, TTL, client, ms, request, start, to, within};
+
+/// Locks that are renewed together.
+async fn take_all<const N: usize>(locks: &Redlock, names: [&str; N]) -> [LockGuard; N] {
+    let mut guards = Vec::new();
+    for name in names {
+        let guard = locks.acquire(&within(request(name), SOON)).await;
+        guards.push(guard.expect("it is free"));
+    }
+    assert!(locks.shutdown(SOON).await, "a vote is outstanding");
+    guards.try_into().expect("one for each name")
+}
+
+fn delete(nodes: &RedisNodes, from: &[usize], names: &[&str]) {
+    for node in from {
+        for name in names {
+            assert_eq!(nodes[*node].command(&["DEL", name]).integer(), Some(1));
+        }
+    }
+}
+
+async fn stays_held(guard: &LockGuard) {
+    let until = Instant::now() + TTL * 2;
+    while Instant::now() < until {
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        tokio::time::sleep(ms(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
+    let nodes = start(3);
+    // Each question to the node that hangs takes so long.
+    let locks = open(config(nodes.iter().map(|node| node.port()), ms(250))).await;
+    let operator = client(&nodes).await;
+    let names = ["held", "a", "b", "c", "d", "broken"];
+    let [held, lost @ .., broken] = take_all(&locks, names).await;
+    let began = Instant::now();
+    nodes[0].stop();
+    delete(&nodes, &[1, 2], &["a", "b", "c", "d"]);
+    let admin = operator.admin().expect("it has one");
+    let answer = admin.break_lock(broken.key(), "a test").await;
+    assert!(answer.expect("two of three answer").is_some());
+
+    // A round without an answer would make the reason `Unreachable`, at the end of the lease.
+    let reason = tokio::time::timeout(SOON, broken.lost().into_future()).await;
+    assert_eq!(reason, Ok(LostReason::Broken), "{:?}", began.elapsed());
+    for guard in &lost {
+        let reason = tokio::time::timeout(SOON, guard.lost().into_future()).await;
+        assert_eq!(reason, Ok(LostReason::Stolen), "{:?}", began.elapsed());
+    }
+    stays_held(&held).await;
+    nodes[0].resume();
+}
+
+/// Of one lease it is not known whether a majority has it until the node answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_in_doubt_does_not_hold_up_the_others() {
+    let nodes = start(3);
+    let locks = open(to(&nodes)).await;
+    let [held, doubtful] = take_all(&locks, ["held", "doubtful"]).await;
+    nodes[0].stop();
+    delete(&nodes, &[1], &["doubtful"]);
+    let reason = tokio::time::timeout(SOON, doubtful.lost().into_future()).await;
+    assert_eq!(reason, Ok(LostReason::Unreachable), "nobody said no");
+    stays_held(&held).await;
+    nodes[0].resume();
+}
