@@ -85,7 +85,11 @@ impl Redis {
         let link = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        let server = Arc::new(Server::new(link, config.retention));
+        let confirms = link.confirms();
+        let replicas =
+            (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
+        let server = Server::new(link, config.retention);
+        let server = Arc::new(server.with_proof(replicas, config.timeout));
         let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
         Ok(Self {
             client: Client {
@@ -97,13 +101,15 @@ impl Redis {
                     crowds: Crowds::default(),
                 }),
                 inbox,
-                longest: match config.replica_acks {
-                    0 => config.timeout,
-                    // A waiter that is granted the lock asks once more, for the replicas.
-                    _ => 2 * config.timeout + config.replica_ack_timeout,
+                longest: {
+                    let confirms = u32::from(confirms);
+                    match config.replica_acks {
+                        0 => (1 + confirms) * config.timeout,
+                        // A waiter that is granted the lock asks once more, for the replicas.
+                        _ => 2 * (1 + confirms) * config.timeout + config.replica_ack_timeout,
+                    }
                 },
-                replicas: (config.replica_acks > 0)
-                    .then_some((config.replica_acks, config.replica_ack_timeout)),
+                replicas,
             },
         })
     }
