@@ -365,8 +365,12 @@ fn text(reply: &Reply) -> String {
     reply.text().expect("text")
 }
 
-pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(super) fn wait(what: &str, met: impl FnMut() -> bool) {
+    wait_for(Duration::from_secs(10), what, met);
+}
+
+pub(super) fn wait_for(within: Duration, what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + within;
     while !met() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));

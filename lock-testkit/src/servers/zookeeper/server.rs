@@ -8,8 +8,10 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::launch::{Ports, Ready, launch, prepare, set_clock};
-use super::words::{four_letter, mode, value};
+use super::words::{Door, four_letter, mode, value};
 use super::{SharedZooKeeper, ZooKeeperOptions};
+use crate::network::Host;
+use crate::servers::host::address;
 use crate::servers::process::Process;
 use crate::servers::shared::Member;
 
@@ -62,13 +64,13 @@ impl ZooKeeperServer {
         Ok(Self::new(launched, ports, options, ready))
     }
 
-    /// Its port of 127.0.0.1 without TLS.
+    /// Its port of 127.0.0.1, or of its host, without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.ports.client
     }
 
-    /// Its port of 127.0.0.1 for TLS.
+    /// Its port of 127.0.0.1, or of its host, for TLS.
     ///
     /// # Panics
     ///
@@ -78,10 +80,16 @@ impl ZooKeeperServer {
         self.ports.secure.expect("started with TLS")
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.options.host()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+        format!("{}:{}", address(self.host()), self.port())
     }
 
     /// `zk://127.0.0.1:PORT`.
@@ -191,7 +199,8 @@ impl ZooKeeperServer {
     ///
     /// If it does not answer within 5 s.
     pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
-        four_letter(self.port(), word)
+        let (host, port) = (self.host(), self.port());
+        four_letter(Door { host, port }, word)
     }
 
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
