@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::actor::{Actor, Held};
 use super::args::{Args, millis};
 use super::handle::{Granted, Seat, Take, Taken};
+use super::lease::ended;
 use super::record::RECORD_AFTER;
 use super::terms::{SessionMode, TOKENS_AT_ONCE, tokens};
 use super::texts::{column, got};
@@ -84,6 +85,8 @@ impl Actor {
             }
             Err(failure) => {
                 self.undo(&key, is_shared).await;
+                // A pooler has gone on with another server.
+                self.is_over |= failure.is_late();
                 drop(take.reply.send(Err(failure)));
             }
         }
@@ -238,6 +241,9 @@ impl Actor {
         let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
         let row = row.ok_or_else(malformed)?;
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
+        if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
+            return Err(ended());
+        }
         if get(column::SAME_NAME)? == 0 {
             let message = "another key has the same 64-bit hash as this one; rename one of them";
             return Err(Cause::Config(message.to_owned()).into());

@@ -8,6 +8,7 @@ mod durability;
 mod ended;
 mod limits;
 mod names;
+mod power;
 mod processes;
 mod races;
 mod refused;
