@@ -126,8 +126,11 @@ impl Actor {
             match self.read(sent, &answer)? {
                 Step::Missing => {
                     self.undo(&take.key, take.is_shared).await;
+                    // Whoever makes them in a transaction keeps this session waiting, and no connection
+                    // that others need.
                     let args = self.args(&take.key, take.id);
-                    match self.terms.seed(&args).await {
+                    let terms = Arc::clone(&self.terms);
+                    match self.ask(&terms.texts.seed, args.values()).await.map(drop) {
                         Ok(()) => missing += 1,
                         // Somebody makes them in a transaction that has not ended, and has the lock.
                         Err(failure) if failure.class() == Some(Class::LockTimeout) => {

@@ -14,3 +14,4 @@ mod races;
 mod refused;
 mod silence;
 mod support;
+mod waiters;

@@ -135,10 +135,12 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
         try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
         wait_take: waits
             .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
-        // A row that is shared is shared with everybody who asks, whoever waits for it.
+        // A row that is shared is shared with everybody who asks, whoever waits for it. A record that
+        // is locked is that of a transaction, which shares nothing.
         claim: Some(Arc::new(Sql::new(format!(
-            "{SHORTLY}; UPDATE {table} SET claimed_until = {NOW} + 2000000
-             WHERE kind = 3 AND lock_key = {{1}}"
+            "UPDATE {table} SET claimed_until = {NOW} + 2000000
+             WHERE (kind, lock_key) IN (SELECT kind, lock_key FROM {table}
+                 WHERE kind = 3 AND lock_key = {{1}} FOR NO KEY UPDATE SKIP LOCKED)"
         )))),
         read_record: Arc::new(Sql::new(&record)),
         undo: [rollback(), rollback()],
