@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
 use crate::messages::{Console, Failure};
 use crate::text::{escaped, human, millis, unix_ms};
-use crate::waiting::{Outcome, Waiting};
+use crate::waiting::{Acquired, Outcome, Waiting};
 
 use self::plan::Plan;
 
@@ -53,7 +53,9 @@ struct Run {
 
 impl Run {
     async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, Failure> {
+        let acquired = Acquired::new();
         let renewals = Renewals {
+            acquired: acquired.clone(),
             events: self.events.clone(),
             console: self.console.clone(),
         };
@@ -68,6 +70,7 @@ impl Run {
             console: &self.console,
             events: &self.events,
             program: &self.backend.program(),
+            acquired: &acquired,
         };
         let began = tokio::time::Instant::now();
         let request = &self.plan.request;
