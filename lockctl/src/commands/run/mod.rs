@@ -6,13 +6,15 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock::{Bound, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released};
+use polylock::{
+    Bound, Capabilities, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released,
+};
 use serde_json::json;
 
 use super::{App, SHUTDOWN};
 use crate::args::RunArgs;
 use crate::backend::BackendUrl;
-use crate::child::{self, Ending, Facts, Signals, Stop, Suspensions, Watch};
+use crate::child::{self, Ending, Facts, Linger, Signals, Stop, Suspensions, Watch};
 use crate::events::{Events, Renewals};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
@@ -125,7 +127,7 @@ impl Run {
         signals: &mut Signals,
     ) -> Result<Exit, Failure> {
         let ended = self
-            .command_under(&guard, locks.capabilities().backend, signals)
+            .command_under(&guard, locks.capabilities(), signals)
             .await;
         self.release(guard).await;
         let ending = ended?;
@@ -135,13 +137,14 @@ impl Run {
     async fn command_under(
         &self,
         guard: &MultiGuard,
-        kind: &'static str,
+        capabilities: Capabilities,
         signals: &mut Signals,
     ) -> Result<Ending, Failure> {
         guard
             .ensure_held()
             .map_err(|error| Failure::from(error).with_exit(self.lost()))?;
         let label = self.plan.request.label().clone();
+        let kind = capabilities.backend;
         let facts = Facts::of(guard, self.plan.request.ttl(), &self.backend, kind, label);
         let variables = facts.variables(|name| env::var_os(name));
         if !self.plan.own_group {
@@ -149,7 +152,16 @@ impl Run {
         }
         let cannot_catch = Failure::internal("cannot catch signals");
         let suspensions = Suspensions::catch(self.plan.own_group).map_err(cannot_catch)?;
+        // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
+        // is held as well, so that it is no failure if it cannot be had.
+        let mut linger = match capabilities.bound {
+            Bound::Connection => Linger::start().ok(),
+            _ => None,
+        };
         let running = child::spawn(&self.plan.command, variables, self.plan.own_group)?;
+        if let Some(linger) = &mut linger {
+            linger.outlive(running.pid).ok();
+        }
         let watch = Watch {
             running,
             suspensions,
