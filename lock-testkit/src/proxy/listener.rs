@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bytes::Bytes;
-use super::connection::serve;
+use super::connection::{Cut, serve};
 use super::flow::Flows;
 use super::jute::Jute;
 use super::mysql::MySql;
@@ -33,6 +33,7 @@ pub(super) struct Listener {
 enum Order {
     Accept,
     Cut,
+    HalfOpen,
     Refuse,
 }
 
@@ -59,7 +60,7 @@ impl Listener {
             plans: Arc::clone(plans),
             flows: Arc::clone(flows),
             accepted: Arc::clone(&accepted),
-            cut: watch::Sender::new(()),
+            cut: watch::Sender::new(Cut::Both),
             serving: JoinSet::new(),
         };
         let thread = thread::Builder::new()
@@ -87,6 +88,10 @@ impl Listener {
 
     pub(super) fn cut(&self) {
         self.order(Order::Cut);
+    }
+
+    pub(super) fn half_open(&self) {
+        self.order(Order::HalfOpen);
     }
 
     pub(super) fn refuse(&self) {
@@ -125,6 +130,7 @@ async fn run(
                 match order {
                     Order::Accept => door = door.opened(),
                     Order::Cut => clients.cut().await,
+                    Order::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
                     Order::Refuse => door = door.closed(),
                 }
                 // Whoever gave the order waits for this, or has panicked.
@@ -142,7 +148,7 @@ struct Clients {
     plans: Arc<Plans>,
     flows: Arc<Flows>,
     accepted: Arc<AtomicUsize>,
-    cut: watch::Sender<()>,
+    cut: watch::Sender<Cut>,
     serving: JoinSet<io::Result<()>>,
 }
 
@@ -155,7 +161,11 @@ impl Clients {
             let Ok(server) = TcpStream::connect(target).await else {
                 return client.set_zero_linger();
             };
-            let cut = async move { drop(cut.changed().await) };
+            let cut = async move {
+                // The sender goes with this task.
+                drop(cut.changed().await);
+                *cut.borrow()
+            };
             match wire {
                 Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
                 Wire::Bytes => serve::<Bytes>(client, server, number, &plans, &flows, cut).await,
@@ -169,7 +179,7 @@ impl Clients {
     }
 
     async fn cut(&mut self) {
-        self.cut.send_replace(());
+        self.cut.send_replace(Cut::Both);
         while self.serving.join_next().await.is_some() {}
     }
 }

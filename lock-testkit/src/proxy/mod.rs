@@ -288,6 +288,12 @@ impl Proxy {
         self.listener.cut();
     }
 
+    /// Resets all connections for the clients. The server keeps them open, and nothing arrives on
+    /// them any more: half-open connections, as after a firewall dropped them for one side.
+    pub fn half_open(&self) {
+        self.listener.half_open();
+    }
+
     /// Refuses further connections; those that there are stay.
     pub fn refuse(&self) {
         self.listener.refuse();
