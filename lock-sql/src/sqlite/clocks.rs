@@ -57,9 +57,17 @@ impl Clocks {
 /// there, as those of LXC, Incus and systemd-nspawn do.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Whether something else is mounted over the boot id of the kernel.
+pub(super) fn has_own_boot_id() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(BOOT_ID))
+}
+
 /// By how many nanoseconds the boot clock of this process is ahead of that of the kernel; `None` if
 /// the system does not say. No process can change it once it runs.
-pub(crate) fn shift() -> Option<i64> {
+pub(super) fn shift() -> Option<i64> {
     let own = match fs::read_link("/proc/self/ns/time") {
         Ok(own) => own,
         // The kernel has no time namespaces.
