@@ -72,7 +72,9 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
             token: number(token)?,
             permits: 0,
             boot: BOOT,
+            shift: Some(0),
             expires: moment(number(expires_at)?),
+            end: None,
             ttl: Some(Duration::from_micros(number(ttl)?)).filter(|ttl| !ttl.is_zero())?,
             beat: number(beat)?,
             label: text(label)?,
@@ -206,6 +208,7 @@ const NEVER: u64 = i64::MAX as u64;
 pub(crate) fn scene(now: u64) -> Scene {
     Scene {
         boot: BOOT,
+        shift: Some(0),
         moment: moment(now),
         unix: now,
         floor: 0,

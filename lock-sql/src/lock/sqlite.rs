@@ -23,9 +23,11 @@ use crate::sqlite::{SqliteStore, examine};
 ///
 /// # Guarantees
 ///
-/// Two guards exclude each other across processes, containers included, that open the same file on
-/// one machine. Crashed processes, full disks and a wall clock that jumps break nothing; leases end
-/// with the boot that they were taken in. Fencing tokens are stored before a guard is handed out,
+/// Two guards exclude each other across processes that open the same file on one machine, in
+/// containers with a boot id or a time namespace of their own too. Crashed processes, full disks and
+/// a wall clock that jumps break nothing. Leases end with the boot that they were taken in: at once if
+/// boot id, boot clock and wall clock show a reboot, and else when a waiter has seen the row unchanged
+/// for one ttl. Fencing tokens are stored before a guard is handed out,
 /// and survive a crash of the machine as far as its disk keeps what it was told to.
 ///
 /// A network file system is refused. Who replaces or deletes the file makes a new set of locks:

@@ -1,26 +1,35 @@
+use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock_core::engine::Engine;
 
+use super::observations::Observations;
 use crate::error::Cause;
-use crate::table::{BootId, Scene};
+use crate::table::{BootId, Row, Scene};
 
-/// The boot of this machine, and its clocks.
+/// The boot of this machine, its clocks, and what they could not say about the leases of others.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     engine: Engine,
     boot: BootId,
+    shift: Option<i64>,
+    seen: Arc<Observations>,
 }
 
 impl Clocks {
     pub(crate) fn new(engine: Engine) -> Result<Self, Cause> {
-        let boot = std::fs::read_to_string(BOOT_ID).and_then(|text| parse(&text));
+        let boot = fs::read_to_string(BOOT_ID).and_then(|text| parse(&text));
         let boot = boot.map_err(|e| Cause::Unportable {
             source: Arc::new(e),
         })?;
-        Ok(Self { engine, boot })
+        Ok(Self {
+            engine,
+            boot,
+            shift: shift(),
+            seen: Arc::default(),
+        })
     }
 
     /// The scene of what is done now.
@@ -31,15 +40,57 @@ impl Clocks {
         let unix = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
         Scene {
             boot: self.boot,
+            shift: self.shift,
             moment: self.engine.now(),
             unix,
             floor,
         }
     }
+
+    /// Puts into a row that was read before this scene when its lease ends.
+    pub(crate) fn judge(&self, row: &mut Row, scene: &Scene) {
+        self.seen.judge(row, scene);
+    }
 }
 
-/// The same in every container of the machine, and another one after each boot.
+/// Another one after each boot, and the same in every container, unless that has a file of its own
+/// there, as those of LXC, Incus and systemd-nspawn do.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether something else is mounted over the boot id of the kernel.
+pub(super) fn has_own_boot_id() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(BOOT_ID))
+}
+
+/// By how many nanoseconds the boot clock of this process is ahead of that of the kernel; `None` if
+/// the system does not say. No process can change it once it runs.
+pub(super) fn shift() -> Option<i64> {
+    let own = match fs::read_link("/proc/self/ns/time") {
+        Ok(own) => own,
+        // The kernel has no time namespaces.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Some(0),
+        Err(_) => return None,
+    };
+    // The offsets are those of the namespace that children get.
+    let of_children = fs::read_link("/proc/self/ns/time_for_children").ok()?;
+    if own != of_children {
+        return None;
+    }
+    boot_offset(&fs::read_to_string("/proc/self/timens_offsets").ok()?)
+}
+
+/// Reads the line `boottime SECONDS NANOSECONDS`.
+fn boot_offset(offsets: &str) -> Option<i64> {
+    let line = offsets
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"))?;
+    let mut numbers = line.split_whitespace().map(str::parse::<i64>);
+    let (seconds, nanos) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
 
 /// Reads a UUID in its usual form.
 fn parse(text: &str) -> io::Result<BootId> {
@@ -71,6 +122,23 @@ mod tests {
             &"+1".repeat(16),
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn reads_the_offset_of_the_boot_clock() {
+        let offsets = "monotonic           0         0\nboottime        86400         7\n";
+        assert_eq!(boot_offset(offsets), Some(86_400_000_000_007));
+        let behind = "monotonic 5 0\nboottime -2 999999999\n";
+        assert_eq!(boot_offset(behind), Some(-1_000_000_001));
+        for wrong in [
+            "",
+            "monotonic 1 2\n",
+            "boottime 1",
+            "boottime x 0",
+            "boottime 9223372036854775807 0",
+        ] {
+            assert_eq!(boot_offset(wrong), None, "{wrong}");
         }
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use super::{file, trouble};
+use super::{clocks, file, trouble};
 use crate::checks::{FileFacts, FileInside, file_findings, may_open};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, JOURNAL, Statements};
@@ -39,6 +39,8 @@ fn outside(path: PathBuf, makes_directory: bool) -> FileFacts {
     FileFacts {
         version: String::new(),
         file_system: file::file_system(if has_file { target } else { nearest }),
+        clock_shift: clocks::shift(),
+        has_own_boot_id: clocks::has_own_boot_id(),
         makes_directory,
         has_directory: target.parent() == directory,
         directory_takes_files: may(nearest, Access::WRITE_OK | Access::EXEC_OK),

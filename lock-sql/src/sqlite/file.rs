@@ -124,8 +124,8 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
     }
 }
 
-/// Refuses file systems that other machines write to: their locks know nothing of ours, and their
-/// boot ids would make every lease of ours look ended.
+/// Refuses file systems that other machines write to: their locks know nothing of ours, and the boot
+/// clocks of two machines cannot be compared.
 pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
     match file_system(path).is_some_and(is_network) {
         true => Err(Cause::Network {

@@ -1,11 +1,10 @@
 //! How rows of the table are written and read.
 
-use std::time::Duration;
-
 use lock_core::engine::{LeaseId, Moment};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _, Sqlite};
 
+use super::origin::{self, Origin};
 use crate::error::{Cause, Source};
 use crate::table::{BootId, Broken, Claimed, Holder, Row};
 
@@ -14,19 +13,21 @@ pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Resu
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
     // The time of a holder, or of somebody who waits to be one.
-    let lease = holder.map(|holder| (holder.boot, holder.expires));
-    let lease = lease.or_else(|| row.claimed.map(|claimed| (claimed.boot, claimed.until)));
+    let lease = holder.map(|holder| (origin::write(holder), holder.expires));
+    let claim = || {
+        let claimed = row.claimed?;
+        Some((claimed.boot.0.to_vec(), claimed.until))
+    };
+    let lease = lease.or_else(claim);
+    let until = lease.as_ref().map_or(0, |(_, until)| until.as_nanos());
     add(values, key.to_vec())?;
     add(values, i64::from(row.slot))?;
     add(values, integer(row.last_token))?;
     add(values, holder.map(|holder| holder.id.as_bytes().to_vec()))?;
     add(values, integer(holder.map_or(0, |holder| holder.token)))?;
     add(values, holder.map_or(0, |holder| i64::from(holder.permits)))?;
-    add(values, lease.map(|(boot, _)| boot.0.to_vec()))?;
-    add(
-        values,
-        integer(lease.map_or(0, |(_, until)| until.as_nanos())),
-    )?;
+    add(values, lease.map(|(origin, _)| origin))?;
+    add(values, integer(until))?;
     add(
         values,
         holder.map_or_else(String::new, |holder| holder.label.clone()),
@@ -57,17 +58,22 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
     let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
     let holder = match bytes("id")? {
         None => None,
-        Some(id) => Some(Holder {
-            id: LeaseId::from_bytes(id.try_into().ok()?),
-            token: number("token")?,
-            permits: u32::try_from(number("permits")?).ok()?,
-            boot: BootId(bytes("boot_id")??.try_into().ok()?),
-            expires: Moment::from_nanos(number("expires_boot")?),
-            ttl: Duration::ZERO,
-            beat: 0,
-            label: row.try_get("label").ok()?,
-            since: number("acquired_at")?,
-        }),
+        Some(id) => {
+            let Origin { boot, ttl, shift } = origin::read(&bytes("boot_id")??)?;
+            Some(Holder {
+                id: LeaseId::from_bytes(id.try_into().ok()?),
+                token: number("token")?,
+                permits: u32::try_from(number("permits")?).ok()?,
+                boot,
+                shift,
+                expires: Moment::from_nanos(number("expires_boot")?),
+                end: None,
+                ttl,
+                beat: 0,
+                label: row.try_get("label").ok()?,
+                since: number("acquired_at")?,
+            })
+        }
     };
     let claimed = match (&holder, bytes("boot_id")?) {
         (None, Some(boot)) => Some(Claimed {

@@ -110,7 +110,7 @@ impl Transactor {
             Plan::List(prefix) => {
                 let rows = open.list(&prefix).await?;
                 let mut locks = Locks::new(self.clocks.now(0));
-                fill(&mut locks, rows);
+                self.fill(&mut locks, rows);
                 return Ok(self.apply(open, batch, &mut locks)?);
             }
         };
@@ -122,7 +122,7 @@ impl Transactor {
         };
         // The time is read here, where nobody else can write: see `Scene`.
         let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
-        fill(&mut locks, loaded.rows);
+        self.fill(&mut locks, loaded.rows);
         self.apply(open, batch, &mut locks)?;
         if writes {
             let stored = self.store(open, &locks, loaded.table, committing).await;
@@ -132,6 +132,17 @@ impl Transactor {
             });
         }
         Ok(())
+    }
+
+    /// Puts rows into the records of their keys.
+    fn fill(&self, locks: &mut Locks, rows: Vec<StoredRow>) {
+        for (key, mut row) in rows {
+            // What is not a key cannot be locked by that name either.
+            if let Ok(key) = LockKey::from_stored(&key) {
+                self.clocks.judge(&mut row, &locks.scene);
+                locks.record(&key).load(row);
+            }
+        }
     }
 
     fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
@@ -174,6 +185,9 @@ impl Transactor {
             return Ok(None);
         }
         let mut rows = open.scan(&table.purged_to, PURGE_ROWS).await?;
+        for (_, row) in &mut rows {
+            self.clocks.judge(row, &locks.scene);
+        }
         let is_end = rows.len() < PURGE_ROWS as usize;
         let Purge {
             deleted,
@@ -224,16 +238,6 @@ impl Plan {
             }
         }
         Self::Keys(keys, batch.iter().any(|work| work.writes()))
-    }
-}
-
-/// Puts rows into the records of their keys.
-fn fill(locks: &mut Locks, rows: Vec<StoredRow>) {
-    for (key, row) in rows {
-        // What is not a key cannot be locked by that name either.
-        if let Ok(key) = LockKey::from_stored(&key) {
-            locks.record(&key).load(row);
-        }
     }
 }
 

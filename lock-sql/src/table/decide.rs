@@ -14,7 +14,7 @@ impl Record {
             Mode::Shared => self.join(scene, |slot, holder| slot == 0 || holder.permits != 0),
             Mode::Permit { limit } => self.permit(limit, scene),
             // A mode that this version does not know excludes everybody.
-            _ => match self.live(scene).map(|(_, holder)| holder.expires).max() {
+            _ => match self.live(scene).map(|(_, holder)| holder.ends(scene)).max() {
                 Some(until) => Err(Refusal::Held { until }),
                 None => Ok(0),
             },
@@ -30,7 +30,7 @@ impl Record {
                 Some(other) if other != limit => return Err(Refusal::OtherLimit(other)),
                 _ => {}
             }
-            first = first.min(holder.expires);
+            first = first.min(holder.ends(scene));
             count += 1;
         }
         if count < limit.get() {
@@ -49,7 +49,7 @@ impl Record {
         let others = self
             .live(scene)
             .filter(|(slot, holder)| in_the_way(*slot, holder));
-        let until = others.map(|(_, holder)| holder.expires).max();
+        let until = others.map(|(_, holder)| holder.ends(scene)).max();
         match until.or_else(|| self.claimed(scene)) {
             Some(until) => Err(Refusal::Held { until }),
             None => Ok(self.free_slot(scene)),

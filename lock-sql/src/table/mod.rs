@@ -5,7 +5,7 @@ mod purge;
 mod record;
 mod row;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

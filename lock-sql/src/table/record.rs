@@ -92,7 +92,9 @@ impl Record {
             token: tokens.next,
             permits,
             boot: scene.boot,
+            shift: scene.shift,
             expires: scene.moment + claim.ttl,
+            end: None,
             ttl: claim.ttl,
             beat: 0,
             label: claim.label.clone(),
@@ -130,7 +132,10 @@ impl Record {
     /// Until when nobody may join those who share the lock.
     pub(super) fn claimed(&self, scene: &Scene) -> Option<Moment> {
         let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
-        (claimed.boot == scene.boot && claimed.until > scene.moment).then_some(claimed.until)
+        let until = claimed.until;
+        // A claim that is further away was made by another clock.
+        let is_near = until > scene.moment && until <= scene.moment + CLAIM;
+        (claimed.boot == scene.boot && is_near).then_some(until)
     }
 
     /// Extends a lease that has not ended to `ttl` from scene.
@@ -138,7 +143,8 @@ impl Record {
         match self.held_slot(id, scene) {
             Ok(slot) => {
                 if let Some(holder) = &mut self.seat(slot, scene).holder {
-                    holder.expires = scene.moment + ttl;
+                    (holder.boot, holder.shift) = (scene.boot, scene.shift);
+                    (holder.expires, holder.end) = (scene.moment + ttl, None);
                     holder.ttl = ttl;
                     holder.beat += 1;
                 }

@@ -31,9 +31,14 @@ pub(crate) struct Holder {
     pub(crate) permits: u32,
     /// The boot that `expires` is counted from.
     pub(crate) boot: BootId,
+    /// By how many nanoseconds the clock of `expires` is ahead of that of the kernel, as it is in a
+    /// time namespace; unknown if the system does not say.
+    pub(crate) shift: Option<i64>,
     pub(crate) expires: Moment,
+    /// When it ends by the clock of whoever has read it, where that is not `expires`. Not stored.
+    pub(crate) end: Option<Moment>,
     /// How long it lasts from one renewal to the next, and how many there were: from these, somebody
-    /// who trusts no clock of the database sees whether it is alive. Nobody asks a file for them.
+    /// who trusts no clock of the holder sees whether it is alive. A file does not count renewals.
     pub(crate) ttl: Duration,
     pub(crate) beat: u64,
     pub(crate) label: String,
@@ -55,7 +60,7 @@ pub(crate) struct Broken {
     pub(crate) reason: String,
 }
 
-/// One run of the machine. A lease of another one has ended, because its holder has.
+/// One run of the machine, or a container that has been given a boot id of its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
@@ -66,8 +71,11 @@ pub(crate) struct BootId(pub(crate) [u8; 16]);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene {
     pub(crate) boot: BootId,
+    /// As that of a [`Holder`].
+    pub(crate) shift: Option<i64>,
     pub(crate) moment: Moment,
-    /// Unix time in microseconds, for tokens, for the purge and for people; no lease depends on it.
+    /// Unix time in microseconds, for tokens, for the purge and for people. It ends no lease by
+    /// itself.
     pub(crate) unix: u64,
     /// No smaller token is issued, not even for a key whose row is gone.
     pub(crate) floor: u64,
@@ -116,14 +124,23 @@ impl Row {
 
 impl Holder {
     pub(crate) fn is_live(&self, scene: &Scene) -> bool {
-        self.boot == scene.boot && self.expires > scene.moment
+        self.ends(scene) > scene.moment
+    }
+
+    /// When it ends by the clock of the scene.
+    pub(crate) fn ends(&self, scene: &Scene) -> Moment {
+        let stored = || match self.boot == scene.boot {
+            true => self.expires,
+            false => Moment::from_nanos(0),
+        };
+        self.end.unwrap_or_else(stored)
     }
 
     pub(crate) fn info(&self, scene: &Scene) -> HolderInfo {
         let mut info = HolderInfo::new(Label::decode(&self.label));
         info.token = Some(FencingToken::new(self.token));
         info.since = unix_time(self.since);
-        info.time_left = Some(self.expires.since(scene.moment));
+        info.time_left = Some(self.ends(scene).since(scene.moment));
         info
     }
 }

@@ -10,7 +10,7 @@ use super::{BootId, Claim, Holder, Record, Row, Scene};
 
 pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
 pub(super) const SHARED: Mode = Mode::Shared;
-pub(super) const TTL: u64 = 30;
+pub(crate) const TTL: u64 = 30;
 
 pub(super) fn permit(limit: u32) -> Mode {
     Mode::Permit {
@@ -23,14 +23,15 @@ pub(super) fn id(n: u8) -> LeaseId {
 }
 
 /// A moment so many seconds after boot.
-pub(super) fn at(seconds: u64) -> Moment {
+pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_nanos(seconds * 1_000_000_000)
 }
 
 /// That moment, with a wall clock that shows a million microseconds more for each second.
-pub(super) fn now(seconds: u64) -> Scene {
+pub(crate) fn now(seconds: u64) -> Scene {
     Scene {
         boot: BootId([7; 16]),
+        shift: Some(0),
         moment: at(seconds),
         unix: (1000 + seconds) * 1_000_000,
         floor: 0,
@@ -48,13 +49,15 @@ pub(super) fn claim(n: u8, mode: Mode) -> Claim {
     }
 }
 
-pub(super) fn holder(n: u8, expires: u64) -> Holder {
+pub(crate) fn holder(n: u8, expires: u64) -> Holder {
     Holder {
         id: id(n),
         token: u64::from(n),
         permits: 0,
         boot: now(0).boot,
+        shift: Some(0),
         expires: at(expires),
+        end: None,
         ttl: Duration::from_secs(TTL),
         beat: 0,
         label: format!("host=h{n}&pid={n}"),

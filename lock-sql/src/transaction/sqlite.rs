@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
@@ -18,7 +18,7 @@ impl Dialog for SqliteConnection {
     /// from writing.
     async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
         check_open(self).await?;
-        let clocks = Clocks::new(Engine::of_this_process(NAME)).map_err(of)?;
+        let clocks = clocks()?;
         let statements = inside(place);
         let mut values = SqliteArguments::default();
         rows::add(&mut values, key.as_bytes().to_vec()).map_err(of)?;
@@ -28,7 +28,7 @@ impl Dialog for SqliteConnection {
             Err(error) => return Err(error),
         };
         // The clock is read when nobody else can write: see `Scene`.
-        let mut locks = read(place, key, &found, &clocks)?;
+        let mut locks = read(place, key, &found, clocks)?;
         let scene = locks.scene;
         let Ok(token) = locks.record(key).pass(&scene) else {
             return Ok(None);
@@ -54,6 +54,16 @@ impl Dialog for SqliteConnection {
     }
 }
 
+/// Those of the process, which remember what it has seen in earlier transactions.
+fn clocks() -> Result<&'static Clocks> {
+    static CLOCKS: OnceLock<Clocks> = OnceLock::new();
+    if let Some(clocks) = CLOCKS.get() {
+        return Ok(clocks);
+    }
+    let clocks = Clocks::new(Engine::of_this_process(NAME)).map_err(of)?;
+    Ok(CLOCKS.get_or_init(|| clocks))
+}
+
 fn inside(place: &Place) -> Inside {
     Inside::new(&place.quoted('"', ""), &place.quoted('"', "_fences"))
 }
@@ -72,7 +82,8 @@ fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> R
     }
     let mut locks = Locks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
-        let (_, row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
+        let (_, mut row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
+        clocks.judge(&mut row, &locks.scene);
         locks.record(key).load(row);
     }
     Ok(locks)

@@ -12,13 +12,14 @@ use tempfile::TempDir;
 
 use crate::support::{assert_clean, assert_only, examine, faults, faults_by, refusal};
 
-const CHECKS: [&str; 6] = [
+const CHECKS: [&str; 7] = [
     "version",
     "filesystem",
     "rights",
     "journal",
     "flush",
     "table",
+    "clock",
 ];
 
 fn directory() -> TempDir {

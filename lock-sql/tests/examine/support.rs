@@ -92,12 +92,10 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
 pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
     let clock = ShiftedClock::new();
     clock.set_offset(3);
-    faults_by(
-        |command| {
-            clock.apply(command);
-        },
-        url,
-    )
+    let shift = |command: &mut Command| {
+        clock.apply(command);
+    };
+    faults_by(shift, url)
 }
 
 /// Waits until something is so.

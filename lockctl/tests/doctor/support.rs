@@ -166,7 +166,8 @@ impl Bill {
 pub(crate) fn examine_ahead(args: &[&str]) -> Bill {
     let clock = lock_testkit::clock::ShiftedClock::new();
     clock.set_offset(3_600);
-    examine_with(args, |command| {
+    let shift = |command: &mut Command| {
         clock.apply(command);
-    })
+    };
+    examine_with(args, shift)
 }

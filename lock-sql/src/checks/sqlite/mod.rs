@@ -4,6 +4,7 @@
 mod tests;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lock_core::Finding;
 
@@ -18,6 +19,11 @@ pub(crate) struct Facts {
     pub(crate) version: String,
     /// The magic number of its file system.
     pub(crate) file_system: Option<u32>,
+    /// By how many nanoseconds the boot clock of this process is ahead of that of the kernel, if the
+    /// system says.
+    pub(crate) clock_shift: Option<i64>,
+    /// Whether a container has put a boot id of its own over that of the kernel.
+    pub(crate) has_own_boot_id: bool,
     /// Whether a missing directory is made.
     pub(crate) makes_directory: bool,
     pub(crate) has_directory: bool,
@@ -50,6 +56,7 @@ pub(crate) fn findings(facts: &Facts, table: &str) -> Vec<Finding> {
     found.push(journal(facts));
     found.push(flush(facts));
     found.push(table_of(facts, table));
+    found.push(clock(facts));
     found
 }
 
@@ -180,6 +187,36 @@ fn flush(facts: &Facts) -> Finding {
 }
 
 const FULL: i64 = 2;
+
+/// None of this lets two hold a lock; it says how soon a lock is free whose holder has died.
+fn clock(facts: &Facts) -> Finding {
+    let seconds = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
+    let what = match facts.clock_shift {
+        None => {
+            return Finding::warning(
+                "clock",
+                "the system does not say whether this process is in a time namespace",
+                "a lock whose holder has died is free after one more ttl, and for waiters only",
+                "let this process read /proc/self/timens_offsets",
+            );
+        }
+        Some(0) if facts.has_own_boot_id => {
+            "this container has a boot id of its own; boot clock and wall clock tell whether a \
+             lease of another one has ended"
+                .to_owned()
+        }
+        Some(0) => "the boot clock is that of the kernel".to_owned(),
+        Some(shift) => {
+            let side = if shift > 0 { "ahead" } else { "behind" };
+            format!(
+                "this process is in a time namespace, {} s {side}; leases are compared by the \
+                 clock of the kernel",
+                seconds(shift)
+            )
+        }
+    };
+    Finding::good("clock", what)
+}
 
 fn table_of(facts: &Facts, table: &str) -> Finding {
     let Some(inside) = &facts.inside else {

@@ -7,6 +7,8 @@ fn good() -> Facts {
         path: PathBuf::from("/data/locks.db"),
         version: "3.50.0".to_owned(),
         file_system: Some(0xEF53),
+        clock_shift: Some(0),
+        has_own_boot_id: false,
         makes_directory: false,
         has_directory: true,
         directory_takes_files: true,
@@ -38,7 +40,7 @@ fn not_there(facts: &mut Facts) {
 fn each_fault_is_found_by_itself() {
     use Verdict::{Error, Warning};
     type Change = fn(&mut Facts);
-    let cases: [(Change, &str, Verdict, &str); 10] = [
+    let cases: [(Change, &str, Verdict, &str); 11] = [
         (
             |facts| facts.file_system = Some(0x6969),
             "filesystem",
@@ -102,6 +104,12 @@ fn each_fault_is_found_by_itself() {
             Error,
             "damaged",
         ),
+        (
+            |facts| facts.clock_shift = None,
+            "clock",
+            Warning,
+            "one more ttl",
+        ),
     ];
     for (change, check, verdict, says) in cases {
         let mut facts = good();
@@ -158,5 +166,26 @@ fn a_file_that_locks_are_not_kept_in_is_not_opened() {
         let found = findings(&facts, "t");
         let table = found.iter().find(|found| found.check == "table");
         assert!(table.is_some_and(|table| !table.is_fault()), "{found:?}");
+    }
+}
+
+#[test]
+fn containers_are_named_and_no_fault() {
+    let cases = [
+        (Some(0), false, "that of the kernel"),
+        (Some(0), true, "boot id of its own"),
+        (Some(86_400_000_000_000), true, "86400 s ahead"),
+        (Some(-1_500_000_000), false, "1.5 s behind"),
+    ];
+    for (shift, own, says) in cases {
+        let facts = Facts {
+            clock_shift: shift,
+            has_own_boot_id: own,
+            ..good()
+        };
+        let found = findings(&facts, "t");
+        let clock = found.iter().find(|found| found.check == "clock");
+        let clock = clock.expect("it is looked at");
+        assert!(!clock.is_fault() && clock.what.contains(says), "{clock}");
     }
 }

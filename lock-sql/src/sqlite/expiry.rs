@@ -1,0 +1,176 @@
+//! Whether a lease has ended, by all clocks that holder and observer have.
+//!
+//! A boot id is no proof of a reboot: containers may have one of their own each. Nor is a clock one
+//! for the machine: time namespaces shift it. Who cannot tell observes the row for one ttl.
+
+use lock_core::engine::{Moment, is_mutant};
+
+use crate::table::{Holder, Scene};
+
+/// What the clocks say about a lease.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Expiry {
+    /// They contradict each other, or cannot be compared.
+    Doubtful,
+    Ended,
+    /// It ends then, by the clock of the scene.
+    Until(Moment),
+}
+
+/// What they say at this time about a lease whose row was written at `changed_at`, in microseconds of
+/// the wall clock.
+///
+/// The boot clock of a kernel never goes back and is the same for all of its processes, once the
+/// shift of a time namespace is taken off. With the boot id of the holder it decides alone. Without
+/// it, two kernels or two containers may have written the row, and the wall clock has to agree.
+pub(super) fn expiry(holder: &Holder, changed_at: u64, scene: &Scene) -> Expiry {
+    if is_mutant("sqlite-boot-id") {
+        return match holder.boot == scene.boot {
+            true => Expiry::Until(holder.expires),
+            false => Expiry::Ended,
+        };
+    }
+    let (Some(its_shift), Some(shift)) = (holder.shift, scene.shift) else {
+        return Expiry::Doubtful;
+    };
+    let by_kernel = |moment: Moment, shift| i128::from(moment.as_nanos()) - i128::from(shift);
+    let now = by_kernel(scene.moment, shift);
+    let expires = by_kernel(holder.expires, its_shift);
+    let ttl = i128::try_from(holder.ttl.as_nanos()).unwrap_or(i128::MAX);
+    let same_boot = holder.boot == scene.boot;
+    let (written_wall, wall) = (
+        i128::from(changed_at) * 1_000,
+        i128::from(scene.unix) * 1_000,
+    );
+    if now < expires - ttl {
+        // No kernel has written it that has run for so short a time.
+        let before_boot = written_wall < wall - now;
+        return match !same_boot && before_boot {
+            true => Expiry::Ended,
+            false => Expiry::Doubtful,
+        };
+    }
+    if now < expires {
+        let end = u64::try_from(expires + i128::from(shift)).unwrap_or(u64::MAX);
+        return Expiry::Until(Moment::from_nanos(end));
+    }
+    match same_boot || wall >= written_wall + ttl {
+        true => Expiry::Ended,
+        false => Expiry::Doubtful,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::BootId;
+    use crate::table::testing::{TTL, at, holder, now};
+
+    const SECOND: i64 = 1_000_000_000;
+    const OTHER: BootId = BootId([8; 16]);
+
+    /// A lease that was written so many seconds after boot, and the wall clock of that moment.
+    fn lease(written: u64) -> (Holder, u64) {
+        (holder(1, written + TTL), now(written).unix)
+    }
+
+    #[test]
+    fn a_lease_of_this_boot_ends_by_the_boot_clock_alone() {
+        let (holder, changed_at) = lease(100);
+        for wall in [0, now(110).unix, u64::MAX / 2_000] {
+            let mut scene = now(129);
+            scene.unix = wall;
+            assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Until(at(130)));
+            scene.moment = at(130);
+            assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Ended, "{wall}");
+        }
+    }
+
+    #[test]
+    fn containers_with_boot_ids_of_their_own_have_one_clock() {
+        let (mut holder, changed_at) = lease(100);
+        holder.boot = OTHER;
+        let seen = |seconds| expiry(&holder, changed_at, &now(seconds));
+        assert_eq!(seen(100), Expiry::Until(at(130)));
+        assert_eq!(seen(129), Expiry::Until(at(130)));
+        assert_eq!(seen(130), Expiry::Ended);
+    }
+
+    #[test]
+    fn with_another_boot_id_the_wall_clock_has_to_agree_to_an_end() {
+        let (mut holder, changed_at) = lease(100);
+        holder.boot = OTHER;
+        let mut scene = now(1_000);
+        for (wall, expected) in [(129, Expiry::Doubtful), (130, Expiry::Ended)] {
+            scene.unix = now(wall).unix;
+            assert_eq!(expiry(&holder, changed_at, &scene), expected, "{wall}");
+        }
+    }
+
+    #[test]
+    fn the_shift_of_a_time_namespace_is_taken_off() {
+        for (its_shift, shift) in [(86_400, 0), (0, 86_400), (50, -60), (-60, 50)] {
+            for same_boot in [true, false] {
+                let (mut holder, changed_at) = lease(1_000);
+                if !same_boot {
+                    holder.boot = OTHER;
+                }
+                let shifted = |seconds: u64, by: i64| at(seconds.checked_add_signed(by).unwrap());
+                holder.expires = shifted(1_030, its_shift);
+                holder.shift = Some(its_shift * SECOND);
+                for (seconds, end) in [(1_000, false), (1_029, false), (1_030, true)] {
+                    let mut scene = now(seconds);
+                    scene.moment = shifted(seconds, shift);
+                    scene.shift = Some(shift * SECOND);
+                    let expected = match end {
+                        true => Expiry::Ended,
+                        false => Expiry::Until(shifted(1_030, shift)),
+                    };
+                    let found = expiry(&holder, changed_at, &scene);
+                    assert_eq!(found, expected, "{its_shift} {shift} {seconds}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reboot_that_all_clocks_show_ends_a_lease_at_once() {
+        let (mut holder, changed_at) = lease(100_000);
+        holder.boot = OTHER;
+        let mut rebooted = now(20);
+        // Off for a minute; the boot clock begins again.
+        rebooted.unix = changed_at + 80_000_000;
+        assert_eq!(expiry(&holder, changed_at, &rebooted), Expiry::Ended);
+        // The wall clock has been set back meanwhile.
+        rebooted.unix = changed_at - 3_600_000_000;
+        assert_eq!(expiry(&holder, changed_at, &rebooted), Expiry::Doubtful);
+        // The machine has the same boot id each time: the lease comes from the future.
+        rebooted.unix = changed_at + 80_000_000;
+        holder.boot = rebooted.boot;
+        assert_eq!(expiry(&holder, changed_at, &rebooted), Expiry::Doubtful);
+    }
+
+    #[test]
+    fn a_reboot_after_a_shorter_run_ends_a_lease_within_a_ttl() {
+        let (mut holder, changed_at) = lease(100);
+        holder.boot = OTHER;
+        let after = |seconds: u64| {
+            let mut scene = now(seconds);
+            scene.unix = changed_at + (seconds + 60) * 1_000_000;
+            expiry(&holder, changed_at, &scene)
+        };
+        assert_eq!(after(40), Expiry::Ended);
+        assert_eq!(after(110), Expiry::Until(at(130)));
+        assert_eq!(after(131), Expiry::Ended);
+    }
+
+    #[test]
+    fn clocks_that_nobody_can_compare_end_no_lease() {
+        let (holder, changed_at) = lease(100);
+        let (mut unknown, mut scene) = (holder.clone(), now(10_000));
+        unknown.shift = None;
+        assert_eq!(expiry(&unknown, changed_at, &scene), Expiry::Doubtful);
+        scene.shift = None;
+        assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Doubtful);
+    }
+}

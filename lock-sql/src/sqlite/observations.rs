@@ -1,0 +1,137 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+
+use super::expiry::{Expiry, expiry};
+use crate::table::{Holder, Row, Scene};
+
+/// What this process has seen of leases that no clock can judge.
+///
+/// Each renewal changes the row. A row that is the same for a whole ttl, by the clock of this process,
+/// has not been renewed in that time: it was written before it was first seen. Nothing is stored, so
+/// another process, or this one after a restart, observes from the beginning.
+#[derive(Debug, Default)]
+pub(super) struct Observations(Mutex<HashMap<LeaseId, Sight>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    expires: Moment,
+    ttl: Duration,
+    since: Moment,
+    last: Moment,
+}
+
+impl Observations {
+    /// Puts into a row that was read before the time of the scene when its lease ends by that clock.
+    pub(super) fn judge(&self, row: &mut Row, scene: &Scene) {
+        let changed_at = row.changed_at;
+        let Some(holder) = &mut row.holder else {
+            return;
+        };
+        let end = match expiry(holder, changed_at, scene) {
+            Expiry::Doubtful => self.observed(holder, scene.moment),
+            Expiry::Ended => ENDED,
+            Expiry::Until(end) => end,
+        };
+        holder.end = Some(end);
+    }
+
+    /// When a lease ends unless its row changes.
+    fn observed(&self, holder: &Holder, now: Moment) -> Moment {
+        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sights.len() >= MAX_SIGHTS && !sights.contains_key(&holder.id) {
+            let oldest = sights.iter().min_by_key(|(_, sight)| sight.last);
+            if let Some(oldest) = oldest.map(|(id, _)| *id) {
+                sights.remove(&oldest);
+            }
+        }
+        let fresh = Sight {
+            expires: holder.expires,
+            ttl: holder.ttl,
+            since: now,
+            last: now,
+        };
+        let sight = sights.entry(holder.id).or_insert(fresh);
+        if (sight.expires, sight.ttl) != (holder.expires, holder.ttl) {
+            *sight = fresh;
+        }
+        sight.last = now;
+        sight.since + sight.ttl
+    }
+}
+
+/// Earlier than every time that a clock shows.
+const ENDED: Moment = Moment::from_nanos(0);
+
+/// A lease that is seen less often than so many others is observed from the beginning.
+const MAX_SIGHTS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::testing::{TTL, at, holder, now};
+
+    /// A lease whose clock is not known.
+    fn row(n: u8, expires: u64) -> Row {
+        let mut row = Row::new(0);
+        let mut holder = holder(n, expires);
+        holder.shift = None;
+        row.holder = Some(holder);
+        row
+    }
+
+    fn is_live(seen: &Observations, row: &Row, seconds: u64) -> bool {
+        let (mut row, scene) = (row.clone(), now(seconds));
+        seen.judge(&mut row, &scene);
+        row.live(&scene).is_some()
+    }
+
+    #[test]
+    fn a_lease_in_doubt_ends_when_its_row_was_the_same_for_one_ttl() {
+        let seen = Observations::default();
+        let first = row(1, 5);
+        assert!(is_live(&seen, &first, 100));
+        assert!(is_live(&seen, &first, 100 + TTL - 1));
+        // It was renewed by a clock that is far behind.
+        let renewed = row(1, 6);
+        assert!(is_live(&seen, &renewed, 100 + TTL));
+        assert!(is_live(&seen, &renewed, 100 + 2 * TTL - 1));
+        assert!(!is_live(&seen, &renewed, 100 + 2 * TTL));
+        let another = row(2, 6);
+        assert!(is_live(&seen, &another, 100 + 2 * TTL));
+    }
+
+    #[test]
+    fn each_process_observes_for_itself() {
+        let (first, second) = (Observations::default(), Observations::default());
+        let lease = row(1, 5);
+        assert!(is_live(&first, &lease, 100));
+        assert!(!is_live(&first, &lease, 100 + TTL));
+        assert!(is_live(&second, &lease, 100 + TTL));
+    }
+
+    #[test]
+    fn a_clock_that_can_be_compared_needs_no_observation() {
+        let seen = Observations::default();
+        let mut row = Row::new(0);
+        row.holder = Some(holder(1, 50));
+        assert!(is_live(&seen, &row, 49));
+        assert!(!is_live(&seen, &row, 50));
+        assert!(seen.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn leases_that_are_seen_least_are_forgotten_when_there_are_too_many() {
+        let seen = Observations::default();
+        let mut lease = row(1, 5);
+        for n in 0..u128::try_from(MAX_SIGHTS).unwrap() + 5 {
+            lease.holder.as_mut().unwrap().id = LeaseId::from_bytes(n.to_be_bytes());
+            seen.judge(&mut lease, &now(100 + u64::try_from(n).unwrap()));
+        }
+        let sights = seen.0.lock().unwrap();
+        assert_eq!(sights.len(), MAX_SIGHTS);
+        assert!(sights.values().all(|sight| sight.last >= at(105)));
+    }
+}
