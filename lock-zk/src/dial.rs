@@ -9,6 +9,7 @@ use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
 use crate::login::log_in;
 use crate::probe::{Answers, address, probe};
+use crate::session::write;
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
@@ -148,10 +149,13 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
         let directory = CreateMode::Persistent.with_acls(acls(config.access()));
         client.mkdir(&config.root, &directory).await?;
     }
-    client.chroot(config.root.as_str()).map_err(|_| {
+    let client = client.chroot(config.root.as_str()).map_err(|_| {
         let message = format!("{:?} is no path of ZooKeeper", config.root);
-        Cause::Config(message).into()
-    })
+        Failure::from(Cause::Config(message))
+    })?;
+    // Who may not do that keeps no lock.
+    write(&client).await?;
+    Ok(client)
 }
 
 #[cfg(test)]

@@ -168,9 +168,9 @@ impl fmt::Display for Advice<'_> {
                  write access=everybody"
             }
             ClientError::NoAuth => {
-                "ZooKeeper denies access to a node: its access control list does not name this client. \
-                 A wrong password of auth=digest shows here and not earlier; getAcl of zkCli.sh says \
-                 who may do what"
+                "ZooKeeper denies access to the root or to a node: its access control list does not name \
+                 this client. A wrong password of auth=digest shows in this way; getAcl of zkCli.sh \
+                 says who may do what"
             }
             ClientError::NoHosts | ClientError::Timeout => "no server opens a session",
             ClientError::NotReadOnly => {

@@ -84,7 +84,7 @@ async fn downgrade_dropped(fate: Option<Fate>) {
     for polls in 1..=6 {
         let mut guard = take(&locks, "a").await;
         if let Some(fate) = fate {
-            let is_exchange = |command: &Command| command.is("MULTI");
+            let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
             place.proxy().plan(is_exchange, fate);
         }
         drop(polled(polls, guard.downgrade()).await);
@@ -141,7 +141,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     let locks = place.patient().await;
     let mut guard = take(&locks, "a").await;
     place.proxy().refuse();
-    let is_exchange = |command: &Command| command.is("MULTI");
+    let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
     let lost = Fate::LostReply(Then::Cut);
     let planned = place.proxy().plan(is_exchange, lost);
     let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });

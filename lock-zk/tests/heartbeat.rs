@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::{DistributedLock, LostReason, Wait};
-use lock_testkit::proxy::Direction;
+use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_zk::ZooKeeper;
 use support::exchange::Exchange;
@@ -144,24 +144,29 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         .with_config("tickTime", "2000")
         .with_config("minSessionTimeout", "4000")
         .with_config("maxSessionTimeout", "40000")
+        .with_config("initLimit", "5")
         .with_config("syncLimit", "5");
-    let (ensemble, links) = ZooKeeperEnsemble::start_with_far_leader(&options);
+    let (ensemble, link) = ZooKeeperEnsemble::start_with_far_leader(&options);
     let port = |place: usize| ensemble.servers()[place].port();
     let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 6);
     let near = open(near.expect("it is in range")).await;
+    let door = Proxy::zookeeper(port(2));
     let mut pairs = Vec::new();
     for seconds in [4, 10] {
-        let stuck = config(&[port(2)], "/locks");
+        let stuck = config(&[door.port()], "/locks");
         let stuck = stuck.with_session_timeout(Duration::from_secs(seconds));
         let stuck = open(stuck.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&stuck, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 6)));
+        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 12)));
         pairs.push((seconds, stuck, guard, next));
     }
     // For several heartbeats all is well.
     tokio::time::sleep(ms(3_000)).await;
-    links.half_open();
+    // Once it has noticed, its clients do not find another server.
+    door.refuse();
+    link.refuse();
+    link.half_open();
     let began = Instant::now();
     let pairs = pairs
         .into_iter()

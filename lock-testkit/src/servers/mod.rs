@@ -37,8 +37,6 @@ pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
-pub use self::zookeeper::{
-    LeaderLinks, SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
-};
+pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
 pub(crate) use self::template::own_dir;

@@ -39,6 +39,7 @@ impl Attempt<'_> {
                         lease.session.end();
                         return Err(Halt::Gone);
                     }
+                    lease.session.committed(sent);
                     node
                 }
                 Err(failure) if is(&failure, &ClientError::NoNode) => {

@@ -68,6 +68,9 @@ impl Attempt<'_> {
                         seen = self.list().await?;
                         continue;
                     }
+                    if self.lease.session.is_unproven() {
+                        self.prove().await?;
+                    }
                     let token = self.token(&seen, &node).await?;
                     if self.lease.session.proves(seen.sent) {
                         self.lease.is_first(seen.sent);
@@ -111,6 +114,17 @@ impl Attempt<'_> {
                 Err(ClientError::NoNode) => return Err(Halt::Gone),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }
+        }
+    }
+
+    /// Has a write committed before the lock is granted to one who waited for long: the session may have
+    /// been in the hands of a leader that others have replaced.
+    async fn prove(&self) -> Result<(), Halt> {
+        let until = self.budget.step();
+        match self.until(until, self.lease.session.prove()).await? {
+            Ok(()) => Ok(()),
+            Err(ClientError::NoNode) => Err(Halt::Gone),
+            Err(error) => self.pause_if_ambiguous(error.into()).await,
         }
     }
 

@@ -83,6 +83,10 @@ impl Table {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
     pub(super) fn has(&self, id: LeaseId) -> bool {
         self.held.contains_key(&id)
     }

@@ -78,10 +78,9 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> bool {
         let locks = lock(&session.held).settled();
         session.look_at_nodes(&locks).await
     } else {
-        // A read would be answered by a server that has lost its leader.
         let locks = lock(&session.held).looked_at();
-        let (synced, seen) = join!(session.client.sync("/"), session.look_at_each(&locks));
-        synced.is_ok() && seen
+        let (beaten, seen) = join!(session.beat(), session.look_at_each(&locks));
+        beaten && seen
     };
     if is_answered {
         session.answered(sent);
@@ -90,23 +89,41 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> bool {
 }
 
 impl Session {
+    /// Asks the leader, and a majority of the servers where locks depend on it; false if there is no
+    /// answer.
+    ///
+    /// A read would be answered by a server that has lost its leader, and a `sync` by a leader that has
+    /// lost its followers.
+    async fn beat(&self) -> bool {
+        if !self.needs_write() {
+            return self.client.sync("/").await.is_ok();
+        }
+        match self.prove().await {
+            // The root is gone with all nodes: they are watched, and the leader has answered.
+            Ok(()) | Err(Error::NoNode) => true,
+            Err(error) => {
+                tracing::debug!(%error, "a heartbeat is not committed");
+                false
+            }
+        }
+    }
+
     /// Looks for the nodes of these locks, as the leader has them; false if there is no answer.
     ///
     /// It is asked what the session of the connection has, and not who owns a node: the client may have
     /// been given another session than it knows of, while the nodes of the old one are still there.
     async fn look_at_nodes(&self, locks: &[Held]) -> bool {
-        let synced = self.client.sync("/");
-        let listed = self.client.list_ephemerals("/");
-        let (synced, listed) = join!(synced, listed);
-        match (synced, listed) {
-            (Ok(()), Ok(paths)) => {
+        // The list leaves behind the heartbeat, and is as new as that.
+        let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));
+        match listed {
+            Ok(paths) if is_beaten => {
                 let there: HashSet<&str> = paths.iter().map(String::as_str).collect();
                 let missing = locks.iter().filter(|held| !there.contains(&*held.path));
                 let missing: Vec<_> = missing.cloned().collect();
                 self.look_for_missing(&missing).await
             }
             // Servers before 3.6.
-            (Ok(()), Err(Error::Unimplemented)) => self.look_at_each(locks).await,
+            Err(Error::Unimplemented) if is_beaten => self.look_at_each(locks).await,
             _ => false,
         }
     }

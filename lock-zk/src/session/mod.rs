@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lock_core::engine::{Engine, LeaseId, Moment};
 use lock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
-use zookeeper_client::{Client, SessionState, Stat};
+use zookeeper_client::{Client, Error, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
 use crate::dial::{Dialled, dial};
@@ -151,6 +151,37 @@ impl Session {
         }
         self.resume_if_connected(&mut state);
         now < state.proofs.valid_until()
+    }
+
+    /// Whether locks depend on a write that is yet to be committed.
+    fn needs_write(&self) -> bool {
+        let state = lock(&self.state);
+        state.proofs.needs_write(self.engine.now()) && !lock(&self.held).is_empty()
+    }
+
+    /// Whether a write is missing that proves that the session lasts.
+    pub(crate) fn is_unproven(&self) -> bool {
+        let now = self.engine.now();
+        let state = lock(&self.state);
+        now >= state.proofs.valid_until() && state.proofs.needs_write(now)
+    }
+
+    /// Commits a write that changes nothing, as a proof that the session lasts.
+    pub(crate) async fn prove(&self) -> Result<(), Error> {
+        let sent = self.engine.now();
+        write(&self.client).await?;
+        self.committed(sent);
+        Ok(())
+    }
+
+    /// A write of this session, which left at `sent`, has been committed.
+    pub(crate) fn committed(&self, sent: Moment) {
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Over || state.broke_since(sent) {
+            return;
+        }
+        self.resume_if_connected(&mut state);
+        state.proofs.committed(sent);
     }
 
     /// Whether the connection has broken since.
@@ -331,6 +362,18 @@ impl State {
         self.broke.is_some_and(|broke| moment <= broke)
     }
 }
+
+/// A transaction that a majority of the servers stores, and that changes nothing: it checks that the
+/// root is there. No node is needed for it, no right but to read the root, and nobody who watches
+/// wakes.
+pub(crate) async fn write(client: &Client) -> Result<(), Error> {
+    let mut transaction = client.new_multi_writer();
+    transaction.add_check_version("/", ANY_VERSION)?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+const ANY_VERSION: i32 = -1;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,15 +1,25 @@
 //! The arithmetic of a session: until when its locks are held. Pure.
 //!
-//! The leader ends a session one time-out after it learned last that its client lives. A server tells
-//! it with each of the leader's pings, twice in a tick, and answers reads for many ticks after it has
-//! lost its leader. So a heartbeat is a `sync`, which the leader answers; and what counts is not the
-//! moment of that heartbeat but of an earlier one, of which the leader has been told by then: at most
-//! half a tick lies between two pings, and a time-out is two ticks at least.
+//! The leader that serves the session ends it one timeout after it learned last that the client lives.
+//! Servers tell the leader with its pings, twice in a tick: what it knows is not the moment of a
+//! heartbeat but of an earlier one, of which it has been told by then. At most half a tick lies
+//! between two pings, and a timeout is two ticks at least.
+//!
+//! Another leader gives each session a whole timeout from its own start. A write that is committed
+//! proves that no other one had started when it left: the majority that stored it has a server in
+//! common with the majority that another leader needs, and that server stored it before it followed
+//! the other one. An answer that needs no majority proves nothing: a leader that has lost its
+//! followers gives it for up to `syncLimit` ticks.
+//!
+//! So the session lasts for one timeout after the earlier of two moments: when the client lived for all
+//! that the leader behind the connection was told, and when the last write left that was committed on
+//! that same connection. All answers on one connection come from one leader, for a server that changes
+//! its leader closes its connections.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lock_core::engine::Moment;
+use lock_core::engine::{Moment, is_mutant};
 
 /// Durations that follow from the session time-out that was negotiated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,7 +37,8 @@ impl SessionTerms {
         }
     }
 
-    /// Until when the locks are held if the leader knows that the client lived at `known`.
+    /// Until when the locks are held if no leader ends the session within one timeout after `known`.
+    /// The rest is for clocks that run at different rates.
     fn valid_until(self, known: Moment) -> Moment {
         known + self.timeout - self.timeout / 16
     }
@@ -64,14 +75,20 @@ impl SessionTerms {
     }
 }
 
-/// What is known of what the leader knows.
+/// What is known of the moment from which on the session lasts for one timeout.
 #[derive(Clone, Debug)]
 pub(super) struct Proofs {
     terms: SessionTerms,
-    /// A moment at which the client lived, for all that the leader knows at least.
+    /// No leader ends the session before one timeout after it.
     known: Moment,
-    /// The heartbeats that were answered since, of whom it may not know yet.
+    /// A moment at which the client lived, for all that the leader behind this connection has been told;
+    /// `None` before it was asked on this connection.
+    told: Option<Moment>,
+    /// When the last write left that was committed on this connection.
+    committed: Option<Moment>,
+    /// The heartbeats that were answered since, of which the leader may not have been told yet.
     answered: VecDeque<Beat>,
+    needs_quorum: bool,
 }
 
 /// A heartbeat that was answered.
@@ -82,20 +99,24 @@ struct Beat {
 }
 
 impl Proofs {
-    /// The leader itself opens a session; the request for it left at `sent`.
+    /// A leader opens a session by a write that is committed; the request for it left at `sent`.
     pub(super) fn opened(terms: SessionTerms, sent: Moment) -> Self {
         Self {
             terms,
             known: sent,
+            told: Some(sent),
+            committed: Some(sent),
             answered: VecDeque::new(),
+            needs_quorum: !is_mutant("zookeeper-heartbeat"),
         }
     }
 
-    /// A connection that broke at `since` has a successor, by `now`: the leader was asked whether the
+    /// A connection that broke at `since` has a successor, by `now`: its leader was asked whether the
     /// session lives.
     pub(super) fn resumed(&mut self, since: Moment, now: Moment) {
         let earliest = now - self.terms.resumption;
-        self.know(since.max(earliest));
+        self.tell(since.max(earliest));
+        self.settle();
     }
 
     /// The leader has answered, by `answered`, a heartbeat that left at `sent`.
@@ -106,21 +127,47 @@ impl Proofs {
                 break;
             }
             self.answered.pop_front();
-            self.know(earlier.sent);
+            self.tell(earlier.sent);
         }
+        self.settle();
     }
 
-    /// The heartbeats of a connection that is broken may never be told of.
+    /// A write that left at `sent` has been committed, on this connection.
+    pub(super) fn committed(&mut self, sent: Moment) {
+        self.committed = self.committed.max(Some(sent));
+        self.settle();
+    }
+
+    /// Whether a write would prove more than what was committed: one that is younger than what the
+    /// leader has been told of would not.
+    pub(super) fn needs_write(&self, now: Moment) -> bool {
+        let is_old = |sent| now.since(sent) >= self.terms.told_within();
+        self.needs_quorum && self.committed.is_none_or(is_old)
+    }
+
+    /// What was asked on a connection that is broken says nothing of the next one.
     pub(super) fn broken(&mut self) {
         self.answered.clear();
+        self.told = None;
+        self.committed = None;
     }
 
     pub(super) fn valid_until(&self) -> Moment {
         self.terms.valid_until(self.known)
     }
 
-    fn know(&mut self, moment: Moment) {
-        self.known = self.known.max(moment);
+    fn tell(&mut self, moment: Moment) {
+        self.told = self.told.max(Some(moment));
+    }
+
+    fn settle(&mut self) {
+        let committed = match self.needs_quorum {
+            true => self.committed,
+            false => self.told,
+        };
+        if let (Some(told), Some(committed)) = (self.told, committed) {
+            self.known = self.known.max(told.min(committed));
+        }
     }
 }
 
@@ -143,43 +190,92 @@ mod tests {
 
     const HELD: u64 = 13_125;
 
+    impl Proofs {
+        /// A heartbeat that is a write.
+        fn written(&mut self, sent: Moment, answered: Moment) {
+            self.committed(sent);
+            self.answered(sent, answered);
+        }
+    }
+
     #[test]
     fn a_heartbeat_proves_what_the_leader_has_been_told_of_by_then() {
         let mut proofs = Proofs::opened(terms(), at(0));
         assert_eq!(proofs.valid_until(), at(HELD));
         for (sent, known) in [(2_000, 0), (4_000, 0), (6_000, 2_000), (8_000, 4_000)] {
-            proofs.answered(at(sent), at(sent));
+            proofs.written(at(sent), at(sent));
             assert_eq!(proofs.valid_until(), at(known + HELD), "after {sent}");
         }
         // One that comes after a pause proves what was before the pause, and that is old.
-        proofs.answered(at(17_900), at(17_900));
+        proofs.written(at(17_900), at(17_900));
         assert_eq!(proofs.valid_until(), at(8_000 + HELD));
     }
 
     #[test]
     fn of_one_that_was_long_under_way_the_leader_is_told_later() {
         let mut proofs = Proofs::opened(terms(), at(0));
-        proofs.answered(at(1_000), at(4_000));
-        proofs.answered(at(6_000), at(6_000));
+        proofs.written(at(1_000), at(4_000));
+        proofs.written(at(6_000), at(6_000));
         assert_eq!(proofs.valid_until(), at(HELD));
-        proofs.answered(at(8_000), at(8_000));
+        proofs.written(at(8_000), at(8_000));
         assert_eq!(proofs.valid_until(), at(1_000 + HELD));
     }
 
     #[test]
-    fn another_connection_is_known_to_the_leader_itself() {
+    fn another_connection_is_known_to_the_leader_itself_once_that_commits_a_write() {
         let mut proofs = Proofs::opened(terms(), at(0));
-        proofs.answered(at(2_000), at(2_000));
+        proofs.written(at(2_000), at(2_000));
         proofs.broken();
         proofs.resumed(at(3_000), at(3_500));
+        assert_eq!(proofs.valid_until(), at(HELD));
+        proofs.committed(at(3_600));
         assert_eq!(proofs.valid_until(), at(3_000 + HELD));
         // After a long outage the session was asked for somewhere within the last attempt.
         proofs.broken();
         proofs.resumed(at(4_000), at(14_000));
+        proofs.written(at(14_000), at(14_000));
         assert_eq!(proofs.valid_until(), at(14_000 - 6_300 + HELD));
-        proofs.answered(at(14_000), at(14_000));
-        proofs.answered(at(18_000), at(18_000));
+        proofs.written(at(18_000), at(18_000));
         assert_eq!(proofs.valid_until(), at(14_000 + HELD));
+    }
+
+    #[test]
+    fn what_a_leader_without_a_majority_answers_proves_nothing() {
+        let mut proofs = Proofs::opened(terms(), at(0));
+        for sent in (2_000..20_000).step_by(2_000) {
+            proofs.answered(at(sent), at(sent));
+            assert_eq!(proofs.valid_until(), at(HELD));
+        }
+        // Neither does that of one that takes the session to another connection.
+        proofs.broken();
+        proofs.resumed(at(20_000), at(20_000));
+        assert_eq!(proofs.valid_until(), at(HELD));
+        // A write proves what was told on its own connection and no more.
+        proofs.committed(at(20_500));
+        assert_eq!(proofs.valid_until(), at(20_000 + HELD));
+    }
+
+    #[test]
+    fn every_other_heartbeat_is_a_write_and_more_would_prove_nothing() {
+        let terms = terms();
+        let simulate = |always: bool| {
+            let mut proofs = Proofs::opened(terms, at(0));
+            let (mut next, mut writes, mut deadlines) = (at(2_000), 0, Vec::new());
+            for _ in 0..100 {
+                let answered = next + ms(30);
+                if always || proofs.needs_write(next) {
+                    proofs.committed(next);
+                    writes += 1;
+                }
+                proofs.answered(next, answered);
+                deadlines.push(proofs.valid_until());
+                next = answered + terms.beat();
+            }
+            (writes, deadlines)
+        };
+        let ((writes, deadlines), (_, best)) = (simulate(false), simulate(true));
+        assert_eq!(writes, 50);
+        assert_eq!(deadlines, best);
     }
 
     #[test]
@@ -200,7 +296,7 @@ mod tests {
             let answered = next + ms(30);
             let left = proofs.valid_until().since(answered);
             assert!(left >= terms.timeout / 2, "{left:?}");
-            proofs.answered(next, answered);
+            proofs.written(next, answered);
             next = answered + terms.beat();
         }
     }
@@ -215,7 +311,7 @@ mod tests {
         for _ in 0..10 {
             let answered = next + ms(30);
             assert!(proofs.valid_until() > answered + ms(2_000));
-            proofs.answered(next, answered);
+            proofs.written(next, answered);
             next = answered + terms.beat();
         }
     }

@@ -5,7 +5,7 @@ use lock_testkit::proxy::{Command, Proxy, Push, PushWatch, Watch};
 use lock_testkit::servers::{Reply, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::store::root;
+use super::store::{self, root};
 use super::{config, open};
 
 /// A server of the test, and a proxy that counts what goes to it and comes from it.
@@ -122,5 +122,5 @@ impl std::ops::Sub for Count {
 }
 
 fn is_beat(command: &Command, root: &str) -> bool {
-    command.is("PING") || (command.is("SYNC") && command.arg(1) == root)
+    command.is("PING") || store::is_beat(command, root)
 }

@@ -73,11 +73,17 @@ pub(crate) fn of(command: &Command, root: &str) -> Option<Request> {
         Some(Request::Acquire)
     } else if command.is("DELETE") {
         Some(Request::Release)
-    } else if command.is("SYNC") && command.arg(1) == root {
+    } else if is_beat(command, root) {
         Some(Request::Renew)
     } else {
         None
     }
+}
+
+/// A question for the leader, or a write that changes nothing.
+pub(crate) fn is_beat(command: &Command, root: &str) -> bool {
+    let is_write = command.is("MULTI") && command.arg(2) == "CHECK";
+    (command.is("SYNC") || is_write) && command.arg(1) == root
 }
 
 #[async_trait]

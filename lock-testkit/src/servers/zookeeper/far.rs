@@ -5,28 +5,6 @@ use super::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use crate::proxy::Proxy;
 use crate::servers::port::free_port;
 
-/// The links between a leader and its followers.
-#[derive(Debug)]
-pub struct LeaderLinks {
-    /// From the followers to the leader.
-    to_leader: Proxy,
-    /// From the leader to the ports of the others, which it connects to once it leads no more.
-    to_others: Vec<Proxy>,
-}
-
-impl LeaderLinks {
-    /// Cuts the leader off. The followers notice at once and elect another leader; the connections of
-    /// the former one stay open and silent, so that it goes on for `syncLimit` ticks.
-    pub fn half_open(&self) {
-        for proxy in &self.to_others {
-            proxy.refuse();
-            proxy.cut();
-        }
-        self.to_leader.refuse();
-        self.to_leader.half_open();
-    }
-}
-
 impl ZooKeeperEnsemble {
     /// Starts three of which the last leads, and the first follows it through a proxy: held back, the
     /// proxy cuts that one off from its leader and from nobody else.
@@ -36,29 +14,23 @@ impl ZooKeeperEnsemble {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_with_far_follower(options: &ZooKeeperOptions) -> (Self, Proxy) {
-        let (ensemble, links) = start(options, Far::Follower);
-        (ensemble, links.to_leader)
+        start(options, 1)
     }
 
-    /// Starts three of which the last leads, and can be cut off from both others.
+    /// Starts three of which the last leads, and both others follow it through a proxy: with
+    /// [`half_open`](Proxy::half_open) and [`refuse`](Proxy::refuse) they elect another leader, and
+    /// the former one does not notice for `syncLimit` ticks.
     ///
     /// # Panics
     ///
     /// As [`start`](Self::start).
     #[must_use]
-    pub fn start_with_far_leader(options: &ZooKeeperOptions) -> (Self, LeaderLinks) {
-        start(options, Far::Leader)
+    pub fn start_with_far_leader(options: &ZooKeeperOptions) -> (Self, Proxy) {
+        start(options, 2)
     }
 }
 
-/// Which of three has proxies between it and the others: the first or the last.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Far {
-    Follower,
-    Leader,
-}
-
-fn start(options: &ZooKeeperOptions, far: Far) -> (ZooKeeperEnsemble, LeaderLinks) {
+fn start(options: &ZooKeeperOptions, far: usize) -> (ZooKeeperEnsemble, Proxy) {
     loop {
         match try_start(options, far) {
             Ok(started) => return started,
@@ -68,35 +40,24 @@ fn start(options: &ZooKeeperOptions, far: Far) -> (ZooKeeperEnsemble, LeaderLink
     }
 }
 
-fn try_start(options: &ZooKeeperOptions, far: Far) -> io::Result<(ZooKeeperEnsemble, LeaderLinks)> {
+/// The first `far` servers reach the last one through the proxy.
+fn try_start(options: &ZooKeeperOptions, far: usize) -> io::Result<(ZooKeeperEnsemble, Proxy)> {
     let mut options = options.clone().with_default("initLimit", "20");
     let (mut members, mut peers) = (Vec::new(), Vec::new());
     for id in 1..=3 {
         members.push(Ports::free(&options)?);
         let (quorum, election) = (free_port()?, free_port()?);
         peers.push((quorum, election));
-        options = options.with_default(&format!("server.{id}"), &peer(quorum, election));
+        let peer = format!("127.0.0.1:{quorum}:{election}");
+        options = options.with_default(&format!("server.{id}"), &peer);
     }
-    let to_leader = Proxy::of_bytes(peers[2].0);
-    let mut to_others = Vec::new();
-    let mut far_options = options.clone();
-    if far == Far::Leader {
-        for (id, (quorum, election)) in (1..).zip(&peers[..2]) {
-            let proxy = Proxy::of_bytes(*quorum);
-            let behind = peer(proxy.port(), *election);
-            far_options = far_options.with_config(&format!("server.{id}"), &behind);
-            to_others.push(proxy);
-        }
-    }
-    let leader = peer(to_leader.port(), peers[2].1);
-    let near_options = options.clone().with_config("server.3", &leader);
+    let proxy = Proxy::of_bytes(peers[2].0);
+    let leader = format!("127.0.0.1:{}:{}", proxy.port(), peers[2].1);
     let start = |id: usize| {
-        let options = match (id, far) {
-            (1, _) | (2, Far::Leader) => &near_options,
-            (3, Far::Leader) => &far_options,
-            _ => &options,
+        let options = match id <= far {
+            true => options.clone().with_config("server.3", &leader),
+            false => options.clone(),
         };
-        let options = options.clone();
         let options = options.with_file(&format!("{DATA}/myid"), &id.to_string());
         ZooKeeperServer::start_at(members[id - 1], options, Ready::Runs)
     };
@@ -109,13 +70,5 @@ fn try_start(options: &ZooKeeperOptions, far: Far) -> io::Result<(ZooKeeperEnsem
     let ensemble = ZooKeeperEnsemble::of(servers);
     ensemble.settle();
     assert_eq!(ensemble.leader(), 2, "the others elected another one");
-    let links = LeaderLinks {
-        to_leader,
-        to_others,
-    };
-    Ok((ensemble, links))
-}
-
-fn peer(quorum: u16, election: u16) -> String {
-    format!("127.0.0.1:{quorum}:{election}")
+    Ok((ensemble, proxy))
 }
