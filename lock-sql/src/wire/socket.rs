@@ -97,7 +97,7 @@ mod linux {
                 let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
                 drop(self.0.try_io(Interest::READABLE, nothing));
             }
-            pending().await
+            pending::<()>().await;
         }
     }
 
