@@ -123,13 +123,18 @@ impl Start {
         if ended.len() > MOST_STARTS {
             ended.clear();
         }
-        let found = *ended.entry(admitted.clone()).or_insert(now);
+        // A copy of the table on another server says nothing of this one.
+        let starts = (admitted.clone(), self.current.clone());
+        let found = *ended.entry(starts).or_insert(now);
         now.since(found).max(self.witnessed)
     }
 }
 
-/// When this process found a start of a server to have ended.
-static ENDED: LazyLock<Mutex<HashMap<Vec<u8>, Moment>>> = LazyLock::new(Mutex::default);
+/// When this process found a start of a server to have ended, since there was another one.
+static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::default);
+
+/// The start that was admitted, and the one that the server has.
+type Starts = (Vec<u8>, Vec<u8>);
 
 /// The arguments that tell this machine and its time.
 pub(crate) fn witness_args(args: Args) -> Args {
@@ -338,5 +343,10 @@ mod tests {
         seen.witnessed = Duration::from_secs(5);
         assert_eq!(seen.waited(), Duration::from_secs(5));
         assert_eq!(start(Some("2")).waited(), Duration::ZERO);
+        let elsewhere = Start {
+            current: b"3".to_vec(),
+            ..start(Some("the one before, of this test"))
+        };
+        assert!(elsewhere.waited() < Duration::from_secs(5));
     }
 }
