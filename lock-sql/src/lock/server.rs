@@ -33,7 +33,9 @@ use crate::wire::Target;
 /// - [`Row`](SqlMode::Row): the lock is a row that a transaction keeps locked, on a connection of its
 ///   own. The server frees it as soon as the process dies, and after
 ///   [`with_session_timeout`](SqlConfig::with_session_timeout) when its machine or the network
-///   vanishes; the holder is told before that. No clock takes part. A transaction stays open for as
+///   vanishes; the holder is told before that. No clock takes part. A server that has started again
+///   grants locks when no client can believe in one of before: at once if all of them have heard of
+///   the end of their sessions, and after the longest session timeout otherwise. A transaction stays open for as
 ///   long as the lock is held, and keeps `VACUUM` and `CREATE INDEX CONCURRENTLY` waiting.
 /// - [`Lease`](SqlMode::Lease): the lock is a row with the time at which it ends, by the clock of the
 ///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LockKey, Released};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
 use super::handle::{Command, Handle};
@@ -15,6 +15,7 @@ use super::lease::ended;
 use super::lost;
 use super::roster::Roster;
 use super::server_age;
+use super::socket::{self, Socket};
 use super::terms::Terms;
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
@@ -31,7 +32,10 @@ pub(super) struct Actor {
     /// Whether the session is not to be used any more, though the connection may be there.
     pub(super) is_over: bool,
     /// Whether the table has a record of the session.
-    is_recorded: bool,
+    pub(super) is_recorded: bool,
+    pub(super) socket: Socket,
+    /// When to watch it, unless something is asked for before.
+    pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
@@ -75,6 +79,7 @@ pub(super) async fn open(
     let setup = connection.message(&terms.texts.setup, args.values());
     let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
     let answer = answer.map_err(Failure::of_opening)?;
+    let client_port = socket::client_port(&answer);
     let number = answer
         .rows
         .last()
@@ -102,6 +107,8 @@ pub(super) async fn open(
         connection: Some(connection),
         is_over: false,
         is_recorded: true,
+        socket: Socket::At(client_port),
+        watch_at: None,
         number,
         held: HashMap::new(),
         blocks: HashMap::new(),
@@ -118,6 +125,19 @@ impl Actor {
             let command = tokio::select! {
                 biased;
                 command = self.commands.recv() => command,
+                () = socket::closed(self.connection.as_ref()) => {
+                    tracing::debug!("the server has closed a session");
+                    self.connection = None;
+                    break;
+                }
+                found = self.socket.found() => {
+                    self.socket = Socket::Found;
+                    if let Some(connection) = &mut self.connection {
+                        connection.set_socket(found);
+                    }
+                    self.watch();
+                    continue;
+                }
                 () = sleep_until(due) => {
                     if self.tend().await {
                         continue;
@@ -127,7 +147,9 @@ impl Actor {
             };
             let Some(command) = command else { break };
             self.rested = Instant::now();
+            self.stop_watching();
             self.run(command).await;
+            self.watch_at = Some(Instant::now() + WATCH_AFTER);
         }
         self.end();
     }
@@ -154,6 +176,11 @@ impl Actor {
 
     /// When there is something to do that nobody asks for.
     fn due(&self) -> Instant {
+        let asked_for = self.due_at_server();
+        self.watch_at.map_or(asked_for, |at| at.min(asked_for))
+    }
+
+    fn due_at_server(&self) -> Instant {
         if self.held.is_empty() {
             return self.rested + self.terms.rests_for();
         }
@@ -164,6 +191,10 @@ impl Actor {
 
     /// Does what is due; false if the session is not needed any more.
     async fn tend(&mut self) -> bool {
+        if self.watch_at.is_some_and(|at| at <= Instant::now()) {
+            self.watch();
+            return true;
+        }
         if self.held.is_empty() {
             // Somebody may have a place here and not use it yet.
             self.rested = Instant::now();
@@ -180,20 +211,6 @@ impl Actor {
             self.record_holders();
         }
         true
-    }
-
-    /// Deletes the record of the session, which holds nothing and takes nothing any more.
-    async fn forget(&mut self) {
-        self.is_over = true;
-        let terms = Arc::clone(&self.terms);
-        let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
-        match self.ask(&terms.texts.start.forget, args.values()).await {
-            Ok(_) => self.is_recorded = false,
-            Err(failure) => {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "the record of a session that ends was not deleted");
-            }
-        }
     }
 
     /// Asks the server for a sign of life, which is one for the server as well.
@@ -417,7 +434,7 @@ impl Actor {
                 told.tell(&terms).await;
                 drop(connection);
                 if is_recorded {
-                    forget_later(&terms, id).await;
+                    server_age::forget_later(&terms, id).await;
                 }
             });
         }
@@ -434,29 +451,6 @@ impl Actor {
     }
 }
 
-/// Deletes the record of a session that is over, whose holders have been told: others need not wait
-/// for them if the server has started anew. It may be on its way.
-async fn forget_later(terms: &Terms, session: LeaseId) {
-    let until = Instant::now() + terms.timeout;
-    loop {
-        let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
-        let sql = &terms.texts.start.forget;
-        let Err(failure) = terms.clerk.message(sql, args.into_vec()).await else {
-            return;
-        };
-        if failure
-            .class()
-            .is_some_and(|class| !class.ends_connection())
-            || until <= Instant::now()
-        {
-            let error = lock_core::Error::from(failure);
-            tracing::debug!(%error, "the record of a session that ended was not deleted");
-            return;
-        }
-        sleep(FORGET_AGAIN).await;
-    }
-}
-
 /// A runtime that ends takes the task with it, and the connection.
 impl Drop for Actor {
     fn drop(&mut self) {
@@ -470,8 +464,8 @@ impl Drop for Actor {
 /// for nothing nearly always.
 const RECORDING: Duration = Duration::from_secs(1);
 
-/// Pause before the record of a session is deleted once more.
-const FORGET_AGAIN: Duration = Duration::from_millis(200);
+/// How long nothing is asked for before the socket is watched: short holds cost nothing.
+const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// Blocks of tokens that a session keeps for locks that it does not hold.
 const MOST_BLOCKS: usize = 4096;

@@ -14,6 +14,7 @@ mod lost;
 mod record;
 mod roster;
 pub(crate) mod server_age;
+mod socket;
 mod take;
 mod terms;
 #[cfg(test)]

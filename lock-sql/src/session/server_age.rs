@@ -17,9 +17,10 @@ use std::fs;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{BootClock, Clock as _, Moment, is_mutant};
-use tokio::time::{Instant, timeout_at};
+use lock_core::engine::{BootClock, Clock as _, LeaseId, Moment, is_mutant};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use super::actor::Actor;
 use super::args::Args;
 use super::terms::Terms;
 use crate::error::{Cause, Failure};
@@ -122,13 +123,18 @@ impl Start {
         if ended.len() > MOST_STARTS {
             ended.clear();
         }
-        let found = *ended.entry(admitted.clone()).or_insert(now);
+        // A copy of the table on another server says nothing of this one.
+        let starts = (admitted.clone(), self.current.clone());
+        let found = *ended.entry(starts).or_insert(now);
         now.since(found).max(self.witnessed)
     }
 }
 
-/// When this process found a start of a server to have ended.
-static ENDED: LazyLock<Mutex<HashMap<Vec<u8>, Moment>>> = LazyLock::new(Mutex::default);
+/// When this process found a start of a server to have ended, since there was another one.
+static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::default);
+
+/// The start that was admitted, and the one that the server has.
+type Starts = (Vec<u8>, Vec<u8>);
 
 /// The arguments that tell this machine and its time.
 pub(crate) fn witness_args(args: Args) -> Args {
@@ -194,6 +200,45 @@ pub(super) async fn admit(
     Err(Cause::Unfit(message.to_owned()).into())
 }
 
+impl Actor {
+    /// Deletes the record of the session, which holds nothing and takes nothing any more.
+    pub(super) async fn forget(&mut self) {
+        self.is_over = true;
+        let terms = Arc::clone(&self.terms);
+        let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
+        match self.ask(&terms.texts.start.forget, args.values()).await {
+            Ok(_) => self.is_recorded = false,
+            Err(failure) => {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "the record of a session that ends was not deleted");
+            }
+        }
+    }
+}
+
+/// Deletes the record of a session that is over, whose holders have been told: others need not wait
+/// for them if the server has started anew. It may be on its way.
+pub(super) async fn forget_later(terms: &Terms, session: LeaseId) {
+    let until = Instant::now() + terms.timeout;
+    loop {
+        let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
+        let sql = &terms.texts.start.forget;
+        let Err(failure) = terms.clerk.message(sql, args.into_vec()).await else {
+            return;
+        };
+        if failure
+            .class()
+            .is_some_and(|class| !class.ends_connection())
+            || until <= Instant::now()
+        {
+            let error = lock_core::Error::from(failure);
+            tracing::debug!(%error, "the record of a session that ended was not deleted");
+            return;
+        }
+        sleep(FORGET_AGAIN).await;
+    }
+}
+
 async fn run(
     connection: &mut Connection,
     sql: &Sql,
@@ -219,6 +264,9 @@ pub(super) fn is_recorded(answer: &Answer) -> bool {
 
 /// How often others may admit the start of a server, or the server may start, in one attempt.
 const ATTEMPTS: u32 = 3;
+
+/// Pause before the record of a session is deleted once more.
+const FORGET_AGAIN: Duration = Duration::from_millis(200);
 
 /// Starts of servers that a process remembers.
 const MOST_STARTS: usize = 64;
@@ -295,5 +343,10 @@ mod tests {
         seen.witnessed = Duration::from_secs(5);
         assert_eq!(seen.waited(), Duration::from_secs(5));
         assert_eq!(start(Some("2")).waited(), Duration::ZERO);
+        let elsewhere = Start {
+            current: b"3".to_vec(),
+            ..start(Some("the one before, of this test"))
+        };
+        assert!(elsewhere.waited() < Duration::from_secs(5));
     }
 }

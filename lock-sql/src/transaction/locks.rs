@@ -108,7 +108,8 @@ impl TransactionLocks {
     /// - [`Contended`](ErrorKind::Contended) if somebody holds the lock and the wait is over.
     /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the
     ///   isolation of this one does not allow for what others have done since it began (repeat it
-    ///   from its beginning), if the server cancelled the statement, and if the connection broke.
+    ///   from its beginning), if the server has started anew and sessions of before may be believed
+    ///   in, if the server cancelled the statement, and if the connection broke.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or the one that is
     ///   has failed before.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.

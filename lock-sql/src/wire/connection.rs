@@ -1,3 +1,4 @@
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use sqlx::mysql::MySqlConnection;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnection;
 
+use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
 use super::target::{Options, Target};
 use super::trouble::{Class, Trouble};
@@ -17,6 +19,9 @@ use super::value::{Answer, Value};
 /// A call that is dropped leaves it in a state that nobody knows: then it is to be dropped as well.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    /// Another descriptor of its socket, which keeps that open and so goes with it.
+    socket: Option<Duplicate>,
+    watch: Option<Watch>,
     raw: Raw,
     target: Arc<Target>,
 }
@@ -40,9 +45,36 @@ impl Connection {
             }
         };
         Ok(Self {
+            socket: None,
+            watch: None,
             raw,
             target: Arc::clone(target),
         })
+    }
+
+    /// Takes another descriptor of the socket of this connection.
+    pub(crate) fn set_socket(&mut self, socket: Option<Duplicate>) {
+        self.socket = socket;
+    }
+
+    /// Has [`ended`](Self::ended) watch the socket, if there is another descriptor of it.
+    pub(crate) fn watch(&mut self) {
+        if self.watch.is_none() {
+            self.watch = self.socket.as_ref().and_then(Watch::of);
+        }
+    }
+
+    /// Costs nothing any more when an answer arrives.
+    pub(crate) fn stop_watching(&mut self) {
+        self.watch = None;
+    }
+
+    /// Returns when the server has closed the connection, if that is watched.
+    pub(crate) async fn ended(&self) {
+        match &self.watch {
+            Some(watch) => watch.ended().await,
+            None => pending().await,
+        }
     }
 
     /// Makes the connection fit for statements that stand alone: what the server is told to allow them

@@ -5,12 +5,14 @@ mod connection;
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+mod socket;
 mod sql;
 mod target;
 mod trouble;
 mod value;
 
 pub(crate) use self::connection::Connection;
+pub(crate) use self::socket::{Duplicate, find};
 pub(crate) use self::sql::Sql;
 pub(crate) use self::target::{Flavour, Target};
 pub(crate) use self::trouble::{Class, Trouble};

@@ -18,6 +18,8 @@ pub(crate) struct Target {
     pub(crate) is_pooled: AtomicBool,
     flavour: OnceLock<Flavour>,
     fencing: OnceLock<Fencing>,
+    /// Where the server listens.
+    port: u16,
     /// Where that is, for people.
     place: String,
 }
@@ -56,6 +58,7 @@ impl Target {
             is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
             flavour: OnceLock::new(),
             fencing: OnceLock::new(),
+            port: config.port,
             place: format!("{}:{}/{}", config.host, config.port, config.database),
         })
     }
@@ -63,6 +66,11 @@ impl Target {
     /// Whether a pooler is in the path, as far as is known.
     pub(crate) fn is_pooled(&self) -> bool {
         self.is_pooled.load(Ordering::Relaxed)
+    }
+
+    /// The port of the server, as this configuration has it.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// What kind of server it is; MySQL until it has told.

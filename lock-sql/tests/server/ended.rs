@@ -31,6 +31,30 @@ on!(
     mariadb_row, mariadb_advisory
 );
 
+/// The end of its connection is enough, and nobody waits for the next question to the server.
+async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
+    let site = site.with_session_timeout(Duration::from_secs(30));
+    let locks = site.open().await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..ROUNDS {
+        let guard = take(&locks, "job").await;
+        // Whoever holds it for a moment only is asked again soon enough.
+        tokio::time::sleep(ms(400)).await;
+        let session = site.holder("job").await;
+        site.kill(session).await;
+        let (reason, after) = loss(&guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::SessionEnded);
+        slowest = slowest.max(after);
+        drop(guard);
+    }
+    assert!(slowest < AT_ONCE, "{slowest:?}");
+}
+
+on!(
+    the_holder_learns_of_the_end_of_its_session_at_once: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
 /// A lease belongs to no connection.
 async fn connections_that_are_ended_cost_no_lease(site: Site) {
     let locks = site.open().await;
@@ -148,6 +172,12 @@ async fn short_limits_for_idle_sessions_of_mariadb_cost_no_lock() {
     let sites = modes.map(|mode| Site::mariadb(&server, mode));
     short_limits_for_idle_sessions_cost_no_lock(sites).await;
 }
+
+/// So often a question that is asked once a second does not come at the right moment by chance.
+const ROUNDS: u32 = 6;
+
+/// A round trip, and a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// The pause between two questions to a session, a round trip, and a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(3);

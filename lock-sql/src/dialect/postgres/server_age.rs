@@ -17,7 +17,7 @@ const DURABLY: &str = "SELECT set_config('synchronous_commit', 'on', true)
     WHERE current_setting('synchronous_commit') IN ('off', 'local')";
 
 /// Records a session, if the start of the server is admitted for its timeout; the row that is
-/// returned has the number of the session, and whether it is recorded. Behind a pooler the number is
+/// returned has the number of the session, whether it is recorded, and the port of the client. Behind a pooler the number is
 /// nobody's for long.
 pub(super) fn record(table: &str, is_pooled: bool) -> String {
     let session = if is_pooled { "0" } else { "pg_backend_pid()" };
@@ -27,7 +27,8 @@ pub(super) fn record(table: &str, is_pooled: bool) -> String {
          SELECT 6, {{2}}, s.name, {{11}}, {session}, {NOW} FROM {table} s
          WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND s.ttl >= {{11}};
          SELECT pg_backend_pid()::bigint,
-             (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}})"
+             (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}}),
+             coalesce(inet_client_port(), 0)::bigint"
     )
 }
 
