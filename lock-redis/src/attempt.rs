@@ -52,6 +52,9 @@ impl Attempt<'_> {
         loop {
             let sent = self.client.engine.now();
             let place = waiting.place(sent);
+            if waiting.is_unanswered {
+                self.lease.repeated();
+            }
             let asking = self.ask(place.as_ref(), waiting.answered);
             let reply = self.budget.bound(asking).await;
             match reply {
@@ -151,6 +154,8 @@ struct Waiting<'a> {
     poll: Duration,
     /// Whether the server has said that somebody else has the lock.
     answered: bool,
+    /// Whether an earlier request of this attempt may still be under way.
+    is_unanswered: bool,
     /// Since when there is no answer, and the last reason.
     silent: Option<(Moment, Failure)>,
 }
@@ -168,6 +173,7 @@ impl<'a> Waiting<'a> {
             next: None,
             poll: FIRST_POLL,
             answered: false,
+            is_unanswered: false,
             silent: None,
         }
     }
@@ -232,6 +238,7 @@ impl<'a> Waiting<'a> {
 
     /// Takes note of a failure; gives it back if it is no use to ask again.
     fn failed(&mut self, failure: Failure) -> Result<()> {
+        self.is_unanswered |= failure.outcome_unknown;
         let now = self.attempt.client.engine.now();
         let (since, _) = self.silent.get_or_insert_with(|| (now, failure.clone()));
         let is_over = now.since(*since) >= PATIENCE;

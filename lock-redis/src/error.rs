@@ -43,6 +43,9 @@ pub(crate) enum Cause {
     #[error("the runtime that the connection to {server} belongs to is shut down")]
     Runtime { server: Arc<str> },
 
+    #[error("the clock of the server jumps, it has requests for too late as they come")]
+    Late,
+
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
@@ -219,6 +222,7 @@ impl Cause {
             Self::Refused { refusal, .. } => refusal.kind(),
             Self::Connect { .. }
             | Self::Disconnected { .. }
+            | Self::Late
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
             | Self::Runtime { .. }

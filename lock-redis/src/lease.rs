@@ -35,6 +35,8 @@ pub(crate) struct RedisLease {
     mode: Mode,
     tokens: Tokens,
     attached: AtomicBool,
+    /// Whether a request of this acquisition may still be under way.
+    has_copies: AtomicBool,
 }
 
 impl RedisLease {
@@ -47,6 +49,7 @@ impl RedisLease {
             mode: claim.mode,
             tokens: Tokens::default(),
             attached: AtomicBool::new(false),
+            has_copies: AtomicBool::new(false),
         }
     }
 
@@ -56,6 +59,11 @@ impl RedisLease {
 
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// A request had no answer and is sent again: a copy may arrive after the release.
+    pub(crate) fn repeated(&self) {
+        self.has_copies.store(true, Ordering::Relaxed);
     }
 
     /// Keeps what was granted, and gives the token of the first holder.
@@ -101,11 +109,15 @@ impl Lease for RedisLease {
 
     async fn release(&self) -> Result<Released> {
         let Shared { server, crowds, .. } = &*self.shared;
-        let is_short = self.mode == Mode::Exclusive && !crowds.is_crowded(self.keys.name());
+        let copies = self.has_copies.load(Ordering::Relaxed);
+        let is_short =
+            self.mode == Mode::Exclusive && !copies && !crowds.is_crowded(self.keys.name());
         if is_short && server.give(&self.keys, &self.holder).await? {
             return Ok(Released::Clean);
         }
-        Ok(server.release(&self.keys, &self.holder).await?)
+        Ok(server
+            .release_with(&self.keys, &self.holder, copies)
+            .await?)
     }
 }
 

@@ -5,6 +5,7 @@ mod attempt;
 mod backend;
 mod budget;
 mod checks;
+mod clock;
 mod config;
 mod crowds;
 mod error;

@@ -85,14 +85,15 @@ impl Redis {
             inbox: Arc::clone(&inbox),
             live: Arc::clone(&live),
         });
-        let link = link::connect(&config, ears, &engine)
+        let (link, clock) = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
         let confirms = link.confirms();
         let replicas =
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
         let server = Server::new(link, config.retention);
-        let server = Arc::new(server.with_proof(replicas, config.timeout));
+        let server = server.with_proof(replicas, config.timeout);
+        let server = Arc::new(server.with_clock(clock));
         let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
         Ok(Self {
             client: Client {

@@ -30,6 +30,17 @@ pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
     answer.ok_or_else(|| strange(&Value::Array(parts)))
 }
 
+/// Reads the time of a server that has a request for too late, in milliseconds.
+pub(crate) fn late(reply: &Value) -> Option<u64> {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [word, Value::Int(now)] if text(word) == Some("late") => u64::try_from(*now).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Reads a fencing token.
 pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
     match reply {
@@ -202,6 +213,10 @@ mod tests {
             list(&[word("queued"), Value::Int(1)]),
         ] {
             assert!(answer(reply.clone()).is_err(), "{reply:?}");
+        }
+        assert_eq!(late(&list(&[word("late"), Value::Int(7)])), Some(7));
+        for reply in [Value::Int(7), list(&[word("held"), Value::Int(7)])] {
+            assert_eq!(late(&reply), None);
         }
         assert!(tokens(list(&[Value::Int(1)]), 2).is_err());
         assert_eq!(tokens(Value::Nil, 2).unwrap(), None);

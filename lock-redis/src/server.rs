@@ -10,8 +10,9 @@ use lock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalR
 use redis::Value;
 use tokio::time::Instant;
 
+use crate::clock::ServerClock;
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::keys::Keys;
 use crate::link::{Call, Done, Link};
 use crate::reply;
@@ -28,7 +29,8 @@ pub(crate) struct Server {
     pub(crate) retention: String,
     /// How many replicas have to know of a renewal, and how long they are waited for.
     replicas: Option<(u32, Duration)>,
-    /// How long those are waited for who confirm that the master is one.
+    clock: ServerClock,
+    /// How long a request may take, and how long those are waited for who confirm that the master is one.
     timeout: Duration,
 }
 
@@ -118,8 +120,15 @@ impl Server {
             link,
             retention: millis(retention),
             replicas: None,
+            clock: ServerClock::default(),
             timeout: RedisConfig::DEFAULT_TIMEOUT,
         }
+    }
+
+    /// Knows how late it is at the servers.
+    pub(crate) fn with_clock(mut self, clock: ServerClock) -> Self {
+        self.clock = clock;
+        self
     }
 
     /// Has renewals count only if replicas have them, and confirmed within a time.
@@ -145,6 +154,36 @@ impl Server {
         self.link.confirm(done, MAX_AGE, self.timeout).await
     }
 
+    /// Sends a request that may take locks, with the time after which the server has to refuse it: a
+    /// copy that comes later takes nothing. A clock that has jumped is learned of by a refusal.
+    async fn take_in_time(
+        &self,
+        call: Call<'_>,
+        limit_at: usize,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        for _ in 0..2 {
+            let limit = self.clock.limit(self.timeout);
+            let mut args = call.args.to_vec();
+            args.insert(limit_at, limit.as_bytes());
+            let done = self
+                .link
+                .call_with(
+                    Call {
+                        args: &args,
+                        ..call
+                    },
+                    wait,
+                )
+                .await?;
+            match reply::late(&done.value) {
+                Some(now) => self.clock.learn(now),
+                None => return Ok(done),
+            }
+        }
+        Err(Cause::Late.into())
+    }
+
     /// Takes a free lock that nobody waits for; its token, or `None` if there is more to say.
     pub(crate) async fn take(&self, keys: &Keys, claim: &Claim) -> Result<Option<u64>, Failure> {
         let ttl = millis(claim.ttl);
@@ -157,11 +196,11 @@ impl Server {
                 self.retention.as_bytes(),
             ],
         };
-        let mut done = self.link.call_with(call, None).await?;
-        let token = reply::optional(std::mem::replace(&mut done.value, Value::Nil), |reply| {
-            reply::token(&reply)
-        })?;
-        if token.is_some() {
+        let mut done = self.take_in_time(call, 3, None).await?;
+        let value = std::mem::replace(&mut done.value, Value::Nil);
+        let token = reply::optional(value, |reply| reply::token(&reply))?;
+        if let Some(token) = token {
+            self.clock.learn(token / 1_000);
             self.confirm_grant(&done).await?;
         }
         Ok(token)
@@ -193,8 +232,11 @@ impl Server {
             keys: &keys.all(),
             args: &args,
         };
-        let mut done = self.link.call_with(call, wait).await?;
+        let mut done = self.take_in_time(call, 5, wait).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
+        if let Answer::Granted(token) = answer {
+            self.clock.learn(token / 1_000);
+        }
         match (answer, wait) {
             (Answer::Granted(_), Some((acks, _))) if done.acked < acks => {
                 return Err(Failure::too_few_replicas(done.acked, acks));
@@ -223,7 +265,7 @@ impl Server {
             keys: &keys,
             args: &args,
         };
-        let mut done = self.link.call_with(call, None).await?;
+        let mut done = self.take_in_time(call, args.len(), None).await?;
         let tokens = reply::tokens(std::mem::replace(&mut done.value, Value::Nil), claims.len())?;
         if tokens.is_some() {
             self.confirm_grant(&done).await?;
@@ -231,8 +273,20 @@ impl Server {
         Ok(tokens)
     }
 
+    /// Gives back the lock or the place in its queue.
     pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
-        let args = [self.retention.as_bytes(), holder.id()];
+        self.release_with(keys, holder, false).await
+    }
+
+    /// The same; `copies` says that another request of this acquisition may still be under way.
+    pub(crate) async fn release_with(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+        copies: bool,
+    ) -> Result<Released, Failure> {
+        let copies: &[u8] = if copies { b"1" } else { b"0" };
+        let args = [self.retention.as_bytes(), holder.id(), copies];
         let reply = self.run(&RELEASE, keys, &args).await?;
         Ok(if reply::flag(&reply)? {
             Released::Clean

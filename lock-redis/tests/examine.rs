@@ -276,7 +276,18 @@ async fn replicas_that_nobody_waits_for_are_found() {
     let with = |acks: u32| format!("{}?min-replica-acks={acks}", master.url());
     let found = faults(&master.url()).await;
     assert_one(&found, "replication", "min-replica-acks=1");
+    let found = faults(&with(1)).await;
+    assert_one(&found, "replication", "takes writes with 0");
+    set(&master, "min-replicas-to-write", "1");
+    let counts = || {
+        let text = master.command(&["INFO", "replication"]).text();
+        text.is_some_and(|text| text.contains("min_slaves_good_slaves:1"))
+    };
+    until("the replica counts", counts).await;
     assert!(faults(&with(1)).await.is_empty());
+    set(&master, "min-replicas-max-lag", "60");
+    let found = faults(&with(1)).await;
+    assert_one(&found, "replication", "min-replicas-max-lag is 60 s");
     assert_one(&faults(&with(2)).await, "replication", "has 1 replicas");
 }
 

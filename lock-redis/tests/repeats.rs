@@ -254,3 +254,67 @@ async fn a_reply_that_comes_after_its_lease_is_no_guard() {
     guard.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
+
+#[tokio::test]
+async fn a_request_that_comes_again_after_its_time_is_granted_to_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let mut late = Vec::new();
+    // In one request, as a waiter, and with others.
+    take(&locks, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    late.extend(all.seen());
+    let guard = take(&other, "a").await;
+    let next = waiting(&locks, request("a"));
+    place.queued("a", 1).await;
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
+    late.extend(all.seen());
+    let many = place.proxy().watch(|command| command.has("many/1"));
+    let requests = ["many/1", "many/2"].map(attempt);
+    for guard in locks.acquire_all(&requests).await.expect("they are free") {
+        guard.release().await.expect("it is released");
+    }
+    late.extend(many.seen().into_iter().next());
+    assert!(late.len() >= 4, "{late:?}");
+    // Others have the locks after that.
+    for name in ["a", "many/1", "many/2"] {
+        let guard = take(&other, name).await;
+        guard.release().await.expect("it is released");
+    }
+    // The time-out of a request, and a second.
+    tokio::time::sleep(ms(1_500)).await;
+    for request in &late {
+        place.proxy().replay(request).expect("it is answered");
+        for name in ["a", "many/1", "many/2"] {
+            place.assert_nothing_left(&[], name).await;
+            place.assert_free(name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_a_request_that_was_repeated_is_granted_to_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    // The waiter gets no answer, and asks again.
+    place.plan(Request::Acquire, Fault::LostReply);
+    let guard = take(&locks, "a").await;
+    let first = all.seen().into_iter().next().expect("it was sent");
+    guard.release().await.expect("it is released");
+    // Somebody had the lock since, and the copy is not late yet.
+    take(&other, "a")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    place.proxy().replay(&first).expect("it is answered");
+    place.assert_nothing_left(&[&locks], "a").await;
+    place.assert_free("a").await;
+}

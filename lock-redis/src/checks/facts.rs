@@ -14,12 +14,18 @@ use crate::link::{Link, Said};
 pub(crate) struct Facts {
     pub(crate) server: Arc<str>,
     pub(crate) clock: Option<Offset>,
+    /// What it said then, in milliseconds since 1970.
+    pub(crate) time: Option<u64>,
     pub(crate) fsync: Option<String>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
     /// After which silence of a client, in seconds, its connection is closed; 0 for never.
     pub(crate) idle_limit: Option<u64>,
     pub(crate) is_cluster: Option<bool>,
+    /// Without so many replicas the server takes no writes.
+    pub(crate) least_replicas: Option<u32>,
+    /// After which silence, in seconds, a replica does not count for that.
+    pub(crate) max_lag: Option<u64>,
     pub(crate) maxmemory: Option<u64>,
     pub(crate) policy: Option<String>,
     pub(crate) replicas: Option<u32>,
@@ -41,7 +47,13 @@ pub(crate) struct Offset {
 pub(super) const AT_START: &[&str] = &["save", "appendfsync"];
 
 /// The settings that are looked at besides when there is time for it.
-pub(super) const BESIDES: &[&str] = &["save", "appendfsync", "timeout"];
+pub(super) const BESIDES: &[&str] = &[
+    "save",
+    "appendfsync",
+    "timeout",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
+];
 
 /// Asks every master behind a link; what it does not tell this user is left out.
 pub(super) async fn ask(link: &dyn Link, settings: &[&str]) -> Result<Vec<Facts>, Failure> {
@@ -119,12 +131,22 @@ impl Facts {
         if let Some(fsync) = values.remove("appendfsync") {
             self.fsync = Some(fsync);
         }
+        if let Some(count) = values.remove("min-replicas-to-write") {
+            self.least_replicas = count.parse().ok();
+        }
+        if let Some(seconds) = values.remove("min-replicas-max-lag") {
+            self.max_lag = seconds.parse().ok();
+        }
         if let Some(seconds) = values.remove("timeout") {
             self.idle_limit = seconds.parse().ok();
         }
     }
 
     fn time(&mut self, said: Said) {
+        let time = from_redis_value::<(u64, u64)>(said.value.clone());
+        self.time = time
+            .ok()
+            .map(|(secs, micros)| secs * 1_000 + micros / 1_000);
         self.clock = offset(said.value, said.asked, said.round);
     }
 }

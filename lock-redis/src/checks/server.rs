@@ -1,6 +1,5 @@
 //! What one server is like: the checks of every start.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use lock_core::Finding;
@@ -172,14 +171,48 @@ fn replication(facts: &Facts, wanted: &Wanted) -> Finding {
             },
         );
     }
+    if replicas == 0 {
+        return Finding::good("replication", "the master has no replicas");
+    }
+    let what = format!("a grant waits for {acks} of {replicas} replicas");
+    let (Some(least), Some(lag)) = (facts.least_replicas, facts.max_lag) else {
+        let what = format!("{what}, and the server does not tell its min-replicas-to-write");
+        return Finding::unknown("replication", what);
+    };
+    // Either of them switches both off.
+    let (least, lag) = if least == 0 || lag == 0 {
+        (0, 0)
+    } else {
+        (least, lag)
+    };
+    if least < acks {
+        return Finding::warning(
+            "replication",
+            format!("{what}, and the master takes writes with {least}"),
+            "a master that is cut off goes on to grant locks to clients that wait for no replica",
+            format!(
+                "set min-replicas-to-write to {acks} or more on all servers, and \
+                 min-replicas-max-lag to {MOST_LAG} or less"
+            ),
+        );
+    }
+    if lag > MOST_LAG {
+        return Finding::warning(
+            "replication",
+            format!("{what}, and min-replicas-max-lag is {lag} s"),
+            "a master that is cut off goes on for so long to grant locks to clients that wait for \
+             no replica",
+            format!("set min-replicas-max-lag to {MOST_LAG} or less on all servers"),
+        );
+    }
     Finding::good(
         "replication",
-        match replicas {
-            0 => Cow::from("the master has no replicas"),
-            _ => format!("a grant waits for {acks} of {replicas} replicas").into(),
-        },
+        format!("{what}, and the master takes no writes without {least} that answer every {lag} s"),
     )
 }
+
+/// What Redis has by default for replicas that have to answer, in seconds.
+const MOST_LAG: u64 = 10;
 
 fn clock(facts: &Facts) -> Finding {
     let Some(offset) = facts.clock else {

@@ -128,6 +128,21 @@ fn what_is_harmless_is_not_found() {
         ..ALONE
     };
     assert_eq!(faults(&facts, &wanted(2)), []);
+    for (least, lag, says) in [
+        (None, None, None),
+        (Some(2), Some(10), None),
+        (Some(3), Some(1), None),
+        (Some(0), Some(10), Some("takes writes with 0")),
+        (Some(1), Some(10), Some("takes writes with 1")),
+        (Some(2), Some(0), Some("takes writes with 0")),
+        (Some(2), Some(60), Some("min-replicas-max-lag is 60 s")),
+    ] {
+        (facts.least_replicas, facts.max_lag) = (least, lag);
+        let found = faults(&facts, &wanted(2));
+        let what = found.first().map(|finding| finding.what.as_ref());
+        let is_so = what.map(|what| what.contains(says.unwrap_or("-")));
+        assert_eq!(is_so, says.map(|_| true), "{least:?} {lag:?}: {found:?}");
+    }
     let found = faults(&facts, &wanted(3));
     assert!(found[0].what.contains("has 2 replicas"));
     assert_eq!(found[0].verdict, Verdict::Error);

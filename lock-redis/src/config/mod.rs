@@ -98,6 +98,9 @@ impl RedisConfig {
     }
 
     /// Names Sentinels, and the master that they watch.
+    ///
+    /// Name all of them. A grant or a renewal counts only while a majority of all that there are names
+    /// the master; those that are missing here are found where they know each other.
     #[must_use]
     pub fn sentinel<H: Into<String>>(
         sentinels: impl IntoIterator<Item = (H, u16)>,
@@ -263,11 +266,12 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Asks for this many replicas that have stored a lock before it counts as acquired, by `WAIT`,
-    /// each within `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
+    /// Asks for this many replicas that have stored a lock before it counts as acquired or renewed,
+    /// by `WAIT`, each within `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
     ///
     /// Each acquisition takes as long as the replicas do, and there is none while too few of them
-    /// are connected. It makes the loss of a lock in a fail-over less likely and not impossible.
+    /// are connected; a lock that is held then is lost at the end of its lease. It makes the loss of a
+    /// lock in a fail-over less likely and not impossible: another replica may be promoted.
     ///
     /// # Errors
     ///

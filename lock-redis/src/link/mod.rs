@@ -28,7 +28,8 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use lock_core::engine::Engine;
 
-use crate::checks::check;
+use crate::checks;
+use crate::clock::ServerClock;
 use crate::config::{RedisConfig, Servers};
 use crate::error::{Cause, Failure};
 use crate::script::Script;
@@ -146,15 +147,16 @@ impl Ears for Deaf {
     fn moved(&self) {}
 }
 
-/// Connects to the servers of a configuration and checks them, those of a quorum excepted.
+/// Connects to the servers of a configuration and checks them, those of a quorum excepted. Gives their
+/// clock as well.
 pub(crate) async fn connect(
     config: &RedisConfig,
     ears: Arc<dyn Ears>,
     engine: &Engine,
-) -> Result<Arc<dyn Link>, Failure> {
+) -> Result<(Arc<dyn Link>, ServerClock), Failure> {
     let link = open(config, ears, engine).await?;
-    check(&*link, config).await?;
-    Ok(link)
+    let clock = checks::clock(&*link, config).await?;
+    Ok((link, clock))
 }
 
 /// The same for servers that are looked at and not used.

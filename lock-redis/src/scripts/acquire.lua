@@ -2,13 +2,15 @@
 -- Takes the lock or a place in its queue, and is the heartbeat of both.
 -- Idempotent by id: whoever holds the lock already is granted it again, with the same token.
 --
--- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), and for one who waits
+-- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), the time of the server (ms) after
+--       which nobody waits for the answer any more, if that is known, and for one who waits
 --       "<heartbeat>|<alive for ms>|<lease of a grant, ms>|<1 if it had a place, else 0>|<channel>".
--- Gives the token, or what is in the way: gone; held; limit with a number; queued, with the ms until
+-- Gives the token, or what is in the way: late, with the time of the server; gone; held; limit with a
+-- number; queued, with the ms until
 -- the lock comes free by time alone (-1: never) and the number of those ahead.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local beat, alive, window, again, channel =
-  string.match(ARGV[6], '^(%d+)|(%d+)|(%d+)|(%d)|(.*)$')
+  string.match(ARGV[7], '^(%d+)|(%d+)|(%d+)|(%d)|(.*)$')
 
 -- When the lock can come free by time alone, in ms; -1 if it cannot.
 local function next_expiry()
@@ -28,6 +30,11 @@ end
 if is_holder(id) then
   extend(id, ttl)
   return token_of(id)
+end
+-- A copy that comes after others had the lock takes nothing, and no place in the queue.
+local limit = tonumber(ARGV[6])
+if limit and now > limit then
+  return {'late', now}
 end
 
 local place = call('ZSCORE', QUEUE, id)

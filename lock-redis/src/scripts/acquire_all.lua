@@ -1,7 +1,8 @@
 -- Takes several locks, all or none, where nobody holds them or waits for them.
 --
--- KEYS: four of each lock. ARGV: retention of FENCE (ms), then id, "<id>|<label>" and ttl (ms) of each lock.
--- Gives the tokens, or false.
+-- KEYS: four of each lock. ARGV: retention of FENCE (ms), then id, "<id>|<label>" and ttl (ms) of each
+-- lock, then the time of the server (ms) after which nobody waits for the answer, if that is known.
+-- Gives the tokens, false, or {"late", time of the server}.
 -- A request that comes twice is answered as it was the first time.
 local again = {}
 for n = 1, #KEYS, 4 do
@@ -19,6 +20,10 @@ if #again > 0 then
 end
 local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
+local limit = tonumber(ARGV[#ARGV])
+if limit and micros / 1000 > limit then
+  return {'late', math.floor(micros / 1000)}
+end
 local tokens = {}
 for n = 1, #KEYS, 4 do
   local at = 2 + (n - 1) / 4 * 3

@@ -1,10 +1,11 @@
 
 -- Gives back the lock, or the place in its queue, if this id has it, and grants it to who is next.
 --
--- ARGV: retention of FENCE (ms), id.
+-- ARGV: retention of FENCE (ms), id, and 1 if a copy of its acquisition may still be under way; older
+--       clients do not say.
 -- Gives 1 if the id held the lock, else 0.
 local id = ARGV[2]
-local released = 0
+local released, had_place = 0, false
 local as = held()
 if as and is_holder(id) then
   released = 1
@@ -13,7 +14,10 @@ if as and is_holder(id) then
   else
     leave(id)
   end
-elseif dequeue(id) == 0 then
+else
+  had_place = dequeue(id) == 1
+end
+if ARGV[3] == '1' or released == 0 and not had_place then
   -- The acquisition may still be on its way, on another connection.
   call('HSET', NOTES, 'g:' .. id, now)
   keep_notes(60000)

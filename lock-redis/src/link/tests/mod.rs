@@ -68,8 +68,8 @@ pub(super) const SHORT: Duration = Duration::from_millis(300);
 pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let (ears, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
-    let link = connect(config, ears, &engine).await.expect("it connects");
-    (link, told)
+    let connected = connect(config, ears, &engine).await;
+    (connected.expect("it connects").0, told)
 }
 
 /// Waits until something is true.
