@@ -16,7 +16,7 @@ use http_body_util::BodyExt as _;
 use lock_core::{DistributedLock, LockKey};
 use lock_tower::Locker;
 use lock_tower::idempotency::{
-    Fingerprint, IdempotencyLayer, ResponseStore as _, SqlResponses, StoredResponse,
+    Fingerprint, IdempotencyLayer, KeyScope, ResponseStore as _, SqlResponses, StoredResponse,
 };
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -93,8 +93,9 @@ impl Instance {
             Mode::None => post(charge),
             Mode::Store => post(charge).layer(from_fn_with_state(responses, store_only)),
             Mode::Layer => {
-                let layer = IdempotencyLayer::new(locker.clone(), Arc::new(responses));
-                post(charge).layer(layer.with_scope(customer::scope))
+                let customers = KeyScope::per_client(customer::scope);
+                let responses = Arc::new(responses);
+                post(charge).layer(IdempotencyLayer::new(locker.clone(), responses, customers))
             }
         };
         let payments = payments.layer(from_fn(customer::authenticate));

@@ -112,6 +112,18 @@ async fn a_lock_that_is_not_ours_any_more_is_lost_at_the_next_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_renewals_a_lock_that_is_not_ours_any_more_is_lost_at_its_end() {
+    let locks = memory();
+    let request = locks.request("k").ttl(secs(30)).manual_renewal();
+    let guard = request.acquire().await.unwrap();
+    locks.expire(guard.key());
+    let next = locks.client().lock("k").await.unwrap();
+    assert_eq!(lost(guard.lost(), secs(26)).await, None);
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(lost(guard.lost(), secs(2)).await, Some(LostReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
 async fn lost_is_final_even_if_the_server_renews_late() {
     let locks = memory();
     let guard = locks

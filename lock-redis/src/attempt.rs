@@ -12,7 +12,7 @@ use crate::error::Failure;
 use crate::inbox::{Heard, Listening};
 use crate::lease::RedisLease;
 use crate::lock::Client;
-use crate::server::{Answer, Claim, Place};
+use crate::server::{Answer, Claim, MAX_AGE, Place};
 
 /// How an attempt ends.
 #[derive(Debug)]
@@ -59,10 +59,7 @@ impl Attempt<'_> {
                     if !waiting.answered {
                         crowds.clear(key);
                     }
-                    return Ok(Outcome::Granted(Grant::new(
-                        sent,
-                        Some(self.lease.granted(token)),
-                    )));
+                    return Ok(Outcome::Granted(self.granted(sent, token)));
                 }
                 Some(Ok(Answer::Gone)) => return Ok(Outcome::Gone),
                 Some(Ok(Answer::Limit(limit))) => {
@@ -102,39 +99,33 @@ impl Attempt<'_> {
         let sent = self.client.engine.now();
         let taken = self.budget.bound(shared.server.take(keys, &self.claim));
         match taken.await {
-            Some(Ok(Some(token))) => {
-                let grant = Grant::new(sent, Some(self.lease.granted(token)));
-                Ok(Some(Outcome::Granted(grant)))
-            }
+            Some(Ok(Some(token))) => Ok(Some(Outcome::Granted(self.granted(sent, token)))),
             Some(Ok(None)) => Ok(None),
             Some(Err(failure)) => waiting.failed(failure).map(|()| None),
             None => Err(waiting.gives_up()),
         }
     }
 
+    fn granted(&self, sent: Moment, token: u64) -> Grant {
+        Grant::new(sent, Some(self.lease.granted(token)))
+    }
+
     /// Asks once; `was_held` says that somebody else had the lock at the last answer.
     async fn ask(&self, place: Option<&Place>, was_held: bool) -> Result<Answer, Failure> {
         let (keys, server) = (self.lease.keys(), &self.client.shared.server);
         let Some(replicas) = self.client.replicas else {
-            return server.acquire(keys, &self.claim, place).await;
+            return server.acquire(keys, &self.claim, place, None).await;
         };
         if was_held {
             // Replicas need not know of a heartbeat. What is granted is asked for again below: that
             // extends the lease, a write behind which the replicas have the grant as well.
-            match server.acquire(keys, &self.claim, place).await? {
+            match server.acquire(keys, &self.claim, place, None).await? {
                 Answer::Granted(_) => {}
                 answer => return Ok(answer),
             }
         }
-        let (answer, acked) = server
-            .acquire_and_wait(keys, &self.claim, place, replicas)
-            .await?;
-        match answer {
-            Answer::Granted(_) if acked < replicas.0 => {
-                Err(Failure::too_few_replicas(acked, replicas.0))
-            }
-            answer => Ok(answer),
-        }
+        let wait = Some(replicas);
+        server.acquire(keys, &self.claim, place, wait).await
     }
 }
 
@@ -306,8 +297,11 @@ impl<'a> Waiting<'a> {
         let sent = self.beats.sent(beat)?;
         let window = window(self.attempt.claim.ttl);
         let age = self.attempt.client.engine.now().since(sent);
-        // With replicas to wait for, the next request does so.
-        let is_fresh = age < window / 2 && self.attempt.client.replicas.is_none();
+        // Where there is more to wait for, the next request does so.
+        let server = &self.attempt.client.shared.server;
+        let stands = self.attempt.client.replicas.is_none()
+            && (!server.wants_proof() || server.link.is_confirmed(MAX_AGE));
+        let is_fresh = age < window / 2 && stands;
         is_fresh.then(|| Grant::new(sent, Some(self.attempt.lease.granted(token))).lasting(window))
     }
 

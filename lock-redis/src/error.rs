@@ -46,6 +46,18 @@ pub(crate) enum Cause {
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
+    #[error("{acked} of {wanted} replicas have the renewal in time, it does not count")]
+    Unacknowledged { acked: u32, wanted: u32 },
+
+    #[error(
+        "{named} of {sentinels} sentinels confirm in time that {server} is the master, which is no majority"
+    )]
+    Unconfirmed {
+        server: Arc<str>,
+        named: usize,
+        sentinels: usize,
+    },
+
     #[error("the cluster has no master for slot {slot}: CLUSTER NODES says which one fails")]
     Uncovered { slot: u16 },
 
@@ -151,6 +163,14 @@ impl Failure {
         }
     }
 
+    /// The lease is extended, and a fail-over would undo it.
+    pub(crate) fn unacknowledged(acked: u32, wanted: u32) -> Self {
+        Self {
+            cause: Cause::Unacknowledged { acked, wanted },
+            outcome_unknown: true,
+        }
+    }
+
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
         self.cause.kind() == ErrorKind::Unavailable
@@ -203,6 +223,8 @@ impl Cause {
             | Self::Replicas { .. }
             | Self::Runtime { .. }
             | Self::Silent { .. }
+            | Self::Unacknowledged { .. }
+            | Self::Unconfirmed { .. }
             | Self::Uncovered { .. } => ErrorKind::Unavailable,
         }
     }

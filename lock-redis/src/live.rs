@@ -1,10 +1,10 @@
-//! The leases that this process holds, for when all of them are in doubt at once.
+//! The leases that this process holds, for when one is broken or all are in doubt at once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_core::LeaseControl;
 use lock_core::engine::LeaseId;
+use lock_core::{LeaseControl, LostReason};
 
 #[derive(Debug, Default)]
 pub(crate) struct Live(Mutex<HashMap<LeaseId, LeaseControl>>);
@@ -19,6 +19,20 @@ impl Live {
     pub(crate) fn detach(&self, id: LeaseId) {
         let detached = self.lock().remove(&id);
         drop(detached);
+    }
+
+    /// Takes a message, `broken|<id>`; whether it is one. Nobody else knows the id of a lease, so
+    /// that what comes with it needs no question to the server.
+    pub(crate) fn broken(&self, payload: &[u8]) -> bool {
+        let Some(id) = payload.strip_prefix(b"broken|") else {
+            return false;
+        };
+        let id = std::str::from_utf8(id).ok().and_then(LeaseId::from_hex);
+        let control = id.and_then(|id| self.lock().get(&id).cloned());
+        if let Some(control) = control {
+            control.lose(LostReason::Broken);
+        }
+        true
     }
 
     /// Another server answers from now on, which may not know of these leases: all are renewed now.

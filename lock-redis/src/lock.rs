@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,6 +10,7 @@ use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding, Grant,
     Lease, LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
 };
+use tokio::runtime::{Handle, Id};
 
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::Budget;
@@ -55,6 +56,8 @@ pub(crate) struct Client {
     pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
     longest: Duration,
+    /// The runtimes whose connections hear, or tried to.
+    listening: RwLock<HashSet<Id>>,
 }
 
 /// Name of the backend.
@@ -85,7 +88,11 @@ impl Redis {
         let link = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        let server = Arc::new(Server::new(link, config.retention));
+        let confirms = link.confirms();
+        let replicas =
+            (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
+        let server = Server::new(link, config.retention);
+        let server = Arc::new(server.with_proof(replicas, config.timeout));
         let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
         Ok(Self {
             client: Client {
@@ -97,13 +104,16 @@ impl Redis {
                     crowds: Crowds::default(),
                 }),
                 inbox,
-                longest: match config.replica_acks {
-                    0 => config.timeout,
-                    // A waiter that is granted the lock asks once more, for the replicas.
-                    _ => 2 * config.timeout + config.replica_ack_timeout,
+                longest: {
+                    let confirms = u32::from(confirms);
+                    match config.replica_acks {
+                        0 => (1 + confirms) * config.timeout,
+                        // A waiter that is granted the lock asks once more, for the replicas.
+                        _ => 2 * (1 + confirms) * config.timeout + config.replica_ack_timeout,
+                    }
                 },
-                replicas: (config.replica_acks > 0)
-                    .then_some((config.replica_acks, config.replica_ack_timeout)),
+                replicas,
+                listening: RwLock::default(),
             },
         })
     }
@@ -132,7 +142,9 @@ struct Listener {
 
 impl Ears for Listener {
     fn heard(&self, payload: &[u8]) {
-        self.inbox.deliver(payload);
+        if !self.live.broken(payload) {
+            self.inbox.deliver(payload);
+        }
     }
 
     fn deaf(&self) {
@@ -214,7 +226,11 @@ impl Client {
             claim,
         };
         match attempt.run().await {
-            Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
+            Ok(Outcome::Granted(grant)) => {
+                let guard = pending.granted(request, grant)?;
+                self.listen();
+                Ok(Some(guard))
+            }
             Ok(Outcome::Gone) => {
                 pending.disarm();
                 Ok(None)
@@ -293,6 +309,32 @@ impl Client {
         let guards = granted.map(|(((pending, lease, _), request), token)| {
             pending.granted(request, Grant::new(sent, Some(lease.granted(token))))
         });
-        guards.collect::<Result<_>>().map(Some)
+        let guards = guards.collect::<Result<_>>()?;
+        self.listen();
+        Ok(Some(guards))
+    }
+
+    /// Has the connection of this runtime tell who holds a lock that it was broken. Nobody waits for
+    /// that: until then, and where it is impossible, the next renewal tells.
+    fn listen(&self) {
+        let runtime = Handle::current();
+        let id = runtime.id();
+        let has_begun = |begun: &HashSet<Id>| begun.contains(&id);
+        if has_begun(
+            &self
+                .listening
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        ) {
+            return;
+        }
+        let mut begun = self
+            .listening
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if begun.insert(id) {
+            let link = Arc::clone(&self.shared.server.link);
+            drop(runtime.spawn(async move { drop(link.channel().await) }));
+        }
     }
 }

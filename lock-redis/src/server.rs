@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
+use lock_core::engine::{LeaseId, is_mutant};
 use lock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 use redis::Value;
+use tokio::time::Instant;
 
+use crate::config::RedisConfig;
 use crate::error::Failure;
 use crate::keys::Keys;
-use crate::link::{Call, Link};
+use crate::link::{Call, Done, Link};
 use crate::reply;
 use crate::script::{
     ACQUIRE, ACQUIRE_ALL, BREAK, DOWNGRADE, GIVE, INSPECT, RELEASE, RENEW, RESERVE, Script, TAKE,
@@ -24,6 +26,10 @@ pub(crate) struct Server {
     pub(crate) link: Arc<dyn Link>,
     /// How long the token counter of a lock is kept after its last grant or new waiter, in ms.
     pub(crate) retention: String,
+    /// How many replicas have to know of a renewal, and how long they are waited for.
+    replicas: Option<(u32, Duration)>,
+    /// How long those are waited for who confirm that the master is one.
+    timeout: Duration,
 }
 
 /// What an acquisition asks for.
@@ -111,7 +117,32 @@ impl Server {
         Self {
             link,
             retention: millis(retention),
+            replicas: None,
+            timeout: RedisConfig::DEFAULT_TIMEOUT,
         }
+    }
+
+    /// Has renewals count only if replicas have them, and confirmed within a time.
+    pub(crate) fn with_proof(
+        mut self,
+        replicas: Option<(u32, Duration)>,
+        timeout: Duration,
+    ) -> Self {
+        (self.replicas, self.timeout) = (replicas, timeout);
+        self
+    }
+
+    /// Whether what a server grants or extends has to be confirmed before it counts.
+    pub(crate) fn wants_proof(&self) -> bool {
+        !is_mutant("sentinel-minority")
+    }
+
+    /// Makes sure that a grant stands.
+    async fn confirm_grant(&self, done: &Done) -> Result<(), Failure> {
+        if !self.wants_proof() {
+            return Ok(());
+        }
+        self.link.confirm(done, MAX_AGE, self.timeout).await
     }
 
     /// Takes a free lock that nobody waits for; its token, or `None` if there is more to say.
@@ -126,7 +157,14 @@ impl Server {
                 self.retention.as_bytes(),
             ],
         };
-        reply::optional(self.link.call(call).await?, |reply| reply::token(&reply))
+        let mut done = self.link.call_with(call, None).await?;
+        let token = reply::optional(std::mem::replace(&mut done.value, Value::Nil), |reply| {
+            reply::token(&reply)
+        })?;
+        if token.is_some() {
+            self.confirm_grant(&done).await?;
+        }
+        Ok(token)
     }
 
     /// Gives back a lock that nobody waits for; whether that was so.
@@ -139,25 +177,15 @@ impl Server {
         reply::flag(&self.link.call(call).await?)
     }
 
+    /// Takes the lock or a place in its queue. A grant counts only if as many replicas have it as are
+    /// waited for.
     pub(crate) async fn acquire(
         &self,
         keys: &Keys,
         claim: &Claim,
         place: Option<&Place>,
+        wait: Option<(u32, Duration)>,
     ) -> Result<Answer, Failure> {
-        let (mode, ttl, place) = texts(claim, place);
-        let args = self.acquisition(claim, [&mode, &ttl, &place]);
-        reply::answer(self.run(&ACQUIRE, keys, &args).await?)
-    }
-
-    /// The same, and how many replicas have it `within` a time.
-    pub(crate) async fn acquire_and_wait(
-        &self,
-        keys: &Keys,
-        claim: &Claim,
-        place: Option<&Place>,
-        (acks, within): (u32, Duration),
-    ) -> Result<(Answer, u32), Failure> {
         let (mode, ttl, place) = texts(claim, place);
         let args = self.acquisition(claim, [&mode, &ttl, &place]);
         let call = Call {
@@ -165,8 +193,18 @@ impl Server {
             keys: &keys.all(),
             args: &args,
         };
-        let (value, acked) = self.link.call_and_wait(call, acks, within).await?;
-        Ok((reply::answer(value)?, acked))
+        let mut done = self.link.call_with(call, wait).await?;
+        let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
+        match (answer, wait) {
+            (Answer::Granted(_), Some((acks, _))) if done.acked < acks => {
+                return Err(Failure::too_few_replicas(done.acked, acks));
+            }
+            // Where replicas have to know of it, the grant is asked for again.
+            (Answer::Granted(_), None) if self.replicas.is_some() => {}
+            (Answer::Granted(_), _) => self.confirm_grant(&done).await?,
+            _ => {}
+        }
+        Ok(answer)
     }
 
     /// Takes all of these locks or none; the tokens in the order of the claims.
@@ -185,7 +223,12 @@ impl Server {
             keys: &keys,
             args: &args,
         };
-        reply::tokens(self.link.call(call).await?, claims.len())
+        let mut done = self.link.call_with(call, None).await?;
+        let tokens = reply::tokens(std::mem::replace(&mut done.value, Value::Nil), claims.len())?;
+        if tokens.is_some() {
+            self.confirm_grant(&done).await?;
+        }
+        Ok(tokens)
     }
 
     pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
@@ -236,9 +279,28 @@ impl Server {
     }
 
     async fn renew_together(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        let held = match self.extend(due).await {
-            Ok(held) => held,
+        // The core gives up a renewal after a fifth of the ttl.
+        let least = due.iter().map(|one| one.ttl).min().unwrap_or_default();
+        let within = (least / 6).min(self.timeout);
+        let limit = Instant::now() + within;
+        let wait = self.replicas.filter(|_| self.wants_proof());
+        let wait = wait.map(|(acks, longest)| (acks, longest.min(within / 2)));
+        let (held, done) = match self.extend_with(due, wait).await {
+            Ok(extended) => extended,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
+        };
+        let proof = async {
+            match wait {
+                Some((acks, _)) if done.acked < acks => {
+                    Err(Failure::unacknowledged(done.acked, acks))
+                }
+                _ if !held.contains(&true) || !self.wants_proof() => Ok(()),
+                // Questions from before the renewal prove nothing about it.
+                _ => {
+                    let left = limit.saturating_duration_since(Instant::now());
+                    self.link.confirm(&done, Duration::ZERO, left).await
+                }
+            }
         };
         // All at once: those that are held must not wait for what became of many others.
         let lost = due.iter().zip(&held).filter(|(_, held)| !**held);
@@ -248,10 +310,12 @@ impl Server {
             why.await.unwrap_or(LostReason::Stolen)
         };
         let reasons = lost.map(|(one, _)| why(one.clone()));
-        let mut reasons = futures_util::future::join_all(reasons).await.into_iter();
-        let states = held.into_iter().map(|held| {
-            if held {
-                return Ok(LeaseState::Held);
+        let reasons = futures_util::future::join_all(reasons);
+        let (reasons, proof) = tokio::join!(reasons, proof);
+        let mut reasons = reasons.into_iter();
+        let states = held.iter().map(|held| {
+            if *held {
+                return proof.clone().map(|()| LeaseState::Held);
             }
             let reason = reasons.next().unwrap_or(LostReason::Stolen);
             Ok(LeaseState::Lost(reason))
@@ -261,6 +325,14 @@ impl Server {
 
     /// Extends leases in one call; whether each is held.
     pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<bool>, Failure> {
+        Ok(self.extend_with(due, None).await?.0)
+    }
+
+    async fn extend_with(
+        &self,
+        due: &[RenewalRequest],
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Vec<bool>, Done), Failure> {
         let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
         let texts: Vec<[String; 2]> = due
             .iter()
@@ -272,7 +344,9 @@ impl Server {
             keys: &keys,
             args: &args,
         };
-        reply::flags(self.link.call(call).await?, due.len())
+        let mut done = self.link.call_with(call, wait).await?;
+        let held = reply::flags(std::mem::replace(&mut done.value, Value::Nil), due.len())?;
+        Ok((held, done))
     }
 
     /// Why this id does not hold the lock any more.
@@ -331,6 +405,10 @@ impl Server {
 /// More would keep the server from its other clients for milliseconds.
 pub(crate) const MOST_RENEWALS: usize = 2_000;
 
+/// How long before a grant the master may have been confirmed last, so that nobody waits for that
+/// who acquires often. Less than a fail-over takes, unless it is forced.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
+
 /// How long the reason of a loss may take: it must not hold up what is known of other leases.
 const LONGEST_WHY: Duration = Duration::from_millis(100);
 
@@ -359,67 +437,4 @@ pub(crate) fn mode_text(mode: Mode) -> Cow<'static, str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use async_trait::async_trait;
-
-    use super::*;
-    use crate::link::Said;
-
-    /// Renews every other lease, and never says why.
-    #[derive(Debug)]
-    struct Mute;
-
-    #[async_trait]
-    impl Link for Mute {
-        async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-            if call.script.name == WHY.name {
-                std::future::pending::<()>().await;
-            }
-            let held = (0..call.keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
-            Ok(Value::Array(held.collect()))
-        }
-
-        async fn call_and_wait(
-            &self,
-            call: Call<'_>,
-            acks: u32,
-            _within: Duration,
-        ) -> Result<(Value, u32), Failure> {
-            Ok((self.call(call).await?, acks))
-        }
-
-        async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
-            Ok(None)
-        }
-
-        fn subscribed(&self) -> Option<Arc<str>> {
-            None
-        }
-
-        fn one_slot(&self) -> bool {
-            true
-        }
-
-        async fn on_each_master(&self, _command: &redis::Cmd) -> Result<Vec<Said>, Failure> {
-            Ok(Vec::new())
-        }
-
-        async fn scan(&self, _pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-            Ok(Vec::new())
-        }
-    }
-
-    #[tokio::test]
-    async fn a_reason_that_does_not_come_holds_up_no_answer() {
-        let server = Server::new(Arc::new(Mute), Duration::from_secs(1));
-        let id = LeaseId::from_hex("000102030405060708090a0b0c0d0e0f").unwrap();
-        let due = ["a", "b", "c"].map(|name| {
-            let key = LockKey::new(name).unwrap();
-            RenewalRequest::new(key, id, Duration::from_secs(9))
-        });
-        let renewed = tokio::time::timeout(Duration::from_secs(5), server.renew(&due)).await;
-        let renewed: Result<Vec<_>, _> = renewed.unwrap().into_iter().collect();
-        let lost = LeaseState::Lost(LostReason::Stolen);
-        assert_eq!(renewed.unwrap(), [LeaseState::Held, lost, LeaseState::Held]);
-    }
-}
+mod tests;

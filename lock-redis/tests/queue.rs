@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::memory::Reachable;
-use lock_core::{DistributedLock, Registry, Wait};
+use lock_core::{DistributedLock, LostReason, Registry, Wait};
 use lock_redis::RedisBackend;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Proxy, PushFate, Watch};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use support::{
-    ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, key, lease, loss, ms, open, request, take, until, waiting, within,
 };
 
 #[tokio::test]
@@ -453,4 +453,34 @@ mod warnings {
 
         fn exit(&self, _: &Id) {}
     }
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (notes, broken) = ("{a}:notes", "a".repeat(32));
+    let guard = take(&locks, "a").await;
+    let next = waiting(&locks, within(request("a"), SOON * 2));
+    place.queued("a", 1).await;
+    let admin = other.admin().expect("it has an administration");
+    let was_held = admin.break_lock(&key("a"), "test").await;
+    was_held.expect("it is broken").expect("it was held");
+    assert_eq!(loss(&guard).await, LostReason::Broken);
+    let next = next.await.expect("no panic").expect("it is granted");
+    let last = waiting(&other, within(request("a"), SOON * 2));
+    place.queued("a", 1).await;
+    let kept = || {
+        let fields = place.command(&["HKEYS", notes]);
+        let fields = fields.items().iter().filter_map(Reply::text);
+        fields.filter(|field| field.starts_with("b:")).count()
+    };
+    // That of the holder, and when it may go.
+    assert_eq!(kept(), 2);
+    place.command(&["HSET", notes, &format!("b:{broken}"), "1|long ago"]);
+    place.command(&["HSET", notes, "b:", "1"]);
+    until("a heartbeat of the waiter", || kept() == 0).await;
+    next.release().await.expect("it is released");
+    let last = last.await.expect("no panic").expect("it is granted");
+    last.release().await.expect("it is released");
 }

@@ -90,6 +90,14 @@ pub(crate) enum Cause {
     #[error("the server gave up to wait for the lock, it was told to or has no memory")]
     Interrupted,
 
+    /// Sessions of the start before may not know yet that they have ended.
+    #[cfg(feature = "_server")]
+    #[error(
+        "the server was found started anew {waited:.0?} ago, and a client of before may believe in its \
+         lock: locks are granted again in {left:.0?}"
+    )]
+    Restarted { waited: Duration, left: Duration },
+
     /// It was closed, or broke, before it was asked.
     #[cfg(feature = "_server")]
     #[error("the session with the server ended")]
@@ -120,7 +128,9 @@ impl Cause {
             #[cfg(feature = "_server")]
             Self::Sql(trouble) => trouble.class.kind(),
             #[cfg(feature = "_server")]
-            Self::Interrupted | Self::SessionOver | Self::Unfit(_) => ErrorKind::Unavailable,
+            Self::Interrupted | Self::Restarted { .. } | Self::SessionOver | Self::Unfit(_) => {
+                ErrorKind::Unavailable
+            }
             Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
                 ErrorKind::Protocol
             }
@@ -176,6 +186,11 @@ impl Failure {
     /// Whether it was asked of a session that had ended before.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self.cause, Cause::SessionOver)
+    }
+
+    /// Whether it is the server that has to get older.
+    pub(crate) fn is_restart(&self) -> bool {
+        matches!(self.cause, Cause::Restarted { .. })
     }
 
     /// Whether it is the end of a connection, and of all that lived with it.

@@ -135,3 +135,54 @@ async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
     let again = locks.acquire(&again).await.expect("the old session ends");
     assert!(again.fencing_token() > guard.fencing_token());
 }
+
+/// A leader that has lost its followers without noticing answers `sync` on its own for longer than
+/// their new leader keeps the sessions of its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
+    let options = ZooKeeperOptions::new()
+        .with_config("tickTime", "2000")
+        .with_config("minSessionTimeout", "4000")
+        .with_config("maxSessionTimeout", "40000")
+        .with_config("syncLimit", "5");
+    let (ensemble, links) = ZooKeeperEnsemble::start_with_far_leader(&options);
+    let port = |place: usize| ensemble.servers()[place].port();
+    let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 6);
+    let near = open(near.expect("it is in range")).await;
+    let mut pairs = Vec::new();
+    for seconds in [4, 10] {
+        let stuck = config(&[port(2)], "/locks");
+        let stuck = stuck.with_session_timeout(Duration::from_secs(seconds));
+        let stuck = open(stuck.expect("it is in range")).await;
+        let name = format!("session-of-{seconds}");
+        let guard = take(&stuck, &name).await;
+        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 6)));
+        pairs.push((seconds, stuck, guard, next));
+    }
+    // For several heartbeats all is well.
+    tokio::time::sleep(ms(3_000)).await;
+    links.half_open();
+    let began = Instant::now();
+    let pairs = pairs
+        .into_iter()
+        .map(async |(seconds, _stuck, guard, next)| {
+            let lost = async {
+                let reason = guard.lost().into_future().await;
+                (reason, began.elapsed())
+            };
+            let granted = async {
+                let next = next.await.expect("no panic").expect("it is granted");
+                (next, began.elapsed())
+            };
+            let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
+            println!("{seconds} s: lost after {lost:?}, granted after {granted:?}");
+            (reason, lost, granted)
+        });
+    for (reason, lost, granted) in futures_util::future::join_all(pairs).await {
+        assert_eq!(reason, LostReason::Unreachable);
+        assert!(
+            lost < granted,
+            "lost after {lost:?}, granted after {granted:?}"
+        );
+    }
+}

@@ -1,4 +1,4 @@
-//! The JSON lines of `--events`, and what the library tells of renewals.
+//! The JSON lines of `--events`, and what the library tells of locks that are held.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,6 +11,7 @@ use crate::args::EventsTarget;
 use crate::exit::Exit;
 use crate::messages::{Console, Failure};
 use crate::text::{Escaped, millis, timestamp, unix_ms};
+use crate::waiting::Acquired;
 use crate::writer::Writer;
 
 /// Writes what happens, one JSON object for each line.
@@ -68,15 +69,17 @@ impl Events {
     }
 }
 
-/// Passes on what the library tells of renewals.
+/// Passes on what the library tells of locks that are held.
 #[derive(Debug)]
 pub(crate) struct Renewals {
+    pub(crate) acquired: Acquired,
     pub(crate) events: Events,
     pub(crate) console: Console,
 }
 
 impl Observer for Renewals {
     fn event(&self, event: &Event<'_>) {
+        self.acquired.note(event);
         let key = event.key.as_str();
         match event.kind {
             EventKind::Renewed { slack, .. } => {

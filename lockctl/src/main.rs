@@ -20,7 +20,7 @@ mod writer;
 use std::process::ExitCode;
 
 use crate::args::Cli;
-use crate::child::Successor;
+use crate::child::{Linger, Successor};
 use crate::exit::Exit;
 use crate::messages::{Console, Failure};
 
@@ -30,6 +30,12 @@ fn main() -> ExitCode {
         let failure = successor.become_it();
         Console::new(0).fail(&failure);
         return failure.exit().into();
+    }
+    if Linger::is_asked_for(std::env::args_os().skip(1)) {
+        return match Linger::stay() {
+            Ok(()) => Exit::Success.into(),
+            Err(_) => Exit::Internal.into(),
+        };
     }
     #[cfg(feature = "bench")]
     if std::env::args_os()

@@ -1,15 +1,18 @@
 //! Acquiring, with a word about the holder while somebody else has the lock.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use polylock::admin::LockInfo;
+use polylock::layers::{Event, EventKind};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::child::{Signals, name};
 use crate::events::Events;
@@ -28,6 +31,36 @@ pub(crate) struct Waiting<'a> {
     pub(crate) events: &'a Events,
     /// How hints call `lockctl`, so that they ask the same backend.
     pub(crate) program: &'a str,
+    /// Those of the keys that are not waited for any more.
+    pub(crate) acquired: &'a Acquired,
+}
+
+/// The keys that this process has acquired so far: several keys are acquired one after the other,
+/// and the holder of those that come first is this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquired(watch::Sender<BTreeSet<LockKey>>);
+
+impl Acquired {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::default())
+    }
+
+    /// Takes note of what an observer hears.
+    pub(crate) fn note(&self, event: &Event<'_>) {
+        match event.kind {
+            EventKind::Held => self.0.send_modify(|keys| {
+                keys.insert(event.key.clone());
+            }),
+            EventKind::GivenUp { .. } | EventKind::Lost { .. } => self.0.send_modify(|keys| {
+                keys.remove(event.key);
+            }),
+            _ => {}
+        }
+    }
+
+    fn has(&self, key: &LockKey) -> bool {
+        self.0.borrow().contains(key)
+    }
 }
 
 /// How the waiting ended.
@@ -75,29 +108,42 @@ impl Waiting<'_> {
         match acquired {
             Ok(guard) => Ok(Outcome::Acquired(guard)),
             Err(error) if error.kind() == ErrorKind::Contended => {
-                let key = error.key().unwrap_or(&self.keys[0]).clone();
+                let key = error.key().unwrap_or_else(|| self.next()).clone();
                 Ok(Outcome::Held(self.held(&key, began.elapsed()).await))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Says who holds the lock, for as long as it is polled.
+    /// Says who holds the lock, for as long as it is polled; again when another one is waited for.
     async fn tell(&self, began: Instant) -> Infallible {
-        tokio::time::sleep(PATIENCE).await;
-        let holder = self.blocker().await;
+        let mut acquired = self.acquired.0.subscribe();
+        loop {
+            acquired.mark_unchanged();
+            // One that comes meanwhile may have been the one that was held.
+            if let Ok(changed) = tokio::time::timeout(PATIENCE, acquired.changed()).await {
+                changed.expect("BUG: the keys that are acquired outlive the waiting");
+                continue;
+            }
+            let holder = self.blocker().await;
+            self.tell_events(holder.as_ref());
+            if self.console.is_chatty() && stderr().is_terminal() {
+                return self.spin(began, holder).await;
+            }
+            self.console.note(self.sentence(holder.as_ref(), None));
+            let changed = acquired.changed().await;
+            changed.expect("BUG: the keys that are acquired outlive the waiting");
+        }
+    }
+
+    fn tell_events(&self, holder: Option<&LockInfo>) {
         let keys: Vec<_> = self.keys.iter().map(LockKey::as_str).collect();
-        let holders = holder.as_ref().map(holders_json);
-        self.events
-            .tell("waiting", json!({ "keys": keys, "holders": holders }));
-        if !self.console.is_chatty() {
-            return pending().await;
-        }
-        if stderr().is_terminal() {
-            return self.spin(began, holder).await;
-        }
-        self.console.note(self.sentence(holder.as_ref(), None));
-        pending().await
+        let key = holder.map(|info| info.key.as_str());
+        let holders = holder.map(holders_json);
+        self.events.tell(
+            "waiting",
+            json!({ "keys": keys, "key": key, "holders": holders }),
+        );
     }
 
     async fn spin(&self, began: Instant, mut holder: Option<LockInfo>) -> Infallible {
@@ -164,15 +210,28 @@ impl Waiting<'_> {
         ))
     }
 
-    /// The first of the locks that somebody holds.
+    /// The first of the locks that somebody else holds.
     async fn blocker(&self) -> Option<LockInfo> {
-        for key in self.keys {
+        for key in self.left() {
             let info = self.look(key).await;
-            if info.is_some() {
+            // It may have been acquired while its holder was asked for.
+            if info.is_some() && !self.acquired.has(key) {
                 return info;
             }
         }
         None
+    }
+
+    /// The keys that are waited for, in the order in which they are acquired.
+    fn left(&self) -> Vec<&LockKey> {
+        let left = self.keys.iter().filter(|key| !self.acquired.has(key));
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        left
+    }
+
+    fn next(&self) -> &LockKey {
+        self.left().first().copied().unwrap_or(&self.keys[0])
     }
 
     async fn look(&self, key: &LockKey) -> Option<LockInfo> {

@@ -98,6 +98,46 @@ fn the_command_dies_with_lockctl() {
     until("the command is dead", || !is_alive(command));
 }
 
+/// Kills `lockctl` under a command that does not die with it, which takes for ever what is a moment
+/// for others, and checks that nobody gets the lock before the command has ended.
+#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
+fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
+    let place = Place::new();
+    let lives_on = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
+    let mut process = place.hold(&["--backend", url, "k"], lives_on);
+    until("the command lives on", || place.file("cleared").exists());
+    let command = place.pid();
+    process.signal(Signal::KILL);
+    assert_eq!(process.code(), 137);
+    let next = |wait: &str| place.code(&["--backend", url, "run", "-w", wait, "k", "--", "true"]);
+    let (code, said) = next("2s");
+    assert!(is_alive(command), "{url}");
+    assert_eq!(code, 75, "{url}: {said}");
+    kill_process(command, Signal::KILL).unwrap();
+    let (code, said) = next("20s");
+    assert_eq!(code, 0, "{url}: {said}");
+}
+
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+#[test]
+fn sessions_of_postgres_outlive_a_killed_lockctl_until_its_command_is_dead() {
+    let server = lock_testkit::servers::PostgresServer::shared();
+    for mode in ["row", "advisory"] {
+        let url = format!("{}?mode={mode}", server.database());
+        assert_lock_is_held_until_the_command_is_dead(&url);
+    }
+}
+
+#[cfg(all(target_os = "linux", feature = "mysql"))]
+#[test]
+fn sessions_of_mariadb_outlive_a_killed_lockctl_until_its_command_is_dead() {
+    let server = lock_testkit::servers::MariaDbServer::shared();
+    for mode in ["row", "advisory"] {
+        let url = format!("{}?mode={mode}", server.database());
+        assert_lock_is_held_until_the_command_is_dead(&url);
+    }
+}
+
 #[test]
 fn the_command_leads_a_group_of_its_own_without_a_terminal() {
     let place = Place::new();

@@ -92,12 +92,36 @@ impl fmt::Display for LostReason {
 
 /// Tells when and why a lock is lost; clonable, and independent of the guard.
 ///
-/// Await it, alone or in `select!`, or look at [`reason`](LostSignal::reason). It fires no later
-/// than the moment at which the server may give the lock to somebody else. On a machine that was
-/// suspended beyond the lease it fires within a second of the resumption, whereas
-/// [`LockGuard::is_held`](crate::LockGuard::is_held) is false at once.
+/// Await it, alone or in `select!`, or look at [`reason`](LostSignal::reason). The signal of a lock
+/// that is given back in time never fires.
 ///
-/// The signal of a lock that is given back in time never fires.
+/// # When it fires
+///
+/// | what ends the lock | the signal fires |
+/// |---|---|
+/// | time: no renewal succeeds, or nobody renews | at [`valid_until`](LostSignal::valid_until), which is before the server may give the lock to somebody else: a tenth of the ttl, at least 50 ms, is kept back for clocks that run at different rates. Backends that are not bound to a lease keep back what their documentation says |
+/// | `max_hold` | when it is over |
+/// | the server refuses a renewal | when its answer comes |
+/// | the backend hears of the end: of its session or connection, of the node of the lock | at once |
+///
+/// A lock that is **taken away** is somebody else's before the signal fires: an administrator breaks
+/// it, its key or row is deleted, the server loses its data, a fail-over loses the grant, the clock of
+/// the server jumps, a session is ended on the server. The signal fires when the backend hears of
+/// it, and what waits for a renewal fires with the answer to the next one:
+///
+/// | the lock is bound to | what waits, and for how long at most |
+/// |---|---|
+/// | a lease ([`Bound::Lease`](crate::Bound): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the renewal, unless the page of the backend says that it is told: a third of the ttl, and the time-out of an attempt |
+/// | a session ([`Bound::Session`](crate::Bound): ZooKeeper) | none; a change reaches the client by a watch. A client that has no connection waits for the end of `valid_until` |
+/// | a connection ([`Bound::Connection`](crate::Bound): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a record that is broken waits for the next look at it |
+///
+/// With [`Renewal::Manual`](crate::Renewal) there are no renewals but those of the caller: a lease
+/// that was taken away is lost at its end. [Fencing tokens](crate::FencingToken) keep late writes
+/// out meanwhile.
+///
+/// The signal needs the process to run: after a stop, or a suspension of the machine, beyond
+/// the end of the lock it fires within a second of the resumption, whereas
+/// [`LockGuard::is_held`](crate::LockGuard::is_held) is false at once.
 ///
 /// # Cancel safety
 ///

@@ -32,10 +32,11 @@ pub(crate) use self::suggest::{did_you_mean, list, nearest};
 ///
 /// # Secrets
 ///
-/// `Debug` and `Display` show `***` for the password and for a parameter whose name says that it is
-/// secret, together with all parameters after it, since an `&` that is not escaped may belong to
-/// the secret. Errors quote nothing that could be a password. [`password`](LockUrl::password) and
-/// the parameters are the only ways to a secret.
+/// `Debug` and `Display` show `***` for the password and for the first parameter that
+/// [`shows`](LockUrl::shows) does not name, and leave out all parameters after it: a name that
+/// nobody knows may be `password` misspelt, and an `&` that is not escaped may belong to the secret.
+/// Errors quote nothing that could be a password. [`password`](LockUrl::password) and the
+/// parameters are the only ways to a secret.
 ///
 /// # Examples
 ///
@@ -107,6 +108,15 @@ impl LockUrl {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Whether `Debug` and `Display` show the value of a parameter of this name.
+    ///
+    /// Shown are parameters of the layers and of the backends of polylock that hold no secret. The
+    /// values of all others are hidden, also those of a backend that polylock does not have itself.
+    #[must_use]
+    pub fn shows(param: &str) -> bool {
+        params::is_public(param)
     }
 
     /// A reader for the parameters, which reports those that nobody asked for.

@@ -17,6 +17,9 @@ pub(super) struct Param {
     /// Whether it stands behind a secret: an `&` that is not escaped makes the rest of the secret
     /// look like this parameter, so neither name nor value are ever shown.
     behind_secret: bool,
+    /// Whether it stands behind what may be a secret, as the misspelt name of one is: its value is
+    /// never shown.
+    behind_hidden: bool,
 }
 
 impl Param {
@@ -30,13 +33,60 @@ impl Param {
             && (SECRETS.iter().any(|secret| name.contains(secret)) || name.ends_with("key"))
     }
 
-    fn is_shown(&self) -> bool {
-        !self.behind_secret && !self.is_secret()
+    /// Whether the value of a parameter that somebody asks for may be quoted.
+    fn is_quotable(&self) -> bool {
+        !self.behind_secret && !self.behind_hidden && !self.is_secret()
     }
 }
 
 /// A parameter with one of these in its name is secret, unless it names a file.
 const SECRETS: &[&str] = &["auth", "credential", "pass", "pwd", "secret", "token"];
+
+/// Whether the value of a parameter of this name is shown.
+pub(super) fn is_public(name: &str) -> bool {
+    PUBLIC.binary_search(&name).is_ok()
+}
+
+/// The parameters of the layers and of the backends of this workspace that hold no secret. All
+/// others may be a password whose name is misspelt.
+const PUBLIC: &[&str] = &[
+    "access",
+    "application-name",
+    "busy-timeout",
+    "compat",
+    "connect-timeout",
+    "connections",
+    "create-dir",
+    "create-table",
+    "database",
+    "expiry",
+    "handover-time",
+    "local-queue",
+    "max-handovers",
+    "max-waiters",
+    "min-replica-acks",
+    "mode",
+    "namespace",
+    "node-timeout",
+    "notify",
+    "pooler",
+    "push",
+    "rejoin-delay",
+    "replica-ack-timeout",
+    "resp",
+    "retention",
+    "schema",
+    "sentinel-username",
+    "session-timeout",
+    "strict",
+    "table",
+    "timeout",
+    "tls",
+    "tls-ca-file",
+    "tls-cert-file",
+    "tls-key-file",
+    "username",
+];
 
 /// Reads `name=value&name=value`.
 pub(super) fn parse(query: &str) -> Result<Vec<Param>> {
@@ -49,28 +99,33 @@ pub(super) fn parse(query: &str) -> Result<Vec<Param>> {
             ));
         };
         let (name, value) = (decode(name)?, decode(value)?);
-        let behind_secret = params.last().is_some_and(|last| !last.is_shown());
-        if params.iter().any(|param| param.name == name) {
-            return Err(Error::config(match behind_secret {
-                true => "a parameter is given twice".to_owned(),
-                false => format!("parameter {name:?} is given twice"),
-            }));
+        let last = params.last();
+        let behind_secret = last.is_some_and(|last| last.behind_secret || last.is_secret());
+        let behind_hidden = last.is_some_and(|last| last.behind_hidden || !is_public(&last.name));
+        if let Some(first) = params.iter().find(|param| param.name == name) {
+            return Err(Error::config(
+                match first.behind_hidden && !is_public(&name) {
+                    true => "a parameter is given twice".to_owned(),
+                    false => format!("parameter {name:?} is given twice"),
+                },
+            ));
         }
         params.push(Param {
             name,
             value,
             behind_secret,
+            behind_hidden,
         });
     }
     Ok(params)
 }
 
-/// Writes the parameters as in a URL, up to the first secret.
+/// Writes the parameters as in a URL, up to the first that may be a secret.
 pub(super) fn show(params: &[Param], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut separator = '?';
     for param in params {
         write!(f, "{separator}{}=", utf8_percent_encode(&param.name, VALUE))?;
-        if param.is_secret() {
+        if !is_public(&param.name) {
             return f.write_str("***");
         }
         write!(f, "{}", utf8_percent_encode(&param.value, VALUE))?;
@@ -151,7 +206,7 @@ impl<'a> Params<'a> {
         };
         let value = param.value.trim();
         if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-            let example = if param.is_shown() { value } else { "30" };
+            let example = if param.is_quotable() { value } else { "30" };
             let expected = format!("a duration with a unit, write for example {name}={example}s");
             return Err(wrong(param, &expected));
         }
@@ -242,7 +297,7 @@ impl<'a> Params<'a> {
 
 fn wrong(param: &Param, expected: &str) -> Error {
     let Param { name, value, .. } = param;
-    Error::config(match param.is_shown() {
+    Error::config(match param.is_quotable() {
         true => format!("parameter {name:?} is {value:?} and must be {expected}"),
         false => format!("parameter {name:?} must be {expected}"),
     })

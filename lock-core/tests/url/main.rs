@@ -53,12 +53,12 @@ fn parts_are_told_apart() {
         ),
         ("REDIS://Cache", "Cache", None, None, "", "redis://Cache"),
         (
-            "redis://user:p%40ss@h1:6379,h2/0?ttl=30s",
+            "redis://user:p%40ss@h1:6379,h2/0?timeout=30s",
             "h1:6379 h2",
             Some("user"),
             Some("p@ss"),
             "/0",
-            "redis://user:***@h1:6379,h2/0?ttl=30s",
+            "redis://user:***@h1:6379,h2/0?timeout=30s",
         ),
         (
             "redis://:a:b@cache",
@@ -301,15 +301,15 @@ proptest! {
             percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
         };
         let path_escaped = path.split('/').map(escape).collect::<Vec<_>>().join("/");
-        let text = format!("zk://{}@{hosts}{path_escaped}?p={}", escape(&user), escape(&value));
+        let text = format!("zk://{}@{hosts}{path_escaped}?table={}", escape(&user), escape(&value));
         let url = parse(&text);
         prop_assert_eq!(url.path(), path);
         prop_assert_eq!(url.username().unwrap_or(""), user);
-        prop_assert_eq!(url.params().string("p"), Some(value.as_str()));
+        prop_assert_eq!(url.params().string("table"), Some(value.as_str()));
         let again = parse(&url.to_string());
         prop_assert_eq!(again.path(), url.path());
         prop_assert_eq!(again.hosts(), url.hosts());
         prop_assert_eq!(again.username(), url.username());
-        prop_assert_eq!(again.params().string("p"), Some(value.as_str()));
+        prop_assert_eq!(again.params().string("table"), Some(value.as_str()));
     }
 }

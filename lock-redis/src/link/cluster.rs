@@ -11,7 +11,7 @@ use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
 use super::slots::Slots;
-use super::{Call, Link, Said};
+use super::{Call, Done, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
@@ -57,11 +57,7 @@ impl Cluster {
     }
 
     /// Brings a call to the node that has its keys.
-    async fn route(
-        &self,
-        call: Call<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Value, u32), Failure> {
+    async fn route(&self, call: Call<'_>, wait: Option<(u32, Duration)>) -> Result<Done, Failure> {
         let deadline = self.shared.deadline();
         let slot = slot(call.keys.first().copied().unwrap_or_default());
         let mut slots = self.map.slots(deadline).await?;
@@ -70,8 +66,14 @@ impl Cluster {
         loop {
             let outcome = match way {
                 Ok(node) => {
-                    self.once(&node, call, Extras { asking, wait }, deadline)
-                        .await
+                    let extras = Extras { asking, wait };
+                    let outcome = node.call_between(call, extras, deadline).await;
+                    let server = Arc::clone(node.server());
+                    outcome.map(|(value, acked)| Done {
+                        value,
+                        acked,
+                        server,
+                    })
                 }
                 Err(failure) => Err(failure),
             };
@@ -110,20 +112,6 @@ impl Cluster {
                     return Err(failure);
                 }
             }
-        }
-    }
-
-    async fn once(
-        &self,
-        node: &Node,
-        call: Call<'_>,
-        extras: Extras,
-        deadline: Instant,
-    ) -> Result<(Value, u32), Failure> {
-        if extras.asking || extras.wait.is_some() {
-            node.call_with(call, extras, deadline).await
-        } else {
-            Ok((node.call(call, deadline).await?, 0))
         }
     }
 
@@ -177,17 +165,15 @@ fn endpoint(text: &str) -> Option<Endpoint> {
 #[async_trait]
 impl Link for Cluster {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-        let (value, _) = self.route(call, None).await?;
-        Ok(value)
+        Ok(self.route(call, None).await?.value)
     }
 
-    async fn call_and_wait(
+    async fn call_with(
         &self,
         call: Call<'_>,
-        acks: u32,
-        within: Duration,
-    ) -> Result<(Value, u32), Failure> {
-        self.route(call, Some((acks, within))).await
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        self.route(call, wait).await
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::map::Map;
-use super::shared::Shared;
+use super::shared::{BROKEN, Shared};
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 use lock_core::engine::before;
@@ -127,7 +127,8 @@ impl Search {
                 .warn_of_silence(&dial.server, "RESP2 cannot push");
             return Ok(State::Denied);
         }
-        let subscribed = timeout(within, connection.subscribe(&*self.channel)).await;
+        let channels = [&*self.channel, BROKEN];
+        let subscribed = timeout(within, connection.subscribe(&channels)).await;
         if let Err(error) = subscribed.map_err(|_| silent())? {
             return match ServerError::try_from(error) {
                 Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {

@@ -1,25 +1,52 @@
-use std::sync::Weak;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
+use lock_core::engine::Moment;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::reports::Report;
 use super::sentinel::Master;
 use crate::config::Endpoint;
-use crate::error::Failure;
+use crate::error::{Failure, Refusal};
+
+/// Who says where a Sentinel is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Following {
+    Configured,
+    /// Another Sentinel.
+    Discovered,
+}
 
 /// Listens to one Sentinel for as long as the link lives, so that a fail-over is noticed by a client
-/// that sends nothing.
-pub(super) async fn follow(master: Weak<Master>, sentinel: Endpoint, mut end: watch::Receiver<()>) {
+/// that sends nothing, and asks it what it says of the master when somebody wants to know.
+pub(super) async fn follow(
+    master: Weak<Master>,
+    sentinel: Endpoint,
+    how: Following,
+    mut end: watch::Receiver<()>,
+) {
     let following = async {
+        let mut failures = 0;
         loop {
-            if let Err(failure) = listen(&master, &sentinel).await {
-                tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
+            match listen(&master, &sentinel, how).await {
+                Ok(()) => failures = 0,
+                Err(failure) => {
+                    failures += 1;
+                    tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
+                }
             }
             let Some(master) = master.upgrade() else {
                 return;
             };
+            if how == Following::Discovered && failures >= MAX_FAILURES {
+                // Sentinels remember those that moved for ever. One that comes back is found again.
+                master.unfollow(&sentinel);
+                return;
+            }
             let pause = master.shared.engine.jitter(PAUSE / 2, PAUSE);
             drop(master);
             sleep(pause).await;
@@ -34,32 +61,77 @@ pub(super) async fn follow(master: Weak<Master>, sentinel: Endpoint, mut end: wa
 /// Between two attempts to hear a Sentinel, about as long as it takes to find a master dead.
 const PAUSE: Duration = Duration::from_secs(2);
 
-async fn listen(master: &Weak<Master>, sentinel: &Endpoint) -> Result<(), Failure> {
+/// How often in a row a Sentinel may fail that the configuration does not name.
+const MAX_FAILURES: u32 = 30;
+
+async fn listen(master: &Weak<Master>, sentinel: &Endpoint, how: Following) -> Result<(), Failure> {
     let Some(strong) = master.upgrade() else {
         return Ok(());
     };
     let dial = strong.to_sentinels.to(sentinel)?;
     let within = strong.shared.connect_timeout;
+    let mut wanted = strong.wanted();
+    let name: Arc<str> = strong.name().into();
     drop(strong);
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
     let silent = || Failure::silent(&dial.server, within, false);
+    let broken = |error| Failure::unconnected(&dial.server, error);
     let opened = timeout(within, dial.open(sender)).await;
-    let (mut connection, _) = opened.map_err(|_| silent())??;
-    let subscribed = timeout(within, connection.subscribe("+switch-master")).await;
-    let subscribed = subscribed.map_err(|_| silent())?;
-    subscribed.map_err(|error| Failure::unconnected(&dial.server, error))?;
-
-    // A change that came before the subscription.
-    let strong = master.upgrade();
-    if let Some(strong) = strong {
-        let says = timeout(within, strong.ask_one(sentinel)).await;
-        if let Ok(Ok(Some(endpoint))) = says {
-            notice(&strong, &endpoint).await;
-        }
+    let (mut connection, hears) = opened.map_err(|_| silent())??;
+    if hears {
+        let subscribed = timeout(within, connection.subscribe("+switch-master")).await;
+        subscribed.map_err(|_| silent())?.map_err(broken)?;
     }
-    while let Some(push) = pushes.recv().await {
+    let identity = timeout(within, identity(&mut connection)).await;
+    let identity = identity.map_err(|_| silent())?.map_err(broken)?;
+    // Without an identity, one Sentinel could count for two under two names.
+    if identity.is_none() && how == Following::Discovered {
+        return Err(silent());
+    }
+    let own = identity.clone().unwrap_or_else(|| Arc::clone(&dial.server));
+
+    let mut asked: Option<Moment> = None;
+    loop {
+        let since = *wanted.borrow_and_update();
+        if asked.is_none_or(|asked| asked < since) {
+            let Some(strong) = master.upgrade() else {
+                return Ok(());
+            };
+            let now = strong.shared.engine.now();
+            drop(strong);
+            let is_first = asked.replace(now).is_none();
+            let said = timeout(within, ask(&mut connection, &name)).await;
+            let said = said.map_err(|_| silent())?.map_err(broken)?;
+            let (Some(strong), Some(said)) = (master.upgrade(), said) else {
+                continue;
+            };
+            let others = is_first && identity.is_some() && strong.has_more(said.sentinels);
+            let endpoint = said.master.clone();
+            strong.reported(Arc::clone(&own), said.at(now));
+            notice(&strong, &endpoint).await;
+            drop(strong);
+            if others {
+                let known = timeout(within, others_of(&mut connection, &name)).await;
+                let known = known.map_err(|_| silent())?.map_err(broken)?;
+                let Some(strong) = master.upgrade() else {
+                    return Ok(());
+                };
+                for other in known {
+                    strong.follow(other, Following::Discovered);
+                }
+            }
+            continue;
+        }
+        let push = tokio::select! {
+            push = pushes.recv(), if hears => push,
+            changed = wanted.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return Ok(()),
+            },
+        };
+        let Some(push) = push else { return Ok(()) };
         match push.kind {
-            PushKind::Disconnection => break,
+            PushKind::Disconnection => return Ok(()),
             PushKind::Message => {}
             _ => continue,
         }
@@ -71,14 +143,114 @@ async fn listen(master: &Weak<Master>, sentinel: &Endpoint) -> Result<(), Failur
             notice(&strong, &endpoint).await;
         }
     }
-    Ok(())
 }
 
-async fn notice(master: &std::sync::Arc<Master>, endpoint: &Endpoint) {
+async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
     let known = master.address();
     if known.is_some_and(|known| known != *endpoint) {
         master.switch().await;
     }
+}
+
+/// What a Sentinel says of the master.
+#[derive(Debug, Eq, PartialEq)]
+struct Said {
+    master: Endpoint,
+    vouches: bool,
+    sentinels: usize,
+    replicas: Option<u32>,
+}
+
+impl Said {
+    fn at(self, asked: Moment) -> Report {
+        Report {
+            asked,
+            master: self.master.to_string().into(),
+            vouches: self.vouches,
+            sentinels: self.sentinels,
+            replicas: self.replicas,
+        }
+    }
+}
+
+/// Asks for the master; `None` if the Sentinel does not know it.
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<Option<Said>, RedisError> {
+    match connection
+        .send_packed_command(&command("MASTER", name))
+        .await?
+    {
+        // A user who may know where the master is, and no more.
+        Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
+        Value::ServerError(_) => return Ok(None),
+        fields => return Ok(read(from_redis_value(fields)?)),
+    }
+    let address = command("GET-MASTER-ADDR-BY-NAME", name);
+    match connection.send_packed_command(&address).await? {
+        Value::Nil => Ok(None),
+        Value::ServerError(error) => Err(error.into()),
+        address => {
+            let (host, port) = from_redis_value::<(String, u16)>(address)?;
+            Ok(Some(Said {
+                master: Endpoint::tcp(host, port),
+                vouches: true,
+                sentinels: 0,
+                replicas: None,
+            }))
+        }
+    }
+}
+
+fn read(fields: HashMap<String, String>) -> Option<Said> {
+    let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
+    let mut flags = fields.get("flags")?.split(',');
+    let others = number("num-other-sentinels")?;
+    Some(Said {
+        master: Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
+        vouches: !flags.any(|flag| DOUBTS.contains(&flag)),
+        sentinels: others as usize + 1,
+        replicas: number("num-slaves"),
+    })
+}
+
+/// What a Sentinel does not vouch for a master with: it thinks that it is down, or replaces it.
+const DOUBTS: [&str; 3] = ["s_down", "o_down", "failover_in_progress"];
+
+/// By what the Sentinels know each other; `None` if this one does not say (before 6.2).
+async fn identity(connection: &mut MultiplexedConnection) -> Result<Option<Arc<str>>, RedisError> {
+    let mut request = redis::cmd("SENTINEL");
+    request.arg("MYID");
+    match connection.send_packed_command(&request).await? {
+        Value::ServerError(_) => Ok(None),
+        id => Ok(Some(from_redis_value::<String>(id)?.into())),
+    }
+}
+
+/// Where a Sentinel knows others; nowhere, if it does not say.
+async fn others_of(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<Vec<Endpoint>, RedisError> {
+    let request = command("SENTINELS", name);
+    let others = match connection.send_packed_command(&request).await? {
+        Value::ServerError(_) => return Ok(Vec::new()),
+        others => from_redis_value::<Vec<HashMap<String, String>>>(others)?,
+    };
+    let address = |fields: HashMap<String, String>| {
+        Some(Endpoint::tcp(
+            fields.get("ip")?.clone(),
+            fields.get("port")?.parse().ok()?,
+        ))
+    };
+    Ok(others.into_iter().filter_map(address).collect())
+}
+
+fn command(what: &str, name: &str) -> Cmd {
+    let mut request = redis::cmd("SENTINEL");
+    request.arg(what).arg(name);
+    request
 }
 
 /// Reads `name old-host old-port host port`.
@@ -114,5 +286,38 @@ mod tests {
         ] {
             assert_eq!(switched(junk, "main"), None);
         }
+    }
+
+    #[test]
+    fn reads_whether_a_sentinel_vouches_for_the_master() {
+        let fields = |flags: &str| {
+            let fields = [
+                ("ip", "10.0.0.1"),
+                ("port", "6379"),
+                ("flags", flags),
+                ("num-slaves", "2"),
+                ("num-other-sentinels", "4"),
+            ];
+            let own = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            HashMap::from(own)
+        };
+        for (flags, vouches) in [
+            ("master", true),
+            ("master,disconnected", true),
+            ("s_down,master", false),
+            ("s_down,o_down,master,disconnected", false),
+            ("master,failover_in_progress,force_failover", false),
+        ] {
+            let said = Said {
+                master: Endpoint::tcp("10.0.0.1", 6379),
+                vouches,
+                sentinels: 5,
+                replicas: Some(2),
+            };
+            assert_eq!(read(fields(flags)), Some(said), "{flags}");
+        }
+        let mut without = fields("master");
+        without.remove("num-other-sentinels");
+        assert_eq!(read(without), None);
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::dial::Dial;
 use super::on_demand::{Missing, OnDemand};
-use super::shared::Shared;
+use super::shared::{BROKEN, Shared};
 use crate::error::{Cause, Failure, Refusal};
 use lock_core::engine::before;
 
@@ -232,7 +232,10 @@ impl Lane {
         }
         // Scripts publish with the rights of their users, and cannot tell that they have none.
         let attempt = async {
-            connection.redis.subscribe(&*self.channel).await?;
+            connection
+                .redis
+                .subscribe(&[&*self.channel, BROKEN])
+                .await?;
             let mut publish = redis::cmd("PUBLISH");
             publish.arg(&*self.channel).arg("");
             publish.query_async::<()>(&mut connection.redis).await

@@ -9,6 +9,7 @@ mod lane;
 mod map;
 mod node;
 mod on_demand;
+mod reports;
 mod request;
 mod scan;
 mod sentinel;
@@ -45,6 +46,15 @@ pub(crate) struct Call<'a> {
     pub(crate) args: &'a [&'a [u8]],
 }
 
+/// What came of a call, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) value: redis::Value,
+    /// How many replicas have what the call wrote, if they were waited for.
+    pub(crate) acked: u32,
+    pub(crate) server: Arc<str>,
+}
+
 /// What one server answered to a plain command.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
@@ -65,14 +75,34 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
     /// Runs a script on the server that has the keys.
     async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure>;
 
-    /// Runs a script and waits `within` a time until `acks` replicas have what it wrote; gives the
-    /// number of those that do.
-    async fn call_and_wait(
+    /// Runs a script, and waits for a number of replicas to have what it wrote, for a time at most.
+    async fn call_with(
         &self,
         call: Call<'_>,
-        acks: u32,
-        within: Duration,
-    ) -> Result<(redis::Value, u32), Failure>;
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure>;
+
+    /// Makes sure that what `done` granted or extended stands: that its server was not replaced
+    /// before it answered, as far as anybody can know by questions that are no older than `age`.
+    /// Waits for answers `within` a time.
+    async fn confirm(
+        &self,
+        _done: &Done,
+        _age: Duration,
+        _within: Duration,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Whether the server that is used is confirmed by questions that are no older than `age`.
+    fn is_confirmed(&self, _age: Duration) -> bool {
+        true
+    }
+
+    /// Whether there is anybody to confirm what a server says.
+    fn confirms(&self) -> bool {
+        false
+    }
 
     /// The channel that is heard for tasks of the current runtime, subscribed to on return; `None`
     /// where there is no way to.

@@ -11,7 +11,7 @@ use super::dial::Dial;
 use super::lane::Lane;
 use super::shared::Shared;
 use super::witness::witness;
-use super::{Call, Said, request};
+use super::{Call, Done, Said, request};
 use crate::error::{Cause, Failure, Refusal};
 
 type Lanes = Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>;
@@ -70,13 +70,35 @@ impl Node {
         }
     }
 
-    /// Runs a script with what belongs before and behind it, in one go.
+    /// Runs a script, and waits for replicas if it shall.
     pub(super) async fn call_with(
+        &self,
+        call: Call<'_>,
+        wait: Option<(u32, Duration)>,
+        deadline: Instant,
+    ) -> Result<Done, Failure> {
+        let extras = Extras {
+            asking: false,
+            wait,
+        };
+        let (value, acked) = self.call_between(call, extras, deadline).await?;
+        Ok(Done {
+            value,
+            acked,
+            server: Arc::clone(self.server()),
+        })
+    }
+
+    /// Runs a script with what belongs before and behind it, in one go.
+    pub(super) async fn call_between(
         &self,
         call: Call<'_>,
         extras: Extras,
         deadline: Instant,
     ) -> Result<(Value, u32), Failure> {
+        if !extras.asking && extras.wait.is_none() {
+            return Ok((self.call(call, deadline).await?, 0));
+        }
         let request = request::by_hash(call);
         match self.run_with(request, extras, deadline).await {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {

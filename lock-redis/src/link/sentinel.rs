@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,20 +10,25 @@ use tokio::time::Instant;
 
 use super::ballot::Ballot;
 use super::dial::Dials;
-use super::follow::follow;
-use super::node::{Extras, Node};
+use super::follow::{Following, follow};
+use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
+use super::reports::{Report, Reports};
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Link, Said};
+use super::{Call, Done, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
-use lock_core::engine::before;
+use lock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
 ///
 /// A server is used only after its `ROLE` is master. Whatever raises a doubt (a broken connection,
 /// silence, a refused write, a message of a Sentinel) has the Sentinels asked again.
+///
+/// A master that is cut off with few of the Sentinels does not know that the others promote a
+/// replica. What it grants and extends counts only if a majority of them names it afterwards, or if
+/// all replicas that could be promoted have it.
 #[derive(Debug)]
 pub(super) struct Sentinel {
     master: Arc<Master>,
@@ -41,6 +47,12 @@ pub(super) struct Master {
     current: Arc<OnDemand<Arc<Node>>>,
     /// The last one that was verified, in doubt or not.
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
+    /// Where Sentinels are followed: those of the configuration, and those that they know besides.
+    followed: Mutex<HashSet<Endpoint>>,
+    reports: watch::Sender<Reports>,
+    /// The Sentinels are to be asked if they were not since then.
+    wanted: watch::Sender<Moment>,
+    end: watch::Receiver<()>,
 }
 
 impl Sentinel {
@@ -51,6 +63,8 @@ impl Sentinel {
         shared: Arc<Shared>,
     ) -> Result<Self, Failure> {
         let dials = Dials::new(config)?;
+        let (followers, end) = watch::channel(());
+        let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
         let master = Arc::new(Master {
             name: name.into(),
             sentinels: sentinels.to_vec(),
@@ -58,12 +72,14 @@ impl Sentinel {
             to_masters: dials.to_masters(),
             current: OnDemand::new(),
             last: Mutex::default(),
+            followed: Mutex::default(),
+            reports: watch::Sender::new(Reports::new(configured.len())),
+            wanted: watch::Sender::new(Moment::from_nanos(0)),
+            end,
             shared,
         });
-        let (followers, end) = watch::channel(());
-        for sentinel in sentinels {
-            let following = follow(Arc::downgrade(&master), sentinel.clone(), end.clone());
-            master.shared.engine.spawn_service(following);
+        for sentinel in configured {
+            master.follow(sentinel, Following::Configured);
         }
         Ok(Self {
             master,
@@ -85,6 +101,80 @@ impl Master {
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
+    }
+
+    /// Listens to a Sentinel, unless somebody does.
+    pub(super) fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
+        if self.followed().insert(sentinel.clone()) {
+            let following = follow(Arc::downgrade(self), sentinel, how, self.end.clone());
+            self.shared.engine.spawn_service(following);
+        }
+    }
+
+    /// Nobody listens to a Sentinel any more.
+    pub(super) fn unfollow(&self, sentinel: &Endpoint) {
+        self.followed().remove(sentinel);
+    }
+
+    /// When the Sentinels are to be asked.
+    pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
+        self.wanted.subscribe()
+    }
+
+    /// Takes in what a Sentinel said.
+    pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
+        self.reports
+            .send_modify(|reports| reports.add(sentinel, report));
+    }
+
+    /// Whether there are Sentinels that the configuration does not name.
+    pub(super) fn has_more(&self, sentinels: usize) -> bool {
+        sentinels > self.sentinels.len()
+    }
+
+    fn want(&self, since: Moment) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_later = since > *wanted;
+            *wanted = since.max(*wanted);
+            is_later
+        });
+    }
+
+    /// Has the Sentinels asked in the background, so that few grants have to wait for them.
+    fn refresh(&self) {
+        let now = self.shared.engine.now();
+        if now.since(*self.wanted.borrow()) >= REFRESH {
+            self.want(now);
+        }
+    }
+
+    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+        let mut reports = self.reports.subscribe();
+        let now = self.shared.engine.now();
+        let since = now - age;
+        let is_confirmed = |reports: &Reports| {
+            let by_replicas = reports.replicas(&done.server);
+            let by_replicas = by_replicas.is_some_and(|all| all > 0 && done.acked >= all);
+            by_replicas || reports.confirmed(&done.server) >= Some(since)
+        };
+        if is_confirmed(&reports.borrow()) {
+            return Ok(());
+        }
+        self.want(now);
+        let confirmed = reports.wait_for(is_confirmed);
+        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
+            return Ok(());
+        }
+        let reports = self.reports.borrow();
+        let cause = Cause::Unconfirmed {
+            server: Arc::clone(&done.server),
+            named: reports.count(&done.server, since),
+            sentinels: reports.sentinels(),
+        };
+        Err(Failure {
+            cause,
+            outcome_unknown: true,
+        })
     }
 
     /// A Sentinel says that another server is the master; the others are asked as well. Each of
@@ -206,6 +296,10 @@ impl Master {
         }
     }
 
+    fn followed(&self) -> MutexGuard<'_, HashSet<Endpoint>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<Node>)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,6 +333,9 @@ impl Master {
     }
 }
 
+/// How often Sentinels are asked at most for the sake of calls to come.
+const REFRESH: Duration = Duration::from_millis(500);
+
 #[async_trait]
 impl Link for Sentinel {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
@@ -248,20 +345,33 @@ impl Link for Sentinel {
         self.master.learn(&node, outcome)
     }
 
-    async fn call_and_wait(
+    async fn call_with(
         &self,
         call: Call<'_>,
-        acks: u32,
-        within: Duration,
-    ) -> Result<(Value, u32), Failure> {
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        // On its way while the call is.
+        self.master.refresh();
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
-        let extras = Extras {
-            wait: Some((acks, within)),
-            ..Extras::default()
-        };
-        let outcome = node.call_with(call, extras, deadline).await;
+        let outcome = node.call_with(call, wait, deadline).await;
         self.master.learn(&node, outcome)
+    }
+
+    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+        self.master.confirm(done, age, within).await
+    }
+
+    fn is_confirmed(&self, age: Duration) -> bool {
+        let Some(node) = self.master.current.present() else {
+            return false;
+        };
+        let since = self.master.shared.engine.now() - age;
+        self.master.reports.borrow().confirmed(node.server()) >= Some(since)
+    }
+
+    fn confirms(&self) -> bool {
+        true
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {

@@ -12,6 +12,9 @@ use super::Ears;
 use super::witness::witness;
 use crate::config::RedisConfig;
 
+/// Where every client hears of locks that an administrator breaks; the script knows it as well.
+pub(super) const BROKEN: &str = "polylock:broken";
+
 /// What all connections of a link have in common.
 #[derive(Debug)]
 pub(super) struct Shared {

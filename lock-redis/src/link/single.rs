@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use redis::{Cmd, Value};
 
 use super::dial::Dials;
-use super::node::{Extras, Node};
+use super::node::Node;
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Link, Said};
+use super::{Call, Done, Link, Said};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
@@ -40,18 +40,14 @@ impl Link for Single {
         self.node.call(call, self.shared.deadline()).await
     }
 
-    async fn call_and_wait(
+    async fn call_with(
         &self,
         call: Call<'_>,
-        acks: u32,
-        within: Duration,
-    ) -> Result<(Value, u32), Failure> {
-        let deadline = self.shared.deadline();
-        let extras = Extras {
-            wait: Some((acks, within)),
-            ..Extras::default()
-        };
-        self.node.call_with(call, extras, deadline).await
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        self.node
+            .call_with(call, wait, self.shared.deadline())
+            .await
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {

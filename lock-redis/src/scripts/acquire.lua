@@ -47,6 +47,7 @@ local function remember()
   call('HSET', NOTES, 'w:' .. id, table.concat(note, '|'))
   call('PEXPIRE', QUEUE, 2 * tonumber(alive))
   keep_notes(2 * tonumber(alive))
+  forget_broken()
 end
 
 if place and beat then

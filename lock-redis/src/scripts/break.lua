@@ -1,16 +1,24 @@
 
--- Takes the lock from all of its holders, remembers for them why, and grants it to who is next.
+-- Takes the lock from all of its holders, remembers for them why and tells them, and grants it to
+-- who is next.
 --
 -- ARGV: retention of FENCE (ms), reason.
 -- Gives what inspect gives.
+-- Holders of clients that do not listen for it, older ones among them, learn it at their next renewal.
 local found = inspect()
 if found then
   local longest = 1
   for n = 1, #found[2], 3 do
     local id, left = string.sub(found[2][n], 1, 32), found[2][n + 1]
-    call('HSET', NOTES, 'b:' .. id, ARGV[2])
+    call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now, ARGV[2]))
     call('HDEL', NOTES, 'h:', 'h:' .. id)
     longest = math.max(longest, left)
+    -- The id is worth nothing any more. A message that cannot be sent is a lost one.
+    redis.pcall('PUBLISH', 'polylock:broken', 'broken|' .. id)
+  end
+  local until_ = now + longest + 60000
+  if until_ > tonumber(call('HGET', NOTES, 'b:') or 0) then
+    call('HSET', NOTES, 'b:', string.format('%.0f', until_))
   end
   keep_notes(longest + 60000)
   clear()

@@ -5,6 +5,7 @@
 --   FENCE  "<last token, 16 digits>|<id of the last grant>", kept long after a release.
 --   QUEUE  a sorted set of the ids that wait, by their arrival.
 --   NOTES  a hash: w:<id> of a waiter, h:<id> of one of several holders, b:<id> of a broken lock,
+--          with "<time (ms)>|<reason>", and "b:", when the last of these may go (ms);
 --          g:<id> of a release that came before its acquisition, with its time (ms);
 --          claim of a writer that waits for readers, where there is no queue.
 local LOCK, FENCE, QUEUE, NOTES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -23,6 +24,20 @@ local now = math.floor(micros / 1000)
 local function keep_notes(ms)
   if call('PTTL', NOTES) < ms then
     call('PEXPIRE', NOTES, ms)
+  end
+end
+
+-- Forgets locks that were broken so long ago that no holder asks for the reason any more. NOTES of a
+-- lock in steady use never end by time alone. Older clients leave these to newer ones.
+local function forget_broken()
+  local until_ = tonumber(call('HGET', NOTES, 'b:') or math.huge)
+  if until_ > now then
+    return
+  end
+  for _, field in ipairs(call('HKEYS', NOTES)) do
+    if string.sub(field, 1, 2) == 'b:' then
+      call('HDEL', NOTES, field)
+    end
   end
 end
 
@@ -166,6 +181,7 @@ local function grant(id, mode, label, ms, time)
     settle()
     -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
     keep_notes(DAY)
+    forget_broken()
     suffix = '|q'
   end
   local value = string.format('%016.0f|%s%s', token + reserved, id, suffix)

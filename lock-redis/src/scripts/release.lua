@@ -17,6 +17,7 @@ elseif dequeue(id) == 0 then
   -- The acquisition may still be on its way, on another connection.
   call('HSET', NOTES, 'g:' .. id, now)
   keep_notes(60000)
+  forget_broken()
   flag()
   -- A lock in steady use never loses its notes by time alone; "g:" has the time of the last look.
   if now - tonumber(call('HGET', NOTES, 'g:') or 0) > 60000 then

@@ -7,13 +7,14 @@ use std::time::Duration;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LockKey, Released};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
 use super::handle::{Command, Handle};
 use super::lease::ended;
 use super::lost;
 use super::roster::Roster;
+use super::server_age;
 use super::terms::Terms;
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
@@ -29,6 +30,8 @@ pub(super) struct Actor {
     pub(super) connection: Option<Connection>,
     /// Whether the session is not to be used any more, though the connection may be there.
     pub(super) is_over: bool,
+    /// Whether the table has a record of the session.
+    is_recorded: bool,
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
@@ -71,8 +74,8 @@ pub(super) async fn open(
     let sent = terms.engine.now();
     let setup = connection.message(&terms.texts.setup, args.values());
     let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
+    let answer = answer.map_err(Failure::of_opening)?;
     let number = answer
-        .map_err(Failure::of_opening)?
         .rows
         .last()
         .and_then(|row| row.first()?.int())
@@ -82,6 +85,10 @@ pub(super) async fn open(
         if let Err(trouble) = more.map_err(|_| silent())? {
             tracing::debug!(%trouble, "settings that this server does not have");
         }
+    }
+    if !server_age::is_recorded(&answer) {
+        server_age::admit(&mut connection, &terms, &args, until).await?;
+        roster.sweep();
     }
     let (send, commands) = mpsc::unbounded_channel();
     let handle = Arc::new(Handle::new(id, send, terms.trusted_for()));
@@ -94,6 +101,7 @@ pub(super) async fn open(
         commands,
         connection: Some(connection),
         is_over: false,
+        is_recorded: true,
         number,
         held: HashMap::new(),
         blocks: HashMap::new(),
@@ -135,6 +143,11 @@ impl Actor {
                 drop(reply.send(drawn));
             }
             Command::Release { id, rest, reply } => self.release(id, rest, reply).await,
+            Command::Retire { reply } => {
+                self.forget().await;
+                // Who has gone has no use for it.
+                let _gone = reply.send(());
+            }
             Command::Take(take) => self.take(*take).await,
         }
     }
@@ -154,7 +167,12 @@ impl Actor {
         if self.held.is_empty() {
             // Somebody may have a place here and not use it yet.
             self.rested = Instant::now();
-            return !self.roster.retire(&self.handle);
+            if !self.roster.retire(&self.handle) {
+                return true;
+            }
+            self.forget().await;
+            self.roster.sweep_seldom();
+            return false;
         }
         if self.probed + self.terms.probe_every() <= Instant::now() {
             self.probe().await;
@@ -162,6 +180,20 @@ impl Actor {
             self.record_holders();
         }
         true
+    }
+
+    /// Deletes the record of the session, which holds nothing and takes nothing any more.
+    async fn forget(&mut self) {
+        self.is_over = true;
+        let terms = Arc::clone(&self.terms);
+        let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
+        match self.ask(&terms.texts.start.forget, args.values()).await {
+            Ok(_) => self.is_recorded = false,
+            Err(failure) => {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "the record of a session that ends was not deleted");
+            }
+        }
     }
 
     /// Asks the server for a sign of life, which is one for the server as well.
@@ -372,7 +404,9 @@ impl Actor {
         // It closes, and with it the server frees what is held, once the holders have been told.
         let connection = self.connection.take();
         let controls = self.handle.end();
-        if !controls.is_empty() {
+        if self.is_recorded || !controls.is_empty() {
+            let is_recorded = self.is_recorded;
+            let id = self.handle.id;
             let held = controls.into_iter().filter_map(|(id, control)| {
                 let key = self.held.get(&id).map(|held| held.key.clone());
                 key.map(|key| (id, key, control))
@@ -382,6 +416,9 @@ impl Actor {
             self.terms.engine.spawn_service(async move {
                 told.tell(&terms).await;
                 drop(connection);
+                if is_recorded {
+                    forget_later(&terms, id).await;
+                }
             });
         }
         self.commands.close();
@@ -397,6 +434,29 @@ impl Actor {
     }
 }
 
+/// Deletes the record of a session that is over, whose holders have been told: others need not wait
+/// for them if the server has started anew. It may be on its way.
+async fn forget_later(terms: &Terms, session: LeaseId) {
+    let until = Instant::now() + terms.timeout;
+    loop {
+        let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
+        let sql = &terms.texts.start.forget;
+        let Err(failure) = terms.clerk.message(sql, args.into_vec()).await else {
+            return;
+        };
+        if failure
+            .class()
+            .is_some_and(|class| !class.ends_connection())
+            || until <= Instant::now()
+        {
+            let error = lock_core::Error::from(failure);
+            tracing::debug!(%error, "the record of a session that ended was not deleted");
+            return;
+        }
+        sleep(FORGET_AGAIN).await;
+    }
+}
+
 /// A runtime that ends takes the task with it, and the connection.
 impl Drop for Actor {
     fn drop(&mut self) {
@@ -409,6 +469,9 @@ impl Drop for Actor {
 /// How long a release waits for the record of its holder; as it is written in one round trip, it waits
 /// for nothing nearly always.
 const RECORDING: Duration = Duration::from_secs(1);
+
+/// Pause before the record of a session is deleted once more.
+const FORGET_AGAIN: Duration = Duration::from_millis(200);
 
 /// Blocks of tokens that a session keeps for locks that it does not hold.
 const MOST_BLOCKS: usize = 4096;

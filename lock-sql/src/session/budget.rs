@@ -1,8 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
 use tokio::time::Instant;
+
+use crate::error::Failure;
 
 /// The wait of one request, as a deadline, and whether there was somebody to wait for.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ pub(super) struct Budget {
     /// What a request gets in any case.
     least: Duration,
     was_held: AtomicBool,
+    /// What the server refused the last attempt for.
+    restart: Mutex<Option<Failure>>,
     connections: usize,
 }
 
@@ -27,6 +32,7 @@ impl Budget {
             deadline,
             least: patience,
             was_held: AtomicBool::new(false),
+            restart: Mutex::default(),
             connections,
         }
     }
@@ -66,8 +72,17 @@ impl Budget {
         self.was_held.store(true, Ordering::Relaxed);
     }
 
+    /// The server has to get older before it grants a lock.
+    pub(super) fn note_restart(&self, failure: Failure) {
+        *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
     /// The error of a caller whose time is over.
     pub(super) fn gives_up(&self, sessions: usize) -> Error {
+        let mut restart = self.restart.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = restart.take() {
+            return failure.into();
+        }
         if self.was_held.load(Ordering::Relaxed) {
             return self.contended();
         }

@@ -46,6 +46,10 @@ pub(super) enum Command {
         rest: Option<Tokens>,
         reply: Option<oneshot::Sender<Released>>,
     },
+    /// Ends the session, in which nobody has a place any more.
+    Retire {
+        reply: oneshot::Sender<()>,
+    },
     Take(Box<Take>),
 }
 

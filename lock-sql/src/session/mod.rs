@@ -13,6 +13,7 @@ mod lease;
 mod lost;
 mod record;
 mod roster;
+pub(crate) mod server_age;
 mod take;
 mod terms;
 #[cfg(test)]
@@ -27,12 +28,12 @@ use lock_core::{
     AcquireRequest, Bound, Capabilities, Error, Lease, LockGuard, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use self::budget::Budget;
 use self::handle::{Command, Granted, Take, Taken};
 use self::lease::{SessionLease, ended};
-use self::roster::{Place, Roster};
+use self::roster::{ASK_AGAIN, Place, Roster};
 use self::terms::{SessionMode, Terms};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
@@ -85,7 +86,11 @@ impl Sessions {
     }
 
     pub(crate) async fn shutdown(&self, within: Duration) -> bool {
-        self.terms.engine.drain(within).await
+        let until = Instant::now() + within;
+        let is_done = self.terms.engine.drain(within).await;
+        // Whoever does not wait for it leaves records that others delete.
+        before(until, self.roster.retire_idle()).await;
+        is_done
     }
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
@@ -109,6 +114,10 @@ impl Sessions {
             match self.attempt(request, budget).await {
                 Err(failure) if failure.ends_session() && failures < MOST_FAILURES => {
                     failures += 1;
+                }
+                Err(failure) if failure.is_restart() && budget.waits() && !budget.is_over() => {
+                    budget.note_restart(failure);
+                    sleep_until(budget.until().min(Instant::now() + ASK_AGAIN)).await;
                 }
                 Err(failure) => return Err(failure.into()),
                 Ok(acquired) => return acquired,

@@ -1,12 +1,15 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lock_core::LockKey;
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
+use tokio::time::Instant;
 
 use super::actor;
-use super::handle::Handle;
+use super::args::Args;
+use super::handle::{Command, Handle};
 use super::lease::ended;
 use super::terms::Terms;
 use crate::error::Failure;
@@ -15,6 +18,8 @@ use crate::error::Failure;
 pub(crate) struct Roster {
     pub(crate) terms: Arc<Terms>,
     state: Mutex<State>,
+    /// Since when no records of sessions that have ended were looked for.
+    swept: Mutex<Instant>,
     /// A place is free, or a session is new or gone.
     changed: Notify,
     /// Of those who need a session alone, the one that looks for it; the others stand in line. Whoever
@@ -26,6 +31,8 @@ pub(crate) struct Roster {
 struct State {
     seats: Vec<Entry>,
     opening: usize,
+    /// What the server refuses sessions for, and until when it is not asked again.
+    refusal: Option<(Instant, Failure)>,
 }
 
 struct Entry {
@@ -41,6 +48,7 @@ impl Roster {
         Arc::new(Self {
             terms,
             state: Mutex::default(),
+            swept: Mutex::new(Instant::now()),
             changed: Notify::new(),
             turn: Turn::default(),
         })
@@ -100,14 +108,21 @@ impl Roster {
 
     /// Opens one more session, if there may be one.
     fn begin_to_open(self: &Arc<Self>) -> Option<oneshot::Receiver<Result<(), Failure>>> {
+        let (reply, opened) = oneshot::channel();
         {
             let mut state = self.lock();
+            if let Some((until, failure)) = &state.refusal {
+                if Instant::now() < *until {
+                    drop(reply.send(Err(failure.clone())));
+                    return Some(opened);
+                }
+                state.refusal = None;
+            }
             if state.seats.len() + state.opening >= self.terms.connections {
                 return None;
             }
             state.opening += 1;
         }
-        let (reply, opened) = oneshot::channel();
         let opening = Opening(Arc::clone(self));
         self.terms.engine.spawn_service(async move {
             let roster = Arc::clone(&opening.0);
@@ -121,7 +136,13 @@ impl Roster {
                     roster.terms.engine.spawn_service(actor);
                     Ok(())
                 }
-                Err(failure) => Err(failure),
+                Err(failure) => {
+                    if failure.is_restart() {
+                        let until = Instant::now() + ASK_AGAIN;
+                        roster.lock().refusal = Some((until, failure.clone()));
+                    }
+                    Err(failure)
+                }
             };
             drop(opening);
             drop(reply.send(result));
@@ -155,6 +176,49 @@ impl Roster {
             at.map(|at| state.seats.swap_remove(at))
         };
         retired.is_some()
+    }
+
+    /// Ends the sessions that nobody has a place in, so that the server keeps no record of them.
+    pub(crate) async fn retire_idle(&self) {
+        let idle: Vec<_> = {
+            let mut state = self.lock();
+            let (idle, left) = std::mem::take(&mut state.seats)
+                .into_iter()
+                .partition(|entry| entry.keys.is_empty());
+            state.seats = left;
+            idle
+        };
+        for Entry { session, .. } in idle {
+            let (reply, retired) = oneshot::channel();
+            drop(session.commands.send(Command::Retire { reply }));
+            // An error says that the session has ended by itself.
+            let _ended = retired.await;
+        }
+    }
+
+    /// Has the records of sessions deleted that have ended, if that was not done for a while.
+    pub(crate) fn sweep_seldom(&self) {
+        let is_due = self.last_swept().elapsed() >= SWEEP_EVERY;
+        if is_due {
+            self.sweep();
+        }
+    }
+
+    /// Has the records of sessions deleted that have ended. Nothing waits for it.
+    pub(crate) fn sweep(&self) {
+        *self.last_swept() = Instant::now();
+        let terms = Arc::clone(&self.terms);
+        self.terms.engine.spawn_service(async move {
+            let sql = &terms.texts.start.sweep;
+            if let Err(failure) = terms.clerk.message(sql, Args::new().into_vec()).await {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "records of sessions that have ended stay where they are");
+            }
+        });
+    }
+
+    fn last_swept(&self) -> MutexGuard<'_, Instant> {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many sessions there are.
@@ -227,3 +291,10 @@ impl fmt::Debug for Place {
             .finish_non_exhaustive()
     }
 }
+
+/// Pause between two questions to a server that has to get older; its clients may delete their records
+/// meanwhile.
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How often a process looks for records of sessions that have ended without deleting them.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);

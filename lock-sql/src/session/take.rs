@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::actor::{Actor, Held};
 use super::args::{Args, millis};
 use super::handle::{Granted, Seat, Take, Taken};
+use super::lease::ended;
 use super::record::RECORD_AFTER;
 use super::terms::{SessionMode, TOKENS_AT_ONCE, tokens};
 use super::texts::{column, got};
@@ -84,6 +85,8 @@ impl Actor {
             }
             Err(failure) => {
                 self.undo(&key, is_shared).await;
+                // A pooler has gone on with another server.
+                self.is_over |= failure.is_late();
                 drop(take.reply.send(Err(failure)));
             }
         }
@@ -123,8 +126,11 @@ impl Actor {
             match self.read(sent, &answer)? {
                 Step::Missing => {
                     self.undo(&take.key, take.is_shared).await;
+                    // Whoever makes them in a transaction keeps this session waiting, and no connection
+                    // that others need.
                     let args = self.args(&take.key, take.id);
-                    match self.terms.seed(&args).await {
+                    let terms = Arc::clone(&self.terms);
+                    match self.ask(&terms.texts.seed, args.values()).await.map(drop) {
                         Ok(()) => missing += 1,
                         // Somebody makes them in a transaction that has not ended, and has the lock.
                         Err(failure) if failure.class() == Some(Class::LockTimeout) => {
@@ -238,6 +244,9 @@ impl Actor {
         let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
         let row = row.ok_or_else(malformed)?;
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
+        if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
+            return Err(ended());
+        }
         if get(column::SAME_NAME)? == 0 {
             let message = "another key has the same 64-bit hash as this one; rename one of them";
             return Err(Cause::Config(message.to_owned()).into());

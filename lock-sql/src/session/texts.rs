@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::server_age::StartTexts;
 use super::terms::SessionMode;
 use crate::config::{Server, SqlConfig};
 use crate::dialect;
@@ -10,7 +11,8 @@ use crate::wire::{Flavour, Sql, Target};
 /// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
 #[derive(Debug)]
 pub(crate) struct Texts {
-    /// Makes a new connection fit; the last row has the server's number of the session.
+    /// Makes a new connection fit, and records the session if the start of the server is admitted; the
+    /// last row has the server's number of the session, and whether it is recorded.
     pub(crate) setup: Arc<Sql>,
     /// Settings that not every server has; an error is none.
     pub(crate) setup_more: Option<Arc<Sql>>,
@@ -27,6 +29,8 @@ pub(crate) struct Texts {
     pub(crate) release_recorded: [Arc<Sql>; 2],
     /// Makes an exclusive lock a shared one, where the database can.
     pub(crate) downgrade: Option<Arc<Sql>>,
+    /// For servers that start anew.
+    pub(crate) start: StartTexts,
     /// Asks whether the session is there: the last row has the server's number of it.
     pub(crate) probe: Arc<Sql>,
     /// Ends the wait of another session.
@@ -95,6 +99,8 @@ pub(crate) mod column {
     pub(crate) const SAME_NAME: usize = 7;
     /// Whether somebody waits to have the lock alone, where that is asked.
     pub(crate) const CLAIMED: usize = 8;
+    /// Whether the start of the server is admitted, where each transaction may meet another one.
+    pub(crate) const ADMITTED: usize = 9;
 }
 
 /// The statements of a mode on a server.

@@ -7,9 +7,13 @@ use sqlx::mysql::MySqlDatabaseError;
 use super::dialog::Dialog;
 use super::place::{Place, hex};
 use super::server::{
-    FENCE, LOCKED, RECORD, check_layout, failed, malformed, no_transaction, numbers,
+    FENCE, LOCKED, RECORD, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
-use crate::wire::{Answer, Class, Trouble, mysql};
+use crate::dialect::mysql::server_age::{self, LINEAGE, START};
+use crate::error::Failure;
+use crate::session::args::Args;
+use crate::session::server_age::{Start, first_text, witness_args};
+use crate::wire::{Answer, Class, Sql, Trouble, mysql};
 
 impl Dialog for MySqlConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
@@ -24,6 +28,9 @@ impl Dialog for MySqlConnection {
                 let numbers = numbers(&answer).ok_or_else(|| malformed(place));
                 let (token, layout) = numbers.map_err(named)?;
                 check_layout(place, layout).map_err(named)?;
+                if !is_admitted(&answer) {
+                    check_start(self, place).await?;
+                }
                 return Ok(Some(token));
             }
             Err(trouble) => trouble,
@@ -56,6 +63,18 @@ impl Dialog for MySqlConnection {
             Err(trouble) => Err(named(failed(trouble))),
         }
     }
+}
+
+/// Refuses a server on which sessions of the start before may be believed in.
+async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
+    let of = |trouble| named(failed(trouble));
+    let lineage = mysql::text(raw, LINEAGE.to_owned()).await.map_err(of)?;
+    let read = Sql::new(server_age::read(&place.quoted('`', "")));
+    let read = mysql::literal(&read, witness_args(Args::new()).values());
+    let answer = mysql::text(raw, read).await.map_err(of)?;
+    let start = Start::read(&answer).ok_or_else(|| named(malformed(place)))?;
+    let checked = start.excludes(&first_text(&lineage));
+    checked.map_err(|cause| named(Failure::from(cause).into()))
 }
 
 /// Runs statements in the transaction of the caller; the outer error is that there is none.
@@ -110,6 +129,7 @@ fn limit(wait: Wait) -> String {
 /// its reads has all of them from the moment of the first.
 fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
     let table = place.quoted('`', "");
+    let is_admitted = server_age::is_admitted(&table);
     let key = literal(key);
     let first = match wait {
         Wait::Forever => String::new(),
@@ -126,6 +146,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
            VALUES ({LOCKED}, {key}, '', {NOW}) \
            ON DUPLICATE KEY UPDATE kind = kind; \
          SET @polylock_floor = 0, @polylock_layout = NULL; \
+         SET @polylock_start = COALESCE(@polylock_start, {START}); \
          SELECT last_token, token INTO @polylock_floor, @polylock_layout \
            FROM {table} WHERE kind = 0 AND lock_key = ''; \
          INSERT INTO {table} (kind, lock_key, last_token, label, changed_at) \
@@ -133,7 +154,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
            ON DUPLICATE KEY UPDATE \
              last_token = GREATEST(last_token + 1, @polylock_floor + 1, {NOW}), \
              drawn_by = NULL, changed_at = {NOW}, version = version + 1; \
-         SELECT CAST(last_token AS SIGNED), CAST(@polylock_layout AS SIGNED) \
+         SELECT CAST(last_token AS SIGNED), CAST(@polylock_layout AS SIGNED), {is_admitted} \
            FROM {table} WHERE kind = {RECORD} AND lock_key = {key} FOR UPDATE"
     )
 }

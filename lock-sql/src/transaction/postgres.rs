@@ -6,9 +6,13 @@ use sqlx::PgConnection;
 use super::dialog::Dialog;
 use super::place::{Place, hex};
 use super::server::{
-    FENCE, LOCKED, RECORD, check_layout, failed, malformed, no_transaction, numbers,
+    FENCE, LOCKED, RECORD, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
-use crate::wire::{Answer, Class, Trouble, postgres};
+use crate::dialect::postgres::server_age::{self, LINEAGE};
+use crate::error::Failure;
+use crate::session::args::Args;
+use crate::session::server_age::{Start, first_text, witness_args};
+use crate::wire::{Answer, Class, Sql, Trouble, postgres};
 
 impl Dialog for PgConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
@@ -20,6 +24,9 @@ impl Dialog for PgConnection {
                 Ok(answer) => {
                     if let Some((token, layout)) = numbers(&answer) {
                         check_layout(place, layout).map_err(named)?;
+                        if !is_admitted(&answer) {
+                            check_start(self, place).await?;
+                        }
                         return Ok(Some(token));
                     }
                     // Somebody has deleted the row between the two statements.
@@ -40,6 +47,19 @@ impl Dialog for PgConnection {
         let raised = numbers(&answer).ok_or_else(|| malformed(place));
         Ok(raised.map_err(named)?.0)
     }
+}
+
+/// Refuses a server on which sessions of the start before may be believed in.
+async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
+    let lineage = within_savepoint(raw, LINEAGE).await?;
+    let lineage = lineage.map_or_else(|_| Vec::new(), |answer| first_text(&answer));
+    let read = Sql::new(server_age::read(&place.quoted('"', "")));
+    let read = postgres::literal(&read, witness_args(Args::new()).values());
+    let answer = within_savepoint(raw, &read).await?;
+    let answer = answer.map_err(|trouble| named(failed(trouble)))?;
+    let start = Start::read(&answer).ok_or_else(|| named(malformed(place)))?;
+    let checked = start.excludes(&lineage);
+    checked.map_err(|cause| named(Failure::from(cause).into()))
 }
 
 /// Runs statements so that an error of theirs does not fail the transaction of the caller; the
@@ -141,6 +161,7 @@ fn with_limit(limit: Limit, statements: &str) -> String {
 /// grant. A row that was deleted meanwhile gives no token.
 fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     let table = place.quoted('"', "");
+    let is_admitted = server_age::is_admitted(&table);
     let key = literal(key);
     let nowait = match limit {
         Limit::NoWait => "NOWAIT",
@@ -160,7 +181,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
            ON CONFLICT (kind, lock_key) DO UPDATE SET \
              last_token = GREATEST(record.last_token + 1, excluded.last_token), \
              drawn_by = NULL, changed_at = excluded.changed_at, version = record.version + 1 \
-           RETURNING last_token, (SELECT token FROM about)"
+           RETURNING last_token, (SELECT token FROM about), {is_admitted}"
     );
     with_limit(limit, &statements)
 }

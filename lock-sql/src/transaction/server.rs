@@ -20,6 +20,13 @@ pub(super) fn numbers(answer: &Answer) -> Option<(u64, Option<i64>)> {
     })
 }
 
+/// Whether the start of the server is admitted, by the third number of the row of [`numbers`].
+pub(super) fn is_admitted(answer: &Answer) -> bool {
+    let numbers = answer.rows.iter().rev().filter(|row| row.len() > 2);
+    let third = numbers.map(|row| row[2].int()).next().flatten();
+    third != Some(0)
+}
+
 /// Refuses a table that means something else by its columns.
 pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Error> {
     if layout == Some(LAYOUT) {

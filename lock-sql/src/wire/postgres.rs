@@ -67,7 +67,12 @@ pub(super) async fn message(
     sql: &Sql,
     values: &[Value],
 ) -> Result<Answer, Trouble> {
-    text(raw, sql.literal(values, Literals::Postgres)).await
+    text(raw, literal(sql, values)).await
+}
+
+/// A statement with its values in it.
+pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
+    sql.literal(values, Literals::Postgres)
 }
 
 /// The same without arguments.

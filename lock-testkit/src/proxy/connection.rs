@@ -12,6 +12,14 @@ use super::plan::Plans;
 use super::protocol::{Parsed, Protocol};
 use super::relay::Relay;
 
+/// Which ends of a connection a cut reaches.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Cut {
+    Both,
+    /// The server keeps an open connection on which nothing arrives.
+    Client,
+}
+
 /// Serves one connection of a client until it ends or `cut` does.
 pub(super) async fn serve<P: Protocol>(
     mut client: TcpStream,
@@ -19,13 +27,21 @@ pub(super) async fn serve<P: Protocol>(
     number: usize,
     plans: &Plans,
     flows: &Flows,
-    cut: impl Future<Output = ()>,
+    cut: impl Future<Output = Cut>,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let end = tokio::select! {
         end = relay::<P>(&mut client, &mut server, number, plans, flows) => end,
-        () = cut => End::Planned(Then::Cut),
+        cut = cut => {
+            if cut == Cut::Client {
+                client.set_zero_linger()?;
+                drop(client);
+                closed(&mut server).await;
+                return Ok(());
+            }
+            End::Planned(Then::Cut)
+        }
     };
     if matches!(end, End::Closed) {
         return client.shutdown().await;
@@ -108,8 +124,8 @@ async fn read<T>(
     pending::<()>().await;
 }
 
-/// Waits until the client closes the connection, and answers nothing.
-async fn closed(client: &mut TcpStream) {
+/// Waits until the peer closes the connection, and answers nothing.
+async fn closed(peer: &mut TcpStream) {
     let mut unread = [0; 1024];
-    while let Ok(1..) = client.read(&mut unread).await {}
+    while let Ok(1..) = peer.read(&mut unread).await {}
 }

@@ -1,6 +1,6 @@
 use std::future::pending;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bytes::Bytes;
-use super::connection::serve;
+use super::connection::{Cut, serve};
 use super::flow::Flows;
 use super::jute::Jute;
 use super::mysql::MySql;
@@ -33,12 +33,14 @@ pub(super) struct Listener {
 enum Order {
     Accept,
     Cut,
+    HalfOpen,
     Refuse,
 }
 
 impl Listener {
     pub(super) fn start(
-        target: u16,
+        address: Ipv4Addr,
+        target: SocketAddrV4,
         wire: Wire,
         plans: &Arc<Plans>,
         flows: &Arc<Flows>,
@@ -48,9 +50,9 @@ impl Listener {
         // Entered and not blocked on, which is refused where the caller is on a runtime.
         let door = {
             let _entered = runtime.enter();
-            Door::open(listen(0)?)?
+            Door::open(listen(SocketAddrV4::new(address, 0))?)?
         };
-        let (port, accepted) = (door.port, Arc::<AtomicUsize>::default());
+        let (port, accepted) = (door.address.port(), Arc::<AtomicUsize>::default());
         let (orders, received) = unbounded_channel();
         let clients = Clients {
             target,
@@ -58,7 +60,7 @@ impl Listener {
             plans: Arc::clone(plans),
             flows: Arc::clone(flows),
             accepted: Arc::clone(&accepted),
-            cut: watch::Sender::new(()),
+            cut: watch::Sender::new(Cut::Both),
             serving: JoinSet::new(),
         };
         let thread = thread::Builder::new()
@@ -86,6 +88,10 @@ impl Listener {
 
     pub(super) fn cut(&self) {
         self.order(Order::Cut);
+    }
+
+    pub(super) fn half_open(&self) {
+        self.order(Order::HalfOpen);
     }
 
     pub(super) fn refuse(&self) {
@@ -124,6 +130,7 @@ async fn run(
                 match order {
                     Order::Accept => door = door.opened(),
                     Order::Cut => clients.cut().await,
+                    Order::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
                     Order::Refuse => door = door.closed(),
                 }
                 // Whoever gave the order waits for this, or has panicked.
@@ -136,12 +143,12 @@ async fn run(
 }
 
 struct Clients {
-    target: u16,
+    target: SocketAddrV4,
     wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
     accepted: Arc<AtomicUsize>,
-    cut: watch::Sender<()>,
+    cut: watch::Sender<Cut>,
     serving: JoinSet<io::Result<()>>,
 }
 
@@ -151,10 +158,14 @@ impl Clients {
         let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
         let (target, wire, mut cut) = (self.target, self.wire, self.cut.subscribe());
         self.serving.spawn(async move {
-            let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+            let Ok(server) = TcpStream::connect(target).await else {
                 return client.set_zero_linger();
             };
-            let cut = async move { drop(cut.changed().await) };
+            let cut = async move {
+                // The sender goes with this task.
+                drop(cut.changed().await);
+                *cut.borrow()
+            };
             match wire {
                 Wire::Resp => serve::<Resp>(client, server, number, &plans, &flows, cut).await,
                 Wire::Bytes => serve::<Bytes>(client, server, number, &plans, &flows, cut).await,
@@ -168,14 +179,14 @@ impl Clients {
     }
 
     async fn cut(&mut self) {
-        self.cut.send_replace(());
+        self.cut.send_replace(Cut::Both);
         while self.serving.join_next().await.is_some() {}
     }
 }
 
 /// Holds the port, listening or not.
 struct Door {
-    port: u16,
+    address: SocketAddrV4,
     state: State,
 }
 
@@ -187,29 +198,31 @@ enum State {
 
 impl Door {
     fn open(listener: TcpListener) -> io::Result<Self> {
-        let port = listener.local_addr()?.port();
+        let SocketAddr::V4(address) = listener.local_addr()? else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         Ok(Self {
-            port,
+            address,
             state: State::Open(listener),
         })
     }
 
     fn opened(self) -> Self {
-        let Self { port, state } = self;
+        let Self { address, state } = self;
         drop(state);
-        let listener = listen(port).expect("its own port");
+        let listener = listen(address).expect("its own port");
         Self {
-            port,
+            address,
             state: State::Open(listener),
         }
     }
 
     fn closed(self) -> Self {
-        let Self { port, state } = self;
+        let Self { address, state } = self;
         drop(state);
-        let socket = bind(port).expect("its own port");
+        let socket = bind(address).expect("its own port");
         Self {
-            port,
+            address,
             state: State::Closed(socket),
         }
     }
@@ -227,13 +240,13 @@ impl Door {
     }
 }
 
-fn listen(port: u16) -> io::Result<TcpListener> {
-    bind(port)?.listen(1024)
+fn listen(address: SocketAddrV4) -> io::Result<TcpListener> {
+    bind(address)?.listen(1024)
 }
 
-fn bind(port: u16) -> io::Result<TcpSocket> {
+fn bind(address: SocketAddrV4) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
-    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    socket.bind(address.into())?;
     Ok(socket)
 }

@@ -19,11 +19,13 @@ mod resp;
 
 use std::fmt;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::memory::Reachable;
 
+use crate::network::Host;
 use crate::servers::{Reply, RespClient};
 
 use self::flow::Flows;
@@ -48,7 +50,8 @@ pub use self::push::{Push, PushFate, PushWatch};
 /// of Redis pass them. Those of the others do not, for their clients count on the order: there a
 /// late reply delays the events, pings and notifications behind it, and a late event the replies.
 pub struct Proxy {
-    target: u16,
+    address: Ipv4Addr,
+    target: SocketAddrV4,
     wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
@@ -112,16 +115,43 @@ impl Proxy {
         Self::of(Wire::Bytes, target)
     }
 
+    /// Starts one on a host, in front of a server anywhere on the network. It understands the protocol
+    /// of Redis, or that of no server.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no port or thread left.
+    #[must_use]
+    pub fn on_host(host: &Host, target: SocketAddrV4, understands: Understands) -> Self {
+        let wire = match understands {
+            Understands::Bytes => Wire::Bytes,
+            Understands::Redis => Wire::Resp,
+        };
+        host.enter(|| Self::between(host.address(), target, wire))
+    }
+
     fn of(wire: Wire, target: u16) -> Self {
+        let local = Ipv4Addr::LOCALHOST;
+        Self::between(local, SocketAddrV4::new(local, target), wire)
+    }
+
+    fn between(address: Ipv4Addr, target: SocketAddrV4, wire: Wire) -> Self {
         let (plans, flows) = (Arc::<Plans>::default(), Arc::<Flows>::default());
-        let listener = Listener::start(target, wire, &plans, &flows).expect("a port and a thread");
+        let listener = Listener::start(address, target, wire, &plans, &flows);
         Self {
+            address,
             target,
             wire,
             plans,
             flows,
-            listener,
+            listener: listener.expect("a port and a thread"),
         }
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
+    #[must_use]
+    pub fn address(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.address, self.port())
     }
 
     /// The port of 127.0.0.1 that clients connect to.
@@ -244,18 +274,24 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If the server is no Redis server.
+    /// If the server is no Redis server of this machine.
     pub fn replay(&self, command: &Command) -> io::Result<Reply> {
         assert!(
-            self.wire == Wire::Resp,
+            self.wire == Wire::Resp && self.target.ip().is_loopback(),
             "only a command of Redis is replayed"
         );
-        RespClient::connect(self.target, Duration::from_secs(5))?.command(&command.args)
+        RespClient::connect(self.target.port(), Duration::from_secs(5))?.command(&command.args)
     }
 
     /// Cuts all connections that there are.
     pub fn cut(&self) {
         self.listener.cut();
+    }
+
+    /// Resets all connections for the clients. The server keeps them open, and nothing arrives on
+    /// them any more: half-open connections, as after a firewall dropped them for one side.
+    pub fn half_open(&self) {
+        self.listener.half_open();
     }
 
     /// Refuses further connections; those that there are stay.
@@ -311,6 +347,16 @@ impl Proxy {
         self.plans.clear();
         self.flows.clear();
     }
+}
+
+/// What a proxy [on a host](Proxy::on_host) understands.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Understands {
+    /// Bytes and connections alone.
+    Bytes,
+    /// The commands and messages of Redis.
+    Redis,
 }
 
 impl fmt::Debug for Proxy {

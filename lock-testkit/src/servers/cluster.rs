@@ -3,9 +3,11 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use super::cluster_config::{Addresses, BUS, ClusterConfig, ghost, id};
+use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
 use super::{RedisOptions, RedisServer, Reply};
+use crate::network::Host;
 use crate::proxy::Proxy;
 
 /// A Redis Cluster: its masters, and after them its replicas.
@@ -30,7 +32,38 @@ impl RedisCluster {
     /// If a server does not start or they do not find each other within 10 s.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
-        Self::launch(masters, replicas, false).0
+        let hosts = vec![None; masters + replicas];
+        Self::launch(masters, &hosts, false, &RedisOptions::new()).0
+    }
+
+    /// The same with one master or replica on each of these hosts, and these options. With
+    /// `cluster-node-timeout` among them a node counts as failed after that.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Examples
+    ///
+    /// A master alone on its side, with a client:
+    ///
+    /// ```no_run
+    /// use lock_testkit::network::Network;
+    /// use lock_testkit::servers::{RedisCluster, RedisOptions};
+    ///
+    /// let network = Network::new()?;
+    /// let [a, b, c, d, client] = ["a", "b", "c", "d", "client"].map(|name| network.host(name));
+    /// let cluster = RedisCluster::start_on(&[&a, &b, &c], &[&d], &RedisOptions::new());
+    ///
+    /// network.partition(&[&a, &client], &[&b, &c, &d]);
+    /// cluster.wait_until_seen(&[1, 2, 3], 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn start_on(masters: &[&Host], replicas: &[&Host], options: &RedisOptions) -> Self {
+        let hosts = masters.iter().chain(replicas).copied();
+        let hosts: Vec<_> = hosts.map(Some).collect();
+        Self::launch(masters.len(), &hosts, false, options).0
     }
 
     /// The same with a proxy in front of each node, to which nodes refer clients.
@@ -40,7 +73,8 @@ impl RedisCluster {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_behind_proxies(masters: usize, replicas: usize) -> (Self, Vec<Proxy>) {
-        Self::launch(masters, replicas, true)
+        let hosts = vec![None; masters + replicas];
+        Self::launch(masters, &hosts, true, &RedisOptions::new())
     }
 
     /// The ports that clients connect to: those of the proxies, if there are any.
@@ -53,9 +87,10 @@ impl RedisCluster {
     #[must_use]
     pub fn url(&self) -> String {
         let nodes: Vec<_> = self
-            .ports
+            .nodes
             .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
+            .zip(&self.ports)
+            .map(|(node, port)| format!("{}:{port}", address(node.host())))
             .collect();
         format!("redis-cluster://{}", nodes.join(","))
     }
@@ -103,10 +138,11 @@ impl RedisCluster {
     ///
     /// If a node refuses.
     pub fn move_key(&self, key: impl AsRef<[u8]>, from: usize, to: usize) {
-        let port = self.nodes[to].port().to_string();
+        let to = &self.nodes[to];
+        let (address, port) = (address(to.host()).to_string(), to.port().to_string());
         let words: [&[u8]; 6] = [
             b"MIGRATE",
-            b"127.0.0.1",
+            address.as_bytes(),
             port.as_bytes(),
             key.as_ref(),
             b"0",
@@ -178,20 +214,33 @@ impl RedisCluster {
     /// If that takes more than 10 s.
     pub fn wait_for_master(&self, node: usize) {
         let name = text(&self.nodes[node].command(&["CLUSTER", "MYID"]));
-        self.wait("the node is a master", |node| {
-            let nodes = text(&node.command(&["CLUSTER", "NODES"]));
-            nodes
-                .lines()
-                .filter(|line| line.starts_with(&name))
-                .any(|line| line.contains("master ") && line.split(' ').count() > 8)
-        });
+        self.wait("the node is a master", |node| is_master(node, &name));
         self.wait("the cluster serves", serves);
     }
 
-    fn launch(masters: usize, replicas: usize, proxied: bool) -> (Self, Vec<Proxy>) {
+    /// Waits until this node is a master in the eyes of `nodes`, and they serve: where the others
+    /// cannot know yet.
+    ///
+    /// # Panics
+    ///
+    /// If one of them does not answer, or that takes more than 20 s.
+    pub fn wait_until_seen(&self, nodes: &[usize], master: usize) {
+        let name = text(&self.nodes[master].command(&["CLUSTER", "MYID"]));
+        for node in nodes.iter().map(|node| &self.nodes[*node]) {
+            wait_for(ELECTION, "the node is a master", || is_master(node, &name));
+            wait_for(ELECTION, "the cluster serves", || serves(node));
+        }
+    }
+
+    fn launch(
+        masters: usize,
+        hosts: &[Option<&Host>],
+        proxied: bool,
+        options: &RedisOptions,
+    ) -> (Self, Vec<Proxy>) {
         assert!(masters > 0, "a cluster has a master");
         loop {
-            match Self::try_launch(masters, replicas, proxied) {
+            match Self::try_launch(masters, hosts, proxied, options) {
                 Ok(launched) => return launched,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("a node does not start: {error}"),
@@ -201,10 +250,11 @@ impl RedisCluster {
 
     fn try_launch(
         masters: usize,
-        replicas: usize,
+        hosts: &[Option<&Host>],
         proxied: bool,
+        own: &RedisOptions,
     ) -> io::Result<(Self, Vec<Proxy>)> {
-        let count = masters + replicas;
+        let count = hosts.len();
         let ports = (0..count)
             .map(|_| free_port())
             .collect::<io::Result<Vec<_>>>()?;
@@ -216,15 +266,19 @@ impl RedisCluster {
         let announced = |node: usize| proxies.get(node).map_or(ports[node], Proxy::port);
         let addresses: Vec<_> = (0..count)
             .map(|node| Addresses {
+                address: address(hosts[node]),
                 port: ports[node],
                 announced: announced(node),
             })
             .collect();
         let config = ClusterConfig::new(masters, addresses.clone());
-        let patience = if replicas == 0 { 15_000 } else { 1_000 };
+        let patience = if count == masters { 15_000 } else { 1_000 };
         let start = |node: usize| {
-            let options = options(addresses[node], patience);
-            let options = options.with_file("nodes.conf", config.of(node));
+            let options = options(own.clone(), addresses[node], patience);
+            let mut options = options.with_file("nodes.conf", config.of(node));
+            if let Some(host) = hosts[node] {
+                options = options.with_host(host);
+            }
             let server = RedisServer::start_at(ports[node], options)?;
             if node < masters {
                 wait("the replica of a ghost serves", || {
@@ -282,9 +336,10 @@ impl RedisCluster {
                 .iter()
                 .filter(|other| other.port() != master.port())
             {
+                let address = address(other.host()).to_string();
                 let (port, bus) = (other.port(), other.port() + BUS);
                 let (port, bus) = (port.to_string(), bus.to_string());
-                done(&master.command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]));
+                done(&master.command(&["CLUSTER", "MEET", &address, &port, &bus]));
             }
         }
     }
@@ -314,12 +369,11 @@ impl Deref for RedisCluster {
     }
 }
 
-fn options(node: Addresses, patience: u32) -> RedisOptions {
+fn options(own: RedisOptions, node: Addresses, patience: u32) -> RedisOptions {
     let bus = node.port + BUS;
-    RedisOptions::new()
+    own.with_default("cluster-node-timeout", &patience.to_string())
         .with_config("cluster-enabled", "yes")
-        .with_config("cluster-node-timeout", &patience.to_string())
-        .with_config("cluster-announce-ip", "127.0.0.1")
+        .with_config("cluster-announce-ip", &node.address.to_string())
         .with_config("cluster-announce-port", &node.announced.to_string())
         .with_config("cluster-announce-bus-port", &bus.to_string())
         .with_config("cluster-allow-replica-migration", "no")
@@ -335,6 +389,15 @@ fn knows(node: &RedisServer, config: &ClusterConfig, masters: usize) -> bool {
             .iter()
             .all(|slot| owner_seen_by(node, *slot).as_deref() == Some(&*id(master)))
     })
+}
+
+/// Whether a node takes the one of this name for a master with slots.
+fn is_master(node: &RedisServer, name: &str) -> bool {
+    let nodes = text(&node.command(&["CLUSTER", "NODES"]));
+    nodes
+        .lines()
+        .filter(|line| line.starts_with(name))
+        .any(|line| line.contains("master ") && line.split(' ').count() > 8)
 }
 
 fn serves(node: &RedisServer) -> bool {
@@ -365,10 +428,17 @@ fn text(reply: &Reply) -> String {
     reply.text().expect("text")
 }
 
-pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(super) fn wait(what: &str, met: impl FnMut() -> bool) {
+    wait_for(Duration::from_secs(10), what, met);
+}
+
+pub(super) fn wait_for(within: Duration, what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + within;
     while !met() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// Nodes that vote at the same time try again after a multiple of their timeout.
+const ELECTION: Duration = Duration::from_secs(20);

@@ -1,4 +1,5 @@
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 /// What the nodes of a cluster know of each other when they start.
@@ -14,6 +15,7 @@ pub(super) struct ClusterConfig {
 /// Where a node listens.
 #[derive(Clone, Copy)]
 pub(super) struct Addresses {
+    pub(super) address: Ipv4Addr,
     /// For the testkit and for other nodes.
     pub(super) port: u16,
     /// For clients: that of a proxy, if there is one.
@@ -29,7 +31,8 @@ impl ClusterConfig {
     pub(super) fn of(&self, node: usize) -> String {
         let mut config = String::new();
         for (other, addresses) in self.nodes.iter().enumerate() {
-            let (id, port, bus) = (id(other), addresses.announced, addresses.port + BUS);
+            let (id, address) = (id(other), addresses.address);
+            let (port, bus) = (addresses.announced, addresses.port + BUS);
             let (myself, master) = match (other == node, self.master_of(other)) {
                 (true, Some(master)) => ("myself,slave", id_of(Kind::Node, master)),
                 (true, None) => ("myself,slave", id_of(Kind::Ghost, other)),
@@ -39,7 +42,7 @@ impl ClusterConfig {
             // Each learns the slots of the others from themselves.
             writeln!(
                 config,
-                "{id} 127.0.0.1:{port}@{bus} {myself} {master} 0 0 0 connected"
+                "{id} {address}:{port}@{bus} {myself} {master} 0 0 0 connected"
             )
             .expect("memory");
         }
@@ -47,8 +50,9 @@ impl ClusterConfig {
             let slots = self.slots(node);
             writeln!(
                 config,
-                "{} 127.0.0.1:1@2 master - 0 0 {} connected {}-{}",
+                "{} {}:1@2 master - 0 0 {} connected {}-{}",
                 ghost(node),
+                self.nodes[node].address,
                 self.epoch(node),
                 slots.start(),
                 slots.end()

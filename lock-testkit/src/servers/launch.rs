@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::host::address;
 use super::options::ADMIN;
 use super::process::Process;
 use super::{RedisOptions, Reply, RespClient};
@@ -32,7 +33,7 @@ pub(super) fn launch(dir: &Path, port: u16, options: &RedisOptions) -> io::Resul
         words.push("--sentinel".into());
     }
     let args: Vec<_> = words.iter().skip(1).map(OsString::as_os_str).collect();
-    let process = Process::start(&words[0].to_string_lossy(), &args, dir)?;
+    let process = Process::start(&words[0].to_string_lossy(), &args, dir, options.host())?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         // It listens on the socket after the port, so an answer says that both are its own.
@@ -62,7 +63,7 @@ fn configuration(dir: &Path, port: u16, options: &RedisOptions) -> String {
     let mut lines = vec![
         format!("port {plain}"),
         format!("tls-port {tls}"),
-        "bind 127.0.0.1".to_owned(),
+        format!("bind {}", address(options.host())),
         format!("dir {dir}"),
         format!("logfile {dir}/{LOG}"),
         format!("unixsocket {dir}/{SOCKET}"),
@@ -70,6 +71,10 @@ fn configuration(dir: &Path, port: u16, options: &RedisOptions) -> String {
         "save \"\"".to_owned(),
         "appendonly no".to_owned(),
     ];
+    if options.host().is_some() {
+        // A server without a password would refuse clients of other hosts.
+        lines.push("protected-mode no".to_owned());
+    }
     lines.extend_from_slice(options.lines());
     lines.join("\n") + "\n"
 }

@@ -1,13 +1,15 @@
 //! Private servers for tests, started from the packages of the system.
 //!
-//! Each has a free port of 127.0.0.1 and a temporary directory of its own, and ends with the value
-//! or with the process that started it, however that ends. Everything here blocks the thread, for
+//! Each has a free port of 127.0.0.1, or of the [host](crate::network) that its options name, and a
+//! temporary directory of its own, and ends with the value or with the process that started it,
+//! however that ends. Everything here blocks the thread, for
 //! milliseconds unless it says otherwise.
 
 mod account;
 mod client;
 mod cluster;
 mod cluster_config;
+mod host;
 mod launch;
 mod mariadb;
 mod nodes;
@@ -35,6 +37,8 @@ pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
-pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+pub use self::zookeeper::{
+    LeaderLinks, SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+};
 
 pub(crate) use self::template::own_dir;

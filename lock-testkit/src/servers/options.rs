@@ -1,9 +1,11 @@
 use super::tls::{ClientCertificate, TlsFiles};
+use crate::network::Host;
 
 /// How a [`RedisServer`](super::RedisServer) is set up. By default it persists nothing and asks
 /// for no password.
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
+    host: Option<Host>,
     lines: Vec<String>,
     secured: bool,
     sentinel: bool,
@@ -83,6 +85,13 @@ impl RedisOptions {
         self
     }
 
+    /// Runs it on a host, at the address of that.
+    #[must_use]
+    pub fn with_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
     /// Lets the testkit in, whatever the users may do.
     fn secure(mut self) -> Self {
         if !self.secured {
@@ -100,6 +109,12 @@ impl RedisOptions {
         }
     }
 
+    /// Adds a line that those of the user replace.
+    pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
+        self.lines.insert(0, format!("{name} {value}"));
+        self
+    }
+
     /// Puts a file into its directory before it starts for the first time.
     pub(super) fn with_file(mut self, name: &'static str, content: String) -> Self {
         self.files.push((name, content));
@@ -108,6 +123,10 @@ impl RedisOptions {
 
     pub(super) fn has_clock(&self) -> bool {
         self.clock
+    }
+
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
     }
 
     pub(super) fn is_tls(&self) -> bool {

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::host::prefix;
+use crate::network::Host;
+
 /// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
 #[derive(Debug)]
 pub(super) struct Process {
@@ -24,9 +27,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the program; `dir` goes away when this process dies before the value is dropped.
-    pub(super) fn start(program: &str, args: &[&OsStr], dir: &Path) -> io::Result<Self> {
-        Self::start_with_farewell(program, args, dir, "")
+    /// Starts the program, on a host if there is one; `dir` goes away when this process dies before the value is dropped.
+    pub(super) fn start(
+        program: &str,
+        args: &[&OsStr],
+        dir: &Path,
+        host: Option<&Host>,
+    ) -> io::Result<Self> {
+        Self::start_with_farewell(program, args, dir, host, "")
     }
 
     /// The same; the shell does what the farewell says whenever the server is gone.
@@ -34,12 +42,14 @@ impl Process {
         program: &str,
         args: &[&OsStr],
         dir: &Path,
+        host: Option<&Host>,
         farewell: &str,
     ) -> io::Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(dir)
             .arg(farewell)
+            .args(prefix(host))
             .arg(program)
             .args(args)
             // What ends a test with its group leaves the shell its work.

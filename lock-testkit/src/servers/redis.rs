@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::host::address;
 use super::launch::{SOCKET, connect, launch};
 use super::port::free_port;
 use super::process::Process;
 use super::{RedisOptions, Reply, RespClient};
 use crate::clock::ShiftedClock;
+use crate::network::Host;
 
 /// One `redis-server`, killed when the value is dropped.
 ///
@@ -58,10 +60,22 @@ impl RedisServer {
         Ok(Self::new(process, dir, port, options))
     }
 
-    /// Its port of 127.0.0.1.
+    /// Its port of 127.0.0.1, or of its host.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.options.host()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", address(self.host()), self.port)
     }
 
     /// `redis://127.0.0.1:PORT`, or `rediss:` where it takes TLS.
@@ -72,7 +86,7 @@ impl RedisServer {
         } else {
             "redis"
         };
-        format!("{scheme}://127.0.0.1:{}", self.port)
+        format!("{scheme}://{}", self.address())
     }
 
     /// `redis+unix:///PATH/TO/ITS/SOCKET`.
@@ -199,6 +213,17 @@ impl RedisServer {
     #[must_use]
     pub fn connect(&self) -> RespClient {
         connect(&self.socket(), &self.options).expect("the server answers")
+    }
+
+    /// A connection by TCP from a host, as a client there has it: without a password. Whatever takes
+    /// longer than `patience` fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of connect(2).
+    pub fn connect_from(&self, host: &Host, patience: Duration) -> io::Result<RespClient> {
+        let address = (address(self.host()), self.port).into();
+        RespClient::connect_from(host, address, patience)
     }
 
     fn new(process: Process, dir: TempDir, port: u16, options: RedisOptions) -> Self {

@@ -1,10 +1,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::cluster::wait;
+use super::cluster::{wait, wait_for};
+use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
 use super::{RedisOptions, RedisServer, Reply};
+use crate::network::Host;
 use crate::proxy::Proxy;
 
 /// A master, its replica if there is one, and three Sentinels of which two decide.
@@ -30,12 +32,44 @@ impl RedisSentinels {
     /// If a server does not start or they do not find each other within 10 s.
     #[must_use]
     pub fn start() -> Self {
-        let master = RedisServer::start(options());
-        let of = format!("127.0.0.1 {}", master.port());
-        let replica = RedisServer::start(options().with_config("replicaof", &of));
-        wait_until_in_sync(&replica);
-        let entrance = master.port();
-        Self::watching(vec![master, replica], entrance, Duration::from_millis(500))
+        let servers = with_replica(options(RedisOptions::new()), options(RedisOptions::new()));
+        let entrance = servers[0].port();
+        Self::watching(servers, entrance, DOWN_AFTER, &[])
+    }
+
+    /// The same on hosts, those of the master and of the replica first. The `options` are those of
+    /// the master and the replica.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Examples
+    ///
+    /// The holder and the master are on one side with a Sentinel, the replica on the other with two:
+    ///
+    /// ```no_run
+    /// use lock_testkit::network::Network;
+    /// use lock_testkit::servers::{RedisOptions, RedisSentinels};
+    ///
+    /// let network = Network::new()?;
+    /// let [a, b, c, client] = ["a", "b", "c", "client"].map(|name| network.host(name));
+    /// let watched = RedisSentinels::start_on([&a, &b], [&a, &b, &c], &RedisOptions::new());
+    ///
+    /// network.partition(&[&a, &client], &[&b, &c]);
+    /// watched.wait_until_seen(&[1, 2], 1);
+    /// assert_eq!(watched.master_seen_by(0), Some(0));
+    ///
+    /// network.heal();
+    /// watched.wait_for_fail_over(0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn start_on(servers: [&Host; 2], sentinels: [&Host; 3], options: &RedisOptions) -> Self {
+        let [master, replica] = servers.map(|host| self::options(options.clone()).with_host(host));
+        let servers = with_replica(master, replica);
+        let entrance = servers[0].port();
+        Self::watching(servers, entrance, DOWN_AFTER, &sentinels)
     }
 
     /// Starts them without a replica, so that nobody can take the master's place, and waits until
@@ -46,9 +80,9 @@ impl RedisSentinels {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_light() -> Self {
-        let master = RedisServer::start(options());
+        let master = RedisServer::start(options(RedisOptions::new()));
         let entrance = master.port();
-        Self::watching(vec![master], entrance, NEVER)
+        Self::watching(vec![master], entrance, NEVER, &[])
     }
 
     /// The same with a proxy in front of the master, to which the Sentinels refer clients and
@@ -59,19 +93,16 @@ impl RedisSentinels {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_light_behind_proxy() -> (Self, Proxy) {
-        let master = RedisServer::start(options());
+        let master = RedisServer::start(options(RedisOptions::new()));
         let proxy = Proxy::start(master.port());
-        (Self::watching(vec![master], proxy.port(), NEVER), proxy)
+        let watched = Self::watching(vec![master], proxy.port(), NEVER, &[]);
+        (watched, proxy)
     }
 
     /// `redis-sentinel://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT/main`.
     #[must_use]
     pub fn url(&self) -> String {
-        let sentinels: Vec<_> = self
-            .ports()
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect();
+        let sentinels: Vec<_> = self.sentinels.iter().map(RedisServer::address).collect();
         format!("redis-sentinel://{}/{}", sentinels.join(","), Self::MASTER)
     }
 
@@ -153,20 +184,40 @@ impl RedisSentinels {
                 .iter()
                 .all(|sentinel| self.place_seen_by(sentinel).is_some_and(|new| new != old))
         });
-        wait("the master knows", || {
-            let role = self.master().command(&["ROLE"]);
-            role.items().first().and_then(Reply::text).as_deref() == Some("master")
+        wait("the master knows", || is_master(self.master()));
+    }
+
+    /// The place in [`servers`](Self::servers) of the one that this Sentinel takes for the master;
+    /// none if it does not answer.
+    #[must_use]
+    pub fn master_seen_by(&self, sentinel: usize) -> Option<usize> {
+        self.place_seen_by(&self.sentinels[sentinel])
+    }
+
+    /// Waits until these Sentinels take this server for the master, and it agrees: where the others
+    /// cannot know yet.
+    ///
+    /// # Panics
+    ///
+    /// If that takes more than 20 s.
+    pub fn wait_until_seen(&self, sentinels: &[usize], master: usize) {
+        wait_for(ELECTION, "the Sentinels have this master", || {
+            let mut seen = sentinels.iter().map(|at| self.master_seen_by(*at));
+            seen.all(|seen| seen == Some(master))
+        });
+        wait_for(ELECTION, "the master knows", || {
+            is_master(&self.servers[master])
         });
     }
 
-    fn watching(servers: Vec<RedisServer>, entrance: u16, down_after: Duration) -> Self {
-        let replicas = servers
-            .iter()
-            .skip(1)
-            .map(RedisServer::port)
-            .collect::<Vec<_>>();
+    fn watching(
+        servers: Vec<RedisServer>,
+        entrance: u16,
+        down_after: Duration,
+        hosts: &[&Host],
+    ) -> Self {
         loop {
-            let sentinels = launch(entrance, &replicas, down_after);
+            let sentinels = launch(&servers, entrance, down_after, hosts);
             match sentinels {
                 Ok(sentinels) => {
                     let all = Self {
@@ -216,41 +267,66 @@ impl RedisSentinels {
     }
 }
 
-fn launch(entrance: u16, replicas: &[u16], down_after: Duration) -> io::Result<Vec<RedisServer>> {
-    let ports = (0..3)
-        .map(|_| free_port())
-        .collect::<io::Result<Vec<_>>>()?;
+/// One for each of the hosts, or three on none.
+fn launch(
+    servers: &[RedisServer],
+    entrance: u16,
+    down_after: Duration,
+    hosts: &[&Host],
+) -> io::Result<Vec<RedisServer>> {
+    let mut sentinels = Vec::new();
+    for place in 0..3 {
+        sentinels.push((free_port()?, hosts.get(place).copied()));
+    }
     let (name, down_after) = (RedisSentinels::MASTER, down_after.as_millis());
-    let sentinels = at_once(&ports, |own| {
+    let (master, replicas) = (address(servers[0].host()), &servers[1..]);
+    let started = at_once(&sentinels, |(own, host)| {
         // They find each other within 2 s, or know from the start.
         let mut options = RedisOptions::sentinel()
             .with_config("sentinel", &format!("myid {}", id(*own)))
-            .with_config(
-                "sentinel",
-                &format!("monitor {name} 127.0.0.1 {entrance} 2"),
-            )
+            .with_config("sentinel", &format!("monitor {name} {master} {entrance} 2"))
             .with_config(
                 "sentinel",
                 &format!("down-after-milliseconds {name} {down_after}"),
             )
             .with_config("sentinel", &format!("failover-timeout {name} 2000"));
         for replica in replicas {
-            let known = format!("known-replica {name} 127.0.0.1 {replica}");
+            let (address, port) = (address(replica.host()), replica.port());
+            let known = format!("known-replica {name} {address} {port}");
             options = options.with_config("sentinel", &known);
         }
-        for other in ports.iter().filter(|other| *other != own) {
-            let known = format!("known-sentinel {name} 127.0.0.1 {other} {}", id(*other));
+        for (other, host) in sentinels.iter().filter(|(other, _)| other != own) {
+            let (address, id) = (address(*host), id(*other));
+            let known = format!("known-sentinel {name} {address} {other} {id}");
             options = options.with_config("sentinel", &known);
+        }
+        if let Some(host) = host {
+            options = options.with_host(host);
         }
         RedisServer::start_at(*own, options)
     });
-    sentinels.into_iter().collect()
+    started.into_iter().collect()
 }
 
-fn options() -> RedisOptions {
-    RedisOptions::new()
-        .with_config("repl-diskless-sync-delay", "0")
-        .with_config("repl-ping-replica-period", "1")
+/// A master, and a replica that has its data.
+fn with_replica(master: RedisOptions, replica: RedisOptions) -> Vec<RedisServer> {
+    let master = RedisServer::start(master);
+    let of = format!("{} {}", address(master.host()), master.port());
+    let replica = RedisServer::start(replica.with_config("replicaof", &of));
+    wait_until_in_sync(&replica);
+    vec![master, replica]
+}
+
+fn options(options: RedisOptions) -> RedisOptions {
+    options
+        .with_default("repl-diskless-sync-delay", "0")
+        .with_default("repl-ping-replica-period", "1")
+}
+
+fn is_master(server: &RedisServer) -> bool {
+    let role = server.try_command(&["ROLE"]);
+    let word = |role: Reply| role.items().first().and_then(Reply::text);
+    role.ok().and_then(word).as_deref() == Some("master")
 }
 
 /// 40 hexadecimal digits.
@@ -278,6 +354,11 @@ fn flags(told: &Reply) -> String {
     let flags = if found { words.next().flatten() } else { None };
     flags.unwrap_or_default()
 }
+
+const DOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// Sentinels that vote for each other at the same time try again after twice their `failover-timeout`.
+const ELECTION: Duration = Duration::from_secs(20);
 
 /// Longer than a test takes: without a replica a master that counts as down helps nobody.
 const NEVER: Duration = Duration::from_secs(600);

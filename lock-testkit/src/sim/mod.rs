@@ -41,6 +41,7 @@ pub use self::fault::Fault;
 pub use self::history::{Outcome, Simulation};
 pub use self::judge::{Violation, ViolationKind};
 pub(crate) use self::lease::Remote;
+pub use self::rng::Rng;
 pub use self::tally::Tally;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

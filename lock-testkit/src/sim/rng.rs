@@ -2,12 +2,13 @@ use std::time::Duration;
 
 /// Repeatable numbers from a seed (splitmix64, Steele et al. 2014).
 #[derive(Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// A sequence of its own for each part of a history, so that one part that draws more numbers
     /// does not shift those of the others.
-    pub(crate) fn stream(seed: u64, part: &str, number: usize) -> Self {
+    #[must_use]
+    pub fn stream(seed: u64, part: &str, number: usize) -> Self {
         let number = u64::try_from(number).unwrap_or(u64::MAX);
         let bytes = part
             .bytes()
@@ -20,7 +21,9 @@ impl Rng {
         Self(Self(hash).next())
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number, of all bits.
+    #[expect(clippy::should_implement_trait, reason = "the sequence has no end")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -29,26 +32,28 @@ impl Rng {
     }
 
     /// A number less than `limit`, which is not zero.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// True `per_mille` times out of a thousand.
-    pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
+    pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }
 
     /// Whole milliseconds in `low..=high`.
-    pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
+    pub fn millis(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_millis(low + self.below(high - low + 1))
     }
 
-    pub(crate) fn index(&mut self, len: usize) -> usize {
+    /// A place in a list of this length, which is not zero.
+    pub fn index(&mut self, len: usize) -> usize {
         let limit = u64::try_from(len).unwrap_or(u64::MAX);
         usize::try_from(self.below(limit)).unwrap_or(0)
     }
 
-    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    /// One of the items, of which there is at least one.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 }

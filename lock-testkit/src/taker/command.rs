@@ -1,16 +1,18 @@
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use lock_core::LockKey;
 
 use super::process::TakerProcess;
 use crate::clock::ShiftedClock;
+use crate::network::Host;
 
 /// Where the lock-taker of a backend is, and the URL that leads it to the store of a test.
 #[derive(Clone, Debug)]
 pub struct Taker {
+    host: Option<Host>,
     program: PathBuf,
     url: String,
 }
@@ -21,6 +23,7 @@ impl Taker {
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: impl Into<String>) -> Self {
         Self {
+            host: None,
             program: program.into(),
             url: url.into(),
         }
@@ -48,10 +51,20 @@ impl Taker {
         Self::new(program, url)
     }
 
+    /// Runs it on a host, whose faults are then those of this client alone.
+    #[must_use]
+    pub fn with_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
     /// Prepares to take a lock.
     #[must_use]
     pub fn take(&self, key: &LockKey) -> Take {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.host {
+            Some(host) => host.command(&self.program),
+            None => Command::new(&self.program),
+        };
         command
             .arg("--url")
             .arg(&self.url)
@@ -116,11 +129,7 @@ impl Take {
     /// # Errors
     ///
     /// Those of starting a process.
-    pub fn spawn(mut self) -> io::Result<TakerProcess> {
-        let command = self.command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command
-            .stderr(Stdio::inherit())
-            .spawn()
-            .and_then(TakerProcess::new)
+    pub fn spawn(self) -> io::Result<TakerProcess> {
+        TakerProcess::spawn(self.command)
     }
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,17 @@ pub struct TakerProcess {
 }
 
 impl TakerProcess {
-    pub(super) fn new(mut child: Child) -> io::Result<Self> {
+    /// Starts another program that tells its history as JSON lines on its standard output.
+    ///
+    /// # Errors
+    ///
+    /// Those of starting a process.
+    pub fn spawn(mut command: Command) -> io::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.spawn().and_then(Self::new)
+    }
+
+    fn new(mut child: Child) -> io::Result<Self> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no id"))?;
         let output = child

@@ -2,15 +2,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use tower_layer::Layer;
 
 use crate::answer::Answer;
-use crate::keys::KeyError;
 use crate::layer::OnDisconnect;
 use crate::locker::Locker;
 
+use super::scope::KeyScope;
 use super::service::Idempotency;
 use super::settings::Settings;
 use super::store::ResponseStore;
@@ -38,18 +37,19 @@ use super::store::ResponseStore;
 /// use std::sync::Arc;
 ///
 /// use lock_core::memory::Memory;
-/// use lock_tower::idempotency::{IdempotencyLayer, MemoryResponses};
+/// use lock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
 /// use lock_tower::{KeyError, Locker};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let payments = Locker::builder(Arc::new(Memory::new()), "payments")
 ///     .try_only()
 ///     .build()?;
-/// let layer = IdempotencyLayer::new(payments, Arc::new(MemoryResponses::new()))
-///     .with_scope(|parts| match parts.extensions.get::<Account>() {
-///         Some(Account(name)) => Ok(name.clone()),
-///         None => Err(KeyError::Missing("it is not known who asks".to_owned())),
-///     });
+/// let accounts = KeyScope::per_client(|parts| match parts.extensions.get::<Account>() {
+///     Some(Account(name)) => Ok(name.clone()),
+///     None => Err(KeyError::Missing("it is not known who asks".to_owned())),
+/// });
+/// let store = Arc::new(MemoryResponses::new());
+/// let layer = IdempotencyLayer::new(payments, store, accounts);
 /// # let _ = layer;
 /// # Ok(()) }
 ///
@@ -76,11 +76,12 @@ pub enum Missing {
 impl IdempotencyLayer {
     /// Makes a layer that locks the keys of `POST` and `PATCH` requests by `locker`.
     ///
-    /// Put it inside of what authenticates and what limits the time of requests.
+    /// `scope` says whether clients share their keys, for which there is no safe default. Put the
+    /// layer inside of what authenticates and what limits the time of requests.
     #[must_use]
-    pub fn new(locker: Locker, store: Arc<dyn ResponseStore>) -> Self {
+    pub fn new(locker: Locker, store: Arc<dyn ResponseStore>, scope: KeyScope) -> Self {
         Self {
-            settings: Arc::new(Settings::new(locker, store)),
+            settings: Arc::new(Settings::new(locker, store, scope)),
         }
     }
 
@@ -94,16 +95,6 @@ impl IdempotencyLayer {
     pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = methods.into_iter().collect();
         self.change(|settings| settings.methods = methods)
-    }
-
-    /// Says whose key it is: the tenant or the principal, which must be authenticated; a header that
-    /// clients send is not. Keys of two scopes never meet. Default: all clients share one scope.
-    #[must_use]
-    pub fn with_scope(
-        self,
-        scope: impl Fn(&Parts) -> Result<String, KeyError> + Send + Sync + 'static,
-    ) -> Self {
-        self.change(|settings| settings.scope = Arc::new(scope))
     }
 
     /// Sets what becomes of requests without a key. Default: [`Missing::Reject`].

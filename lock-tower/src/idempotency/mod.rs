@@ -27,9 +27,8 @@
 //! # Keys
 //!
 //! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) takes for one. Whoever knows a key
-//! and the request gets its response. Where clients do not trust each other,
-//! [`with_scope`](IdempotencyLayer::with_scope) puts the tenant or the principal before the key;
-//! without it, one client can meet the key of another.
+//! and the request gets its response, within a [`KeyScope`]: each client has its own, or all share
+//! one, in which one client can meet the key of another. There is no default.
 //!
 //! # Waiting
 //!
@@ -61,6 +60,7 @@ mod layer;
 mod memory;
 mod refusal;
 mod run;
+mod scope;
 mod serve;
 mod service;
 mod settings;
@@ -76,6 +76,7 @@ pub use self::future::IdempotencyFuture;
 pub use self::layer::{IdempotencyLayer, Missing};
 pub use self::memory::MemoryResponses;
 pub use self::run::RunId;
+pub use self::scope::KeyScope;
 pub use self::service::Idempotency;
 pub use self::slot::ResponseSlot;
 #[cfg(feature = "_sql")]

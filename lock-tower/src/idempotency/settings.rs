@@ -17,6 +17,7 @@ use super::body::IdempotencyBody;
 use super::fingerprint::Fingerprint;
 use super::layer::Missing;
 use super::refusal::Refusal;
+use super::scope::KeyScope;
 use super::slot::ResponseSlot;
 use super::store::{Put, ResponseStore, StoreError};
 use super::stored::StoredResponse;
@@ -27,7 +28,7 @@ pub(super) struct Settings {
     pub(super) locker: Locker,
     pub(super) store: Arc<dyn ResponseStore>,
     pub(super) methods: Vec<Method>,
-    pub(super) scope: Arc<Scope>,
+    pub(super) scope: KeyScope,
     pub(super) missing: Missing,
     pub(super) stored: Arc<Stored>,
     pub(super) retention: Duration,
@@ -38,7 +39,6 @@ pub(super) struct Settings {
     pub(super) answer: Arc<dyn Answer>,
 }
 
-type Scope = dyn Fn(&Parts) -> Result<String, KeyError> + Send + Sync;
 type Stored = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 
 /// Why the handler does not run.
@@ -48,12 +48,12 @@ pub(super) enum Refused {
 }
 
 impl Settings {
-    pub(super) fn new(locker: Locker, store: Arc<dyn ResponseStore>) -> Self {
+    pub(super) fn new(locker: Locker, store: Arc<dyn ResponseStore>, scope: KeyScope) -> Self {
         Self {
             locker,
             store,
             methods: vec![Method::POST, Method::PATCH],
-            scope: Arc::new(|_| Ok(String::new())),
+            scope,
             missing: Missing::default(),
             stored: Arc::new(is_final),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -82,7 +82,8 @@ impl Settings {
             }
             Err(error) => return Err(Refused::Request(Refusal::KeyInvalid(error.to_string()))),
         };
-        let scope = (self.scope)(parts).map_err(|error| Refused::Lock(no_key(error)))?;
+        let scope = self.scope.of(parts);
+        let scope = scope.map_err(|error| Refused::Lock(no_key(error)))?;
         Ok(Some(join([scope, key])))
     }
 
@@ -205,6 +206,7 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings")
             .field("locker", &self.locker)
             .field("methods", &self.methods)
+            .field("scope", &self.scope)
             .field("missing", &self.missing)
             .field("retention", &self.retention)
             .field("max_request", &self.max_request)

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
-use lock_tower::idempotency::Missing;
+use lock_tower::idempotency::{KeyScope, Missing};
 use lock_tower::{KeyError, RefusedRequest, RejectionObserver};
 
 use super::support::{Payments, Scene, post, send};
@@ -138,11 +139,11 @@ async fn methods_that_are_not_named_pass() {
 #[tokio::test(start_paused = true)]
 async fn keys_of_two_scopes_do_not_meet() {
     let (scene, payments) = (Scene::new(), Payments::default());
-    let layer = scene.layer().with_scope(|parts| {
+    let layer = scene.layer_in(KeyScope::per_client(|parts| {
         let account = parts.headers.get("x-account");
         let account = account.ok_or_else(|| KeyError::Missing("who are you".to_owned()))?;
         Ok(String::from_utf8_lossy(account.as_bytes()).into_owned())
-    });
+    }));
     let service = payments.behind(&layer);
     let by = |account: &str, key| {
         let mut request = post(key);
@@ -157,7 +158,32 @@ async fn keys_of_two_scopes_do_not_meet() {
     assert_eq!(send(&service, by("ann/b", "c")).await.body, "charge 4");
     assert!(send(&service, by("ann", "a")).await.is_replayed());
     assert_eq!(send(&service, post("a")).await.status, 400);
+    // An empty name would make one client of all that have none.
+    assert_eq!(send(&service, by("", "a")).await.status, 500);
     assert_eq!(payments.charged(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_meet_only_where_the_scope_is_shared() {
+    for (scope, charged) in [(KeyScope::shared(), 1), (KeyScope::per_client(client), 2)] {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let service = payments.behind(&scene.layer_in(scope));
+        for name in ["ann", "bob"] {
+            let mut request = post("a");
+            request.extensions_mut().insert(Client(name));
+            assert_eq!(send(&service, request).await.status, 201);
+        }
+        assert_eq!(payments.charged(), charged);
+    }
+}
+
+#[derive(Clone)]
+struct Client(&'static str);
+
+fn client(parts: &Parts) -> Result<String, KeyError> {
+    let client = parts.extensions.get::<Client>();
+    let Client(name) = client.ok_or_else(|| KeyError::Missing("who are you".to_owned()))?;
+    Ok((*name).to_owned())
 }
 
 #[tokio::test(start_paused = true)]

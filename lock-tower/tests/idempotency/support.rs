@@ -13,7 +13,8 @@ use lock_core::layers::LocalQueue;
 use lock_core::memory::Memory;
 use lock_core::{DistributedLock as _, FencingToken, LockKey};
 use lock_tower::idempotency::{
-    Idempotency, IdempotencyLayer, MemoryResponses, Put, ResponseStore, StoreError, StoredResponse,
+    Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put, ResponseStore, StoreError,
+    StoredResponse,
 };
 use lock_tower::{Locker, LockerBuilder};
 use tower::util::BoxCloneSyncService;
@@ -39,14 +40,28 @@ impl Scene {
         self.layer_with(LockerBuilder::try_only)
     }
 
+    /// A layer with another scope.
+    pub(crate) fn layer_in(&self, scope: KeyScope) -> IdempotencyLayer {
+        self.layer_of(LockerBuilder::try_only, scope)
+    }
+
     pub(crate) fn layer_with(
         &self,
         options: impl FnOnce(LockerBuilder) -> LockerBuilder,
     ) -> IdempotencyLayer {
+        self.layer_of(options, KeyScope::shared())
+    }
+
+    fn layer_of(
+        &self,
+        options: impl FnOnce(LockerBuilder) -> LockerBuilder,
+        scope: KeyScope,
+    ) -> IdempotencyLayer {
         let locks = Arc::new(LocalQueue::new(Arc::new(self.memory.client())));
         let locker = options(Locker::builder(locks, "pay")).build();
         let locker = locker.expect("memory serves this");
-        IdempotencyLayer::new(locker, Arc::clone(&self.store) as Arc<dyn ResponseStore>)
+        let store = Arc::clone(&self.store) as Arc<dyn ResponseStore>;
+        IdempotencyLayer::new(locker, store, scope)
     }
 
     /// Takes the lock of a key from whoever has it.

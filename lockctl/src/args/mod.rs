@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -37,15 +38,18 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line, and keeps whether `--backend` or its variable was given.
+    /// Reads the command line, and keeps whether `--backend` and `--config` or their variables were
+    /// given.
     pub(crate) fn read(
         line: impl IntoIterator<Item: Into<OsString> + Clone>,
     ) -> Result<Self, clap::Error> {
         let mut matches = Self::command().try_get_matches_from(line)?;
-        let is_backend_option = matches.value_source("backend") == Some(ValueSource::CommandLine);
+        let is_option = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let (is_backend_option, is_config_option) = (is_option("backend"), is_option("config"));
         let cli = Self::from_arg_matches_mut(&mut matches);
         let mut cli = cli.map_err(|error| error.format(&mut Self::command()))?;
         cli.global.is_backend_option = is_backend_option;
+        cli.global.is_config_option = is_config_option;
         Ok(cli)
     }
 }
@@ -77,9 +81,13 @@ pub(crate) struct GlobalArgs {
         value_name = "FILE",
         env = "LOCK_CONFIG",
         hide_env_values = true,
-        global = true
+        global = true,
+        value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) config: Option<PathBuf>,
+    // An empty option is a mistake, and an empty variable may not be.
+    #[arg(skip)]
+    pub(crate) is_config_option: bool,
     /// Backend of the file, in place of LOCK_PROFILE and of its default
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) profile: Option<String>,

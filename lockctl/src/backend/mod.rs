@@ -2,6 +2,7 @@
 
 mod default;
 mod file;
+mod refusal;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::text::quoted;
 
 use self::default::{default_url, state_dir};
 use self::file::FromFile;
+use self::refusal::{check_default, check_options, check_scheme};
 
 pub(crate) use self::file::{Env, failure, loader};
 
@@ -30,6 +32,8 @@ pub(crate) struct BackendUrl {
     namespace: String,
     /// Whether the next call of `lockctl` takes it without being told.
     is_default: bool,
+    /// Whether the command line has the URL.
+    is_option: bool,
     terms: Terms,
     /// Where it stands, if it is one of a configuration file.
     file: Option<FromFile>,
@@ -40,19 +44,23 @@ impl BackendUrl {
     /// this user; `env` looks up variables.
     pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, Failure> {
         let is_ambient = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
+        let is_option = args.backend.is_some() && (args.is_backend_option || !is_ambient);
+        check_options(args, is_option)?;
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
-        let is_option = named.is_some() && (args.is_backend_option || !is_ambient);
         file::check(args, !is_option)?;
         if let (false, Some(path)) = (is_option, file::path(args)) {
             let (url, terms, file) = FromFile::choose(args, path, env)?;
-            return Self::new(url, false, terms, Some(file));
+            return Self::new(url, false, false, terms, Some(file));
         }
         // The next call has the same variables, and reads a file if there is one.
         let is_default = is_ambient && file::path(args).is_none();
         let (terms, ambient) = file::ambient(args, env.clone())?;
         let text = match named {
             Some(url) => url.to_owned(),
-            None => default_url(&state_dir(&env)?)?,
+            None => {
+                check_default(&env)?;
+                default_url(&state_dir(&env)?)?
+            }
         };
         let text = placed(
             text,
@@ -60,12 +68,13 @@ impl BackendUrl {
             ambient.as_deref(),
             is_option,
         );
-        Self::new(text, is_default, terms, None)
+        Self::new(text, is_default, is_option, terms, None)
     }
 
     fn new(
         text: String,
         is_default: bool,
+        is_option: bool,
         terms: Terms,
         file: Option<FromFile>,
     ) -> Result<Self, Failure> {
@@ -80,16 +89,18 @@ impl BackendUrl {
             url,
             namespace,
             is_default,
+            is_option,
             terms,
             file,
         })
     }
 
-    /// Connects; `observer` hears what happens to the locks.
+    /// Connects to a service that other processes reach; `observer` hears what happens to the locks.
     pub(crate) async fn connect(
         &self,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Arc<dyn DistributedLock>, Failure> {
+        check_scheme(self.url.scheme(), self.is_option)?;
         if let Some(file) = &self.file {
             return file.connect(observer).await;
         }

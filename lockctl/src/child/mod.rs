@@ -2,6 +2,7 @@
 
 mod environment;
 mod family;
+mod linger;
 mod signals;
 mod spawn;
 mod stop;
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::environment::Facts;
 pub(crate) use self::family::adopt_orphans;
+pub(crate) use self::linger::Linger;
 pub(crate) use self::signals::{Signals, Suspensions, name};
 pub(crate) use self::spawn::{Successor, spawn, wants_own_group};
 pub(crate) use self::stop::Stop;

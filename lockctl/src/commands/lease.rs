@@ -18,7 +18,7 @@ use crate::held::{self, HeldKeys};
 use crate::messages::Failure;
 use crate::output::{deliver, print, print_json};
 use crate::text::{Escaped, unix_ms};
-use crate::waiting::{Outcome, Waiting};
+use crate::waiting::{Acquired, Outcome, Waiting};
 
 /// Takes a lease and leaves it to its time.
 pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
@@ -39,6 +39,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
         console: &app.console,
         events: &Events::open(None)?,
         program: &backend.program(),
+        acquired: &Acquired::new(),
     };
     let exit = match waiting
         .wait_for(locks.acquire(&request), &mut signals)

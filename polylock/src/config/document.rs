@@ -3,11 +3,12 @@
 
 use std::fmt;
 
+use lock_core::LockUrl;
+
 use super::lines::HIDDEN;
 use super::place::Found;
 use super::requirement::Requirement;
 use super::terms::Terms;
-use super::words::is_secret;
 
 /// The file.
 #[derive(Default)]
@@ -50,9 +51,9 @@ pub(super) struct Parameter {
 impl Parameter {
     /// The value for people.
     pub(super) fn shown(&self) -> &str {
-        match is_secret(&self.name.value) {
-            true => HIDDEN,
-            false => &self.value,
+        match LockUrl::shows(&self.name.value) {
+            true => &self.value,
+            false => HIDDEN,
         }
     }
 }

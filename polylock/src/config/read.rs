@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use lock_core::LockUrl;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -152,7 +153,9 @@ impl Reader<'_, '_> {
                 DeValue::Boolean(true) => "on".to_owned(),
                 DeValue::Boolean(false) => "off".to_owned(),
                 DeValue::Integer(number) if number.radix() == 10 => {
-                    self.report.lines.show(&value.span());
+                    if LockUrl::shows(key.get_ref()) {
+                        self.report.lines.show(&value.span());
+                    }
                     number.as_str().to_owned()
                 }
                 DeValue::String(text) => text.to_string(),

@@ -5,8 +5,6 @@ use std::fmt;
 use lock_core::{LockUrl, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::words::is_secret;
-
 /// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
 #[derive(Clone)]
 pub struct SecretUrl {
@@ -48,7 +46,7 @@ impl fmt::Debug for SecretUrl {
 
 /// Adds parameters to a URL.
 ///
-/// Secret ones go last and the others first: what follows a secret may belong to it.
+/// Those that are shown go first: of a URL, nothing is shown that follows what may be a secret.
 pub(super) fn with_params<'p>(
     url: &str,
     params: impl IntoIterator<Item = (&'p str, &'p str)>,
@@ -61,9 +59,9 @@ pub(super) fn with_params<'p>(
             utf8_percent_encode(name, PARAM),
             utf8_percent_encode(value, PARAM)
         );
-        match is_secret(name) {
-            true => last.push(param),
-            false => first.push(param),
+        match LockUrl::shows(name) {
+            true => first.push(param),
+            false => last.push(param),
         }
     }
     first.extend(Some(query.to_owned()).filter(|query| !query.is_empty()));

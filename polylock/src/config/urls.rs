@@ -14,7 +14,7 @@ use super::open::is_open;
 use super::place::{At, Found};
 use super::report::Report;
 use super::secret::{SecretUrl, has_namespace, with_params, without_namespace};
-use super::words::{is_path, is_secret, quoted};
+use super::words::{is_path, quoted};
 
 /// What the URLs of all backends have in common.
 pub(super) struct Urls<'i> {
@@ -166,9 +166,11 @@ impl<'i> Urls<'i> {
             report.lines.show_as(span, format!("\"{parsed}\""));
         }
         let is_secret = parsed.is_ok_and(|url| has_password(&url))
-            || options.iter().any(|option| is_secret(&option.name.value));
+            || options
+                .iter()
+                .any(|option| !LockUrl::shows(&option.name.value));
         if is_secret && self.path.is_some_and(is_open) {
-            let message = "everybody can read this file, which has a password in it: take the right \
+            let message = "everybody can read this file, which may have a password in it: take the right \
                            from others, or use url-env or url-file";
             report.warning(&url.at, message);
         }
@@ -206,7 +208,8 @@ impl<'i> Urls<'i> {
         match fs::read_to_string(&place) {
             Ok(text) => {
                 if is_open_secret(&text, &place) {
-                    let message = format!("everybody can read {shown}, which has a password in it");
+                    let message =
+                        format!("everybody can read {shown}, which may have a password in it");
                     report.warning(&path.at, message);
                 }
                 Some(Found::new(text.trim().to_owned(), path.at.clone()))
@@ -283,13 +286,13 @@ fn with_hint(text: &str, place: Option<&str>, message: &str) -> String {
     }
 }
 
-/// Whether a file has a password in it and everybody can read it.
+/// Whether a file may have a password in it and everybody can read it.
 fn is_open_secret(text: &str, file: &Path) -> bool {
     let has_password = LockUrl::parse(text).is_ok_and(|url| has_password(&url));
     has_password && is_open(file)
 }
 
-/// Whether there is something to hide in a URL.
+/// Whether there may be something to hide in a URL.
 fn has_password(url: &LockUrl) -> bool {
     url.to_string().contains("***")
 }

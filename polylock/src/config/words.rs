@@ -66,35 +66,9 @@ pub(super) fn is_path(text: &str) -> bool {
     !text.contains('@') && !text.contains("://")
 }
 
-/// Whether a URL parameter of this name is secret; the rule of [`lock_core::LockUrl`].
-pub(super) fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    let words = ["auth", "credential", "pass", "pwd", "secret", "token"];
-    !name.ends_with("file")
-        && (words.iter().any(|word| name.contains(word)) || name.ends_with("key"))
-}
-
 #[cfg(test)]
 mod tests {
-    use lock_core::LockUrl;
-
     use super::*;
-
-    #[test]
-    fn what_is_secret_in_a_url_is_secret_in_a_file() {
-        for name in [
-            "pwd",
-            "sasl-password",
-            "Auth",
-            "key-file",
-            "api-key",
-            "mode",
-            "keys",
-        ] {
-            let url = LockUrl::parse(&format!("memory:?{name}=value")).unwrap();
-            assert_eq!(is_secret(name), url.to_string().contains("***"), "{name}");
-        }
-    }
 
     #[test]
     fn urls_are_not_repeated() {

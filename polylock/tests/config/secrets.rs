@@ -163,3 +163,96 @@ async fn a_server_that_is_not_there_does_not_bring_a_password_to_light() {
         assert!(error.message().contains(backend), "{error}");
     }
 }
+
+/// Parameters that no backend has: each may be a password whose name is misspelt.
+const MISSPELT: &[&str] = &[
+    "PASSWORD",
+    "kennwort",
+    "pasword",
+    "paswd",
+    "pin",
+    "psw",
+    "pw",
+    "sentinel-pasword",
+    "sentinel_pw",
+    "tokn",
+];
+
+#[test]
+fn the_value_of_a_parameter_that_nobody_knows_is_not_shown() {
+    let urls = [
+        "redis://cache/0",
+        "redis-sentinel://cache/main",
+        "redis+unix:/run/redis",
+        "zk://zk1,zk2",
+        "postgres://db/locks",
+        "mysql://db/locks",
+        "sqlite:locks.db",
+        "memory:",
+        // Of a backend that is not compiled in, nobody knows the parameters.
+        "etcd://cache",
+    ];
+    for name in MISSPELT {
+        for url in urls {
+            let texts = [
+                format!("[backend.main]\nurl = '{url}?{name}=s3ntinel'"),
+                format!("[backend.main]\nurl = '{url}?timeout=5s&{name}=s3ntinel&strict=on'"),
+                format!("[backend.main]\nurl = '{url}'\noptions.{name} = 's3ntinel'"),
+                format!(
+                    "default = 'main'\n[backend.main]\nurl = 'memory:'\n\
+                     [backend.other]\nurl = '{url}?{name}=s3ntinel'\noptions.tls = true"
+                ),
+                format!("[backend.main]\nurl = '{url}'\n{name} = 's3ntinel'"),
+            ];
+            for text in texts {
+                assert_silent(&loader(&[]), &text);
+            }
+            let secret = format!("{url}?{name}=s3ntinel");
+            for variable in ["LOCK_URL", "LOCK_BACKEND_MAIN_URL"] {
+                let file = "backend.main.url = 'memory:'\n";
+                assert_silent(&loader(&[(variable, &secret)]), file);
+            }
+            assert_silent(&loader(&[("DB", &secret)]), "backend.main.url-env = 'DB'");
+            assert_silent(&loader(&[]).with_url(&secret), "");
+        }
+    }
+}
+
+#[test]
+fn a_number_may_be_a_password() {
+    for name in [&["password"], MISSPELT].concat() {
+        let text = format!(
+            "[backend.main]\nurl = 'redis+unix:/run/redis'\noptions = {{ {name} = 83749 }}"
+        );
+        let printed = printed(&loader(&[]).parse(&text));
+        assert!(!printed.contains("83749"), "{text}\n\n{printed}");
+    }
+}
+
+/// What is shown is a list in lock-core, which must have what backends ask for.
+#[tokio::test]
+async fn parameters_that_backends_know_are_shown_or_secret() {
+    let urls = [
+        "redis://cache",
+        "redis-sentinel://cache/main",
+        "redis-cluster://cache",
+        "redlock://a,b,c",
+        "redis+unix:/run/redis",
+        "zk://cache",
+        "postgres://db/locks",
+        "mysql://db/locks",
+        "sqlite:locks.db",
+        "memory:",
+    ];
+    for url in urls {
+        let unknown = format!("{url}?unknown=1");
+        let error = loader(&[]).with_url(&unknown).parse("").unwrap_err();
+        let message = error.to_string();
+        let (_, known) = message.split_once("(known: ").expect("a list of names");
+        let (known, _) = known.split_once(')').expect("its end");
+        for name in known.split(", ") {
+            let is_secret = name.contains("password") || name == "auth";
+            assert_eq!(polylock::LockUrl::shows(name), !is_secret, "{url} {name}");
+        }
+    }
+}

@@ -96,11 +96,9 @@ async fn a_slot_that_moves_is_followed() {
         keys: &[b"a"],
         args: &[],
     };
-    let (value, acks) = link
-        .call_and_wait(acked, 0, Duration::from_millis(10))
-        .await
-        .unwrap();
-    assert_eq!((value, acks), (redis::Value::Int(5), 0));
+    let wait = Some((0, Duration::from_millis(10)));
+    let done = link.call_with(acked, wait).await.unwrap();
+    assert_eq!((done.value, done.acked), (redis::Value::Int(5), 0));
     cluster.end_move(slot, to);
     assert_eq!(count(&*link, "a").await.unwrap(), 6, "by MOVED");
     assert_eq!(count(&*link, "a").await.unwrap(), 7);
@@ -142,8 +140,8 @@ async fn a_replica_takes_the_place_of_its_master() {
         args: &[],
     };
     let within = Duration::from_secs(5);
-    let (_, replicas) = link.call_and_wait(first, 1, within).await.unwrap();
-    assert_eq!(replicas, 1);
+    let done = link.call_with(first, Some((1, within))).await.unwrap();
+    assert_eq!(done.acked, 1);
     let master = cluster.owner_of(cluster.slot_of("a"));
     cluster[master].kill();
     count(&*link, "a").await.unwrap_err();

@@ -352,21 +352,22 @@ async fn replicas_are_waited_for_without_holding_up_others() {
         args: &[b"1"],
     };
     let within = Duration::from_millis(1500);
-    let (value, replicas) = link.call_and_wait(call, 1, within).await.unwrap();
-    assert_eq!((value, replicas), (redis::Value::Okay, 0));
-    let (waiting, other) = tokio::join!(link.call_and_wait(call, 1, within), async {
+    let wait = Some((1, within));
+    let done = link.call_with(call, wait).await.unwrap();
+    assert_eq!((done.value, done.acked), (redis::Value::Okay, 0));
+    let (waiting, other) = tokio::join!(link.call_with(call, wait), async {
         let begun = Instant::now();
         count(&*link, "a").await.unwrap();
         begun.elapsed()
     });
-    assert_eq!(waiting.unwrap().1, 0);
+    assert_eq!(waiting.unwrap().acked, 0);
     assert!(other < within, "{other:?}");
 
     let port = master.port().to_string();
     replica.command(&["REPLICAOF", "127.0.0.1", port.as_str()]);
     // The first copy takes its time.
     let deadline = Instant::now() + Duration::from_secs(10);
-    while !matches!(link.call_and_wait(call, 1, within).await, Ok((_, 1))) {
+    while !matches!(link.call_with(call, wait).await, Ok(done) if done.acked == 1) {
         assert!(Instant::now() < deadline);
     }
 }

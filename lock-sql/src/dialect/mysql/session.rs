@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use super::server_age;
 use crate::session::texts::{Draw, Texts, got};
 use crate::wire::{Flavour, Sql};
 
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// The time that this very statement runs at; `NOW()` is when it began.
 const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
@@ -160,10 +161,11 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) 
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
                  AS SIGNED);
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
-             SELECT CAST(GET_LOCK({}, 0) AS SIGNED);
-             SELECT CAST(CONNECTION_ID() AS SIGNED)",
-            session_name("{2}")
+             SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}",
+            session_name("{2}"),
+            server_age::record(table)
         ))),
+        start: server_age::texts(table),
         setup_more: None,
         try_take: [nothing(), nothing()],
         wait_take: [nothing(), nothing()],
@@ -235,7 +237,7 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-fn session_name(id: &str) -> String {
+pub(super) fn session_name(id: &str) -> String {
     format!("CONCAT('polylock-', LOWER(HEX({id})))")
 }
 

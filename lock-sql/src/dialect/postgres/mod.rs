@@ -2,4 +2,5 @@
 
 pub(crate) mod lease;
 pub(crate) mod schema;
+pub(crate) mod server_age;
 pub(crate) mod session;

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
+use super::server_age;
 use crate::session::args::Args;
 use crate::session::texts::{Draw, Texts, got};
 use crate::wire::Sql;
 
-const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
+pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 const ELAPSED: &str =
     "(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
 /// The same however often a message asks for it.
@@ -60,11 +61,13 @@ impl Prepared {
         format!("EXECUTE polylock_{name} ({values})")
     }
 
-    /// Prepares what was added, and tells the number of the session.
-    fn into_setup(self) -> Arc<Sql> {
+    /// Prepares what was added, records the session, and tells its number.
+    fn into_setup(self, table: &str) -> Arc<Sql> {
         let settings = if self.is_pooled { "" } else { SETTINGS };
+        let record = server_age::record(table, self.is_pooled);
+        // The role may read only, unless it is told otherwise before its first query.
         Arc::new(Sql::new(format!(
-            "{settings}{}SELECT pg_backend_pid()::bigint",
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{record}",
             self.setup
         )))
     }
@@ -90,11 +93,16 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     } else {
         "BEGIN"
     };
+    // A pooler goes on with the next server as if it were the one before.
+    let started = match is_pooled {
+        true => format!(", {}", server_age::is_admitted(table)),
+        false => String::new(),
+    };
     let record = format!(
         "SELECT (r.kind IS NOT NULL)::int::bigint, coalesce(r.drawn_by = {{2}}, false)::int::bigint,
              coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
              pg_backend_pid()::bigint, {BEGAN}, 1::bigint,
-             (coalesce(r.claimed_until, 0) > {NOW})::int::bigint
+             (coalesce(r.claimed_until, 0) > {NOW})::int::bigint{started}
          FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
     );
     let record = prepared.add("record", &record);
@@ -123,14 +131,16 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     // Before the row is free: whoever comes next may keep the record locked for long.
     let forget_shared = format!("{LAZILY}; {}; COMMIT", forget_shared(table, 3));
     Texts {
-        setup: prepared.into_setup(),
+        setup: prepared.into_setup(table),
         try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
         wait_take: waits
             .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
-        // A row that is shared is shared with everybody who asks, whoever waits for it.
+        // A row that is shared is shared with everybody who asks, whoever waits for it. A record that
+        // is locked is that of a transaction, which shares nothing.
         claim: Some(Arc::new(Sql::new(format!(
-            "{SHORTLY}; UPDATE {table} SET claimed_until = {NOW} + 2000000
-             WHERE kind = 3 AND lock_key = {{1}}"
+            "UPDATE {table} SET claimed_until = {NOW} + 2000000
+             WHERE (kind, lock_key) IN (SELECT kind, lock_key FROM {table}
+                 WHERE kind = 3 AND lock_key = {{1}} FOR NO KEY UPDATE SKIP LOCKED)"
         )))),
         read_record: Arc::new(Sql::new(&record)),
         undo: [rollback(), rollback()],
@@ -146,6 +156,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
             "lock_key",
             "TRUE",
             &row_alive("r.session", "r.session_began"),
+            is_pooled,
         )
     }
 }
@@ -210,7 +221,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
     Texts {
         try_take: ["", "_shared"].map(|suffix| try_take(&mut prepared, suffix)),
         wait_take: ["", "_shared"].map(|suffix| wait_take(&mut prepared, suffix)),
-        setup: prepared.into_setup(),
+        setup: prepared.into_setup(table),
         read_record: Arc::new(Sql::new(&record)),
         undo: [plain(0), plain(1)],
         release: [plain(0), plain(1)],
@@ -229,6 +240,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
             "name",
             same_name,
             &advisory_alive("r.session", "r.session_began"),
+            false,
         )
     }
 }
@@ -240,7 +252,14 @@ const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 /// What is written for people need not survive a crash, which ends all sessions.
 const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
 
-fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Texts {
+fn common(
+    table: &str,
+    kind: u8,
+    name: &str,
+    same_name: &str,
+    alive: &str,
+    is_pooled: bool,
+) -> Texts {
     let columns = format!(
         "{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
@@ -249,6 +268,7 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, alive: &str) -> Te
     let nothing = || Arc::new(Sql::new("SELECT 1::bigint"));
     Texts {
         setup: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
+        start: server_age::texts(table, is_pooled),
         setup_more: None,
         try_take: [nothing(), nothing()],
         wait_take: [nothing(), nothing()],

@@ -87,7 +87,7 @@ pub(super) fn launch(
     ]);
     args.extend(options.arguments().into_iter().map(Into::into));
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
-    let process = Process::start("sh", &args, dir)?;
+    let process = Process::start("sh", &args, dir, options.host())?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();

@@ -1,4 +1,6 @@
+use crate::network::Host;
 use crate::servers::TlsFiles;
+use crate::servers::host::address;
 
 /// How a [`MariaDbServer`](super::MariaDbServer) is set up. By default what is committed survives a
 /// [`kill`](super::MariaDbServer::kill) but not a power failure, the character set is `utf8mb4`, and
@@ -6,6 +8,7 @@ use crate::servers::TlsFiles;
 #[derive(Clone, Debug, Default)]
 pub struct MariaDbOptions {
     config: Vec<(String, String)>,
+    host: Option<Host>,
     tls: Option<TlsFiles>,
     clock: bool,
 }
@@ -51,6 +54,17 @@ impl MariaDbOptions {
         self.clock
     }
 
+    /// Runs it on a host, at the address of that.
+    #[must_use]
+    pub fn with_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
     pub(super) fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
     }
@@ -62,6 +76,8 @@ impl MariaDbOptions {
             .iter()
             .map(|(name, value)| argument(name, value))
             .collect();
+        let address = address(self.host()).to_string();
+        arguments.push(argument("bind_address", &address));
         if self.tls.is_some() {
             arguments.extend(TLS.map(|(name, value)| argument(name, value)));
         }
@@ -71,8 +87,7 @@ impl MariaDbOptions {
     }
 }
 
-const DEFAULTS: [(&str, &str); 8] = [
-    ("bind_address", "127.0.0.1"),
+const DEFAULTS: [(&str, &str); 7] = [
     ("character_set_server", "utf8mb4"),
     ("innodb_buffer_pool_load_at_startup", "OFF"),
     ("innodb_buffer_pool_size", "32M"),

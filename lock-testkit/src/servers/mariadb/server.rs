@@ -11,7 +11,9 @@ use super::client::Client;
 use super::launch::{configure, launch, make_data};
 use super::{MariaDbOptions, SharedMariaDb};
 use crate::clock::ShiftedClock;
+use crate::network::Host;
 use crate::servers::account::Account;
+use crate::servers::host::address;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
 use crate::servers::shared::Member;
@@ -66,22 +68,34 @@ impl MariaDbServer {
         SharedMariaDb::join(|| Self::start(MariaDbOptions::new()))
     }
 
-    /// Its port of 127.0.0.1.
+    /// Its port of 127.0.0.1, or of its host.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.options.host()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", address(self.host()), self.port)
+    }
+
     /// `mysql://test:test@127.0.0.1:PORT/test`.
     #[must_use]
     pub fn url(&self) -> String {
-        url("test", self.port, "test")
+        url("test", &self.address(), "test")
     }
 
     /// The same for `root`.
     #[must_use]
     pub fn admin_url(&self) -> String {
-        url("root", self.port, "test")
+        url("root", &self.address(), "test")
     }
 
     /// Its directory, with `data`, `log` and its socket.
@@ -231,7 +245,7 @@ impl MariaDbServer {
     #[must_use]
     pub fn database(&self) -> String {
         let name = self.client().make_database().expect("the server does it");
-        url("test", self.port, &name)
+        url("test", &self.address(), &name)
     }
 
     /// Hands it over to a test run.
@@ -257,13 +271,17 @@ impl MariaDbServer {
                 Err(error) => return Err(error),
             }
         };
-        Ok(Self {
+        let server = Self {
             process: Mutex::new(process),
             dir,
             port,
             options,
             account,
-        })
+        };
+        if server.host().is_some() {
+            server.client().run(ROOT_OF_HOSTS)?;
+        }
+        Ok(server)
     }
 
     fn clock(&self) -> ShiftedClock {
@@ -284,9 +302,13 @@ impl MariaDbServer {
 }
 
 /// What a client gets to know.
-pub(super) fn url(user: &str, port: u16, database: &str) -> String {
-    format!("mysql://{user}:{user}@127.0.0.1:{port}/{database}")
+pub(super) fn url(user: &str, address: &str, database: &str) -> String {
+    format!("mysql://{user}:{user}@{address}/{database}")
 }
+
+/// `root` comes from 127.0.0.1 only otherwise.
+const ROOT_OF_HOSTS: &str = "CREATE USER root@'198.18.0.0/255.254.0.0' IDENTIFIED BY 'root';
+    GRANT ALL ON *.* TO root@'198.18.0.0/255.254.0.0' WITH GRANT OPTION";
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);

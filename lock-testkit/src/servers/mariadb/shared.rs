@@ -24,6 +24,10 @@ impl SharedMariaDb {
         self.port
     }
 
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL.
     ///
     /// # Panics
@@ -33,13 +37,13 @@ impl SharedMariaDb {
     pub fn database(&self) -> String {
         let client = self.client("test");
         let name = client.make_database().expect("the server does it");
-        url("test", self.port, &name)
+        url("test", &self.address(), &name)
     }
 
     /// The URL of `root` for the same database.
     #[must_use]
     pub fn admin_url(&self, database: &str) -> String {
-        url("root", self.port, name(database))
+        url("root", &self.address(), name(database))
     }
 
     /// Runs statements in the database of this URL, as [`MariaDbServer::sql`] does.

@@ -59,7 +59,7 @@ pub(super) fn launch(dir: &Path, account: &Account) -> io::Result<Process> {
     let mut args = account.arguments(Path::new(PROGRAM), dir, None);
     args.push(CONFIG.into());
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
-    let process = Process::start("sh", &args, dir)?;
+    let process = Process::start("sh", &args, dir, None)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();

@@ -122,7 +122,7 @@ pub(super) fn launch(
     args.extend(["-D".into(), data.into()]);
     let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
     let args: &[&OsStr] = &args;
-    let process = Process::start_with_farewell("sh", args, dir, FAREWELL)?;
+    let process = Process::start_with_farewell("sh", args, dir, options.host(), FAREWELL)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         if is_ready(&pid_file, process.pid()) {

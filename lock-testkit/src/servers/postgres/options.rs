@@ -1,4 +1,6 @@
+use crate::network::Host;
 use crate::servers::TlsFiles;
+use crate::servers::host::address;
 
 /// How a [`PostgresServer`](super::PostgresServer) is set up. By default what is committed survives
 /// a [`kill`](super::PostgresServer::kill) but not a power failure, and everything else is as
@@ -6,6 +8,7 @@ use crate::servers::TlsFiles;
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
     config: Vec<(String, String)>,
+    host: Option<Host>,
     users: Vec<(String, String)>,
     tls: Option<TlsFiles>,
     clock: bool,
@@ -58,6 +61,17 @@ impl PostgresOptions {
         self.clock
     }
 
+    /// Runs it on a host, at the address of that.
+    #[must_use]
+    pub fn with_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
     pub(super) fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
     }
@@ -72,6 +86,8 @@ impl PostgresOptions {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
+        let address = address(self.host()).to_string();
+        config.push(("listen_addresses".to_owned(), address));
         if self.tls.is_some() {
             config.extend(TLS.map(|(name, value)| (name.to_owned(), value.to_owned())));
         }
@@ -86,19 +102,22 @@ impl PostgresOptions {
         } else {
             "host"
         };
+        let clients = match self.host {
+            Some(_) => "198.18.0.0/15",
+            None => "127.0.0.1/32",
+        };
         format!(
             "local all postgres trust\n\
              local replication postgres trust\n\
              local all all scram-sha-256\n\
-             {host} all all 127.0.0.1/32 scram-sha-256\n\
-             {host} replication all 127.0.0.1/32 scram-sha-256\n"
+             {host} all all {clients} scram-sha-256\n\
+             {host} replication all {clients} scram-sha-256\n"
         )
     }
 }
 
-const DEFAULTS: [(&str, &str); 9] = [
+const DEFAULTS: [(&str, &str); 8] = [
     ("fsync", "off"),
-    ("listen_addresses", "127.0.0.1"),
     // Memory in /dev/shm would outlive a server that is killed.
     ("dynamic_shared_memory_type", "mmap"),
     ("huge_pages", "off"),

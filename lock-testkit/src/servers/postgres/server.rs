@@ -11,7 +11,9 @@ use super::launch::{configure, launch, make_data};
 use super::psql::{Psql, identifier, literal};
 use super::{PostgresOptions, SharedPostgres};
 use crate::clock::ShiftedClock;
+use crate::network::Host;
 use crate::servers::account::Account;
+use crate::servers::host::address;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
 use crate::servers::shared::Member;
@@ -95,22 +97,34 @@ impl PostgresServer {
         SharedPostgres::join(|| Self::start(PostgresOptions::new()))
     }
 
-    /// Its port of 127.0.0.1.
+    /// Its port of 127.0.0.1, or of its host.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.options.host()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", address(self.host()), self.port)
+    }
+
     /// `postgres://test:test@127.0.0.1:PORT/test`.
     #[must_use]
     pub fn url(&self) -> String {
-        url("test", self.port, "test")
+        url("test", &self.address(), "test")
     }
 
     /// The same for the superuser.
     #[must_use]
     pub fn admin_url(&self) -> String {
-        url("postgres", self.port, "test")
+        url("postgres", &self.address(), "test")
     }
 
     /// Its directory, with `data`, `log` and its socket.
@@ -261,7 +275,7 @@ impl PostgresServer {
     #[must_use]
     pub fn database(&self) -> String {
         let name = self.psql().make_database().expect("the server does it");
-        url("test", self.port, &name)
+        url("test", &self.address(), &name)
     }
 
     pub(in crate::servers) fn options(&self) -> &PostgresOptions {
@@ -297,8 +311,8 @@ impl PostgresServer {
 }
 
 /// What a client gets to know.
-pub(super) fn url(user: &str, port: u16, database: &str) -> String {
-    format!("postgres://{user}:{user}@127.0.0.1:{port}/{database}")
+pub(super) fn url(user: &str, address: &str, database: &str) -> String {
+    format!("postgres://{user}:{user}@{address}/{database}")
 }
 
 fn add_users(psql: Psql<'_>, options: &PostgresOptions) -> io::Result<()> {

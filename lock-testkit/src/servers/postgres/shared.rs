@@ -23,6 +23,10 @@ impl SharedPostgres {
         self.port
     }
 
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// Makes an empty database of the role `test` with a name of its own, and returns its URL:
     /// 0.1 to 0.5 s, and 8 MB that are there until the end of the run.
     ///
@@ -33,13 +37,13 @@ impl SharedPostgres {
     pub fn database(&self) -> String {
         let psql = self.psql("test");
         let name = psql.make_database().expect("the server does it");
-        url("test", self.port, &name)
+        url("test", &self.address(), &name)
     }
 
     /// The URL of the superuser for the same database.
     #[must_use]
     pub fn admin_url(&self, database: &str) -> String {
-        url("postgres", self.port, name(database))
+        url("postgres", &self.address(), name(database))
     }
 
     /// Runs statements in the database of this URL, as [`PostgresServer::sql`] does.

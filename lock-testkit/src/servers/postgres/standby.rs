@@ -1,11 +1,14 @@
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::PostgresServer;
 use super::launch::program;
+use super::psql::SUPERUSER;
+use super::{PostgresOptions, PostgresServer};
+use crate::network::Host;
 use crate::servers::account::Account;
 use crate::servers::template::{DATA, run};
 
@@ -24,8 +27,37 @@ impl PostgresStandby {
     /// As [`PostgresServer::start`], and if the server does not run.
     #[must_use]
     pub fn of(primary: &PostgresServer) -> Self {
+        Self::start(primary, primary.options().clone())
+    }
+
+    /// The same on a host of its own: it follows the server, which has a host too, by TCP.
+    ///
+    /// # Panics
+    ///
+    /// As [`of`](Self::of).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use lock_testkit::network::Network;
+    /// use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
+    ///
+    /// let network = Network::new()?;
+    /// let (a, b) = (network.host("a"), network.host("b"));
+    /// let primary = PostgresServer::start(PostgresOptions::new().with_host(&a));
+    /// let standby = PostgresStandby::on(&b, &primary);
+    /// network.power_off(&a);
+    /// standby.promote();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on(host: &Host, primary: &PostgresServer) -> Self {
+        Self::start(primary, primary.options().clone().with_host(host))
+    }
+
+    fn start(primary: &PostgresServer, options: PostgresOptions) -> Self {
         let copy = |dir: &Path, account: &Account| copy(primary, dir, account);
-        let started = PostgresServer::try_start(primary.options().clone(), copy);
+        let started = PostgresServer::try_start(options, copy);
         let server = started.unwrap_or_else(|error| panic!("no standby starts: {error}"));
         Self(server)
     }
@@ -106,7 +138,20 @@ fn copy(primary: &PostgresServer, dir: &Path, account: &Account) -> io::Result<(
         .args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
         .args(["--no-sync", "-U", "postgres", "-h"])
         .arg(primary.dir())
-        .args(["-p", &primary.port().to_string()]))
+        .args(["-p", &primary.port().to_string()]))?;
+    let Some(host) = primary.host() else {
+        return Ok(());
+    };
+    // The socket would pass by the network. The last line counts.
+    let mut settings = File::options()
+        .append(true)
+        .open(dir.join(DATA).join("postgresql.auto.conf"))?;
+    writeln!(
+        settings,
+        "primary_conninfo = 'host={} port={} user={SUPERUSER} password={SUPERUSER}'",
+        host.address(),
+        primary.port()
+    )
 }
 
 /// What is committed is sent once it is flushed, which a commit without `synchronous_commit` does not

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::launch::{DATA, LOG, PATIENCE, Ports, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
+use crate::network::Host;
+use crate::servers::host::address;
 use crate::servers::nodes::at_once;
 use crate::servers::port::free_port;
 
@@ -24,8 +26,47 @@ impl ZooKeeperEnsemble {
     /// As [`ZooKeeperServer::start`].
     #[must_use]
     pub fn start(size: usize, options: &ZooKeeperOptions) -> Self {
+        let members = vec![None; size];
+        Self::start_members(&members, options)
+    }
+
+    /// Starts one server on each of these hosts, all with the same options, and waits until each
+    /// serves.
+    ///
+    /// # Panics
+    ///
+    /// As [`ZooKeeperServer::start`].
+    ///
+    /// # Examples
+    ///
+    /// A leader that believes in its followers, while they have already left it and elect another:
+    ///
+    /// ```no_run
+    /// use lock_testkit::network::Network;
+    /// use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
+    ///
+    /// let network = Network::new()?;
+    /// let hosts = ["a", "b", "c"].map(|name| network.host(name));
+    /// let ensemble = ZooKeeperEnsemble::start_on(&hosts.each_ref(), &ZooKeeperOptions::new());
+    ///
+    /// let leader = ensemble.leader();
+    /// for follower in (0..3).filter(|place| *place != leader) {
+    ///     network.reset(&hosts[follower], &hosts[leader]);
+    /// }
+    /// // Clients, such as this process, still reach all of them.
+    /// let another = ensemble.leader_besides(leader);
+    /// assert_ne!(another, leader);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn start_on(hosts: &[&Host], options: &ZooKeeperOptions) -> Self {
+        let members: Vec<_> = hosts.iter().copied().map(Some).collect();
+        Self::start_members(&members, options)
+    }
+
+    fn start_members(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> Self {
         loop {
-            match Self::try_start(size, options) {
+            match Self::try_start(hosts, options) {
                 Ok(ensemble) => return ensemble,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("ZooKeeper does not start: {error}"),
@@ -58,10 +99,25 @@ impl ZooKeeperEnsemble {
     /// If there is none for 10 s.
     #[must_use]
     pub fn leader(&self) -> usize {
+        self.leader_among(|_| true)
+    }
+
+    /// The place of the leader that others elect while this one takes itself for the leader.
+    ///
+    /// # Panics
+    ///
+    /// If there is none for 10 s.
+    #[must_use]
+    pub fn leader_besides(&self, old: usize) -> usize {
+        self.leader_among(|place| place != old)
+    }
+
+    fn leader_among(&self, asked: impl Fn(usize) -> bool) -> usize {
         let deadline = Instant::now() + Duration::from_secs(10);
+        let leads = |place: usize| self.servers[place].mode().as_deref() == Some("leader");
         loop {
-            let leads = |server: &ZooKeeperServer| server.mode().as_deref() == Some("leader");
-            if let Some(leader) = self.servers.iter().position(leads) {
+            let found = (0..self.servers.len()).find(|place| asked(*place) && leads(*place));
+            if let Some(leader) = found {
                 return leader;
             }
             assert!(Instant::now() < deadline, "nobody leads");
@@ -98,21 +154,24 @@ impl ZooKeeperEnsemble {
         self.servers
     }
 
-    fn try_start(size: usize, options: &ZooKeeperOptions) -> io::Result<Self> {
+    fn try_start(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> io::Result<Self> {
         let mut members = Vec::new();
         let mut options = options
             .clone()
             .with_default("initLimit", "20")
             .with_default("syncLimit", "6");
-        for id in 1..=size {
-            members.push(Ports::free(&options)?);
+        for (place, host) in hosts.iter().enumerate() {
+            members.push((Ports::free(&options)?, *host));
             let (quorum, election) = (free_port()?, free_port()?);
-            let peer = format!("127.0.0.1:{quorum}:{election}");
-            options = options.with_default(&format!("server.{id}"), &peer);
+            let peer = format!("{}:{quorum}:{election}", address(*host));
+            options = options.with_default(&format!("server.{}", place + 1), &peer);
         }
-        let servers = at_once(members.into_iter().enumerate(), |(place, ports)| {
+        let servers = at_once(members.into_iter().enumerate(), |(place, (ports, host))| {
             let id = (place + 1).to_string();
-            let options = options.clone().with_file(&format!("{DATA}/myid"), &id);
+            let mut options = options.clone().with_file(&format!("{DATA}/myid"), &id);
+            if let Some(host) = host {
+                options = options.with_host(host);
+            }
             ZooKeeperServer::start_at(ports, options, Ready::Runs)
         });
         let servers = servers.into_iter().collect::<io::Result<Vec<_>>>()?;

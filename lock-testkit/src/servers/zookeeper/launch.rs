@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperOptions;
-use super::words::{ask, mode};
+use super::words::{Door, ask, mode};
 use crate::clock::ShiftedClock;
+use crate::servers::host::address;
 use crate::servers::port::free_port;
 use crate::servers::process::Process;
 
@@ -40,16 +41,20 @@ pub(super) enum Ready {
 /// Writes what a server needs into its directory.
 pub(super) fn prepare(dir: &Path, ports: Ports, options: &ZooKeeperOptions) -> io::Result<()> {
     let home = dir.to_string_lossy();
+    let address = address(options.host());
     let filled = |text: &str| text.replace("{dir}", &home);
     let mut config = vec![
         "tickTime=500".to_owned(),
         "minSessionTimeout=500".to_owned(),
         "maxClientCnxns=0".to_owned(),
         format!("dataDir={home}/{DATA}"),
-        "clientPortAddress=127.0.0.1".to_owned(),
+        format!("clientPortAddress={address}"),
         format!("clientPort={}", ports.client),
     ];
-    config.extend(ports.secure.map(|port| format!("secureClientPort={port}")));
+    if let Some(port) = ports.secure {
+        config.push(format!("secureClientPort={port}"));
+        config.push(format!("secureClientPortAddress={address}"));
+    }
     let lines = options.config();
     config.extend(
         lines
@@ -78,12 +83,14 @@ pub(super) fn launch(
     fs::write(dir.join(LOG), "")?;
     let words = words(dir, options)?;
     let args: Vec<_> = words.iter().skip(1).map(OsString::as_os_str).collect();
-    let process = Process::start(&words[0].to_string_lossy(), &args, dir)?;
+    let process = Process::start(&words[0].to_string_lossy(), &args, dir, options.host())?;
+    let host = options.host();
+    let door = Door { host, port };
     let deadline = Instant::now() + PATIENCE;
     loop {
         let is_ready = match ready {
-            Ready::Runs => is_own(dir, port),
-            Ready::Serves => has_begun(dir) && is_own(dir, port) && serves(port),
+            Ready::Runs => is_own(dir, door),
+            Ready::Serves => has_begun(dir) && is_own(dir, door) && serves(door),
         };
         if is_ready {
             return Ok(process);
@@ -104,14 +111,14 @@ fn has_begun(dir: &Path) -> bool {
 }
 
 /// Whether the server of this directory listens at this port: another may have taken it.
-pub(super) fn is_own(dir: &Path, port: u16) -> bool {
+pub(super) fn is_own(dir: &Path, door: Door<'_>) -> bool {
     // The one word that a member without a leader answers in full; the class path tells them apart.
-    ask(port, "envi", GLANCE).is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
+    ask(door, "envi", GLANCE).is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
 }
 
 /// Whether requests are served at this port.
-pub(super) fn serves(port: u16) -> bool {
-    ask(port, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
+pub(super) fn serves(door: Door<'_>) -> bool {
+    ask(door, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
 }
 
 /// The program, and its arguments.

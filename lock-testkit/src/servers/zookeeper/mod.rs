@@ -9,6 +9,7 @@ mod shared;
 mod words;
 
 pub use self::ensemble::ZooKeeperEnsemble;
+pub use self::far::LeaderLinks;
 pub use self::options::ZooKeeperOptions;
 pub use self::server::ZooKeeperServer;
 pub use self::shared::SharedZooKeeper;

@@ -1,5 +1,6 @@
 use std::fs;
 
+use crate::network::Host;
 use crate::servers::{ClientCertificate, TlsFiles};
 
 /// How a [`ZooKeeperServer`](super::ZooKeeperServer) is set up. By default a tick is 0.5 s, sessions
@@ -15,6 +16,7 @@ pub struct ZooKeeperOptions {
     users: Vec<(String, String)>,
     tls: Option<TlsFiles>,
     clock_offset: Option<i64>,
+    host: Option<Host>,
 }
 
 impl ZooKeeperOptions {
@@ -63,7 +65,6 @@ impl ZooKeeperOptions {
         self.tls = Some(files.clone());
         let factory = "org.apache.zookeeper.server.NettyServerCnxnFactory";
         self.with_file("server.pem", &pair)
-            .with_config("secureClientPortAddress", "127.0.0.1")
             .with_config("serverCnxnFactory", factory)
             .with_config("ssl.keyStore.location", "{dir}/server.pem")
             .with_config("ssl.keyStore.type", "PEM")
@@ -90,10 +91,21 @@ impl ZooKeeperOptions {
         self
     }
 
+    /// Runs it on a host, at the address of that.
+    #[must_use]
+    pub fn with_host(mut self, host: &Host) -> Self {
+        self.host = Some(host.clone());
+        self
+    }
+
     /// Adds a line that those of the user replace.
     pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
         self.config.insert(0, (name.to_owned(), value.to_owned()));
         self
+    }
+
+    pub(super) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
     }
 
     pub(super) fn is_secure(&self) -> bool {

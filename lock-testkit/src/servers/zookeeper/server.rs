@@ -8,9 +8,11 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::launch::{Ports, Ready, launch, prepare};
-use super::words::{four_letter, mode, value};
+use super::words::{Door, four_letter, mode, value};
 use super::{SharedZooKeeper, ZooKeeperOptions};
 use crate::clock::ShiftedClock;
+use crate::network::Host;
+use crate::servers::host::address;
 use crate::servers::process::Process;
 use crate::servers::shared::Member;
 
@@ -63,13 +65,13 @@ impl ZooKeeperServer {
         Ok(Self::new(launched, ports, options, ready))
     }
 
-    /// Its port of 127.0.0.1 without TLS.
+    /// Its port of 127.0.0.1, or of its host, without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.ports.client
     }
 
-    /// Its port of 127.0.0.1 for TLS.
+    /// Its port of 127.0.0.1, or of its host, for TLS.
     ///
     /// # Panics
     ///
@@ -79,10 +81,16 @@ impl ZooKeeperServer {
         self.ports.secure.expect("started with TLS")
     }
 
-    /// `127.0.0.1:PORT`.
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.options.host()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+        format!("{}:{}", address(self.host()), self.port())
     }
 
     /// `zk://127.0.0.1:PORT`.
@@ -171,10 +179,16 @@ impl ZooKeeperServer {
     ///
     /// If it was started without [`with_clock_offset`](ZooKeeperOptions::with_clock_offset).
     pub fn set_clock_offset(&self, seconds: i64) {
-        let options = &self.options;
-        options.clock_offset().expect("started with a clock offset");
-        let clock = ShiftedClock::in_dir(self.dir()).expect("the directory takes files");
-        clock.set_offset(seconds);
+        self.clock().set_offset(seconds);
+    }
+
+    /// Makes its clock fast by so many parts of a million, or slow, without a jump: 50,000 is 5 %.
+    ///
+    /// # Panics
+    ///
+    /// As [`set_clock_offset`](Self::set_clock_offset).
+    pub fn set_clock_drift(&self, parts_per_million: i64) {
+        self.clock().set_drift(parts_per_million);
     }
 
     /// Asks with one of the four-letter words, on a connection of its own.
@@ -193,7 +207,8 @@ impl ZooKeeperServer {
     ///
     /// If it does not answer within 5 s.
     pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
-        four_letter(self.port(), word)
+        let (host, port) = (self.host(), self.port());
+        four_letter(Door { host, port }, word)
     }
 
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
@@ -237,6 +252,12 @@ impl ZooKeeperServer {
             options,
             ready,
         }
+    }
+
+    fn clock(&self) -> ShiftedClock {
+        let options = &self.options;
+        options.clock_offset().expect("started with a clock offset");
+        ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {

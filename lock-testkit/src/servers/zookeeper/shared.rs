@@ -1,6 +1,6 @@
 use super::ZooKeeperServer;
 use super::launch::{is_own, serves};
-use super::words::{four_letter, value};
+use super::words::{Door, four_letter, value};
 use crate::servers::shared::join;
 
 /// A server or an ensemble that the tests of a run have in common, though each runs in a process of
@@ -39,7 +39,7 @@ impl SharedZooKeeper {
     /// If it does not answer within 5 s.
     #[must_use]
     pub fn four_letter(&self, word: &str) -> String {
-        four_letter(self.ports[0], word).expect("the server answers")
+        four_letter(door(self.ports[0]), word).expect("the server answers")
     }
 
     /// One value of `mntr`, such as `zk_watch_count`, of the first server.
@@ -58,9 +58,13 @@ impl SharedZooKeeper {
         let places = join(
             name,
             || members().collect(),
-            |place| is_own(&place.dir, place.port) && serves(place.port),
+            |place| is_own(&place.dir, door(place.port)) && serves(door(place.port)),
         );
         let ports = places.into_iter().map(|place| place.port).collect();
         Self { ports }
     }
+}
+
+fn door(port: u16) -> Door<'static> {
+    Door { host: None, port }
 }

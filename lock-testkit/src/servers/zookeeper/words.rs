@@ -1,16 +1,27 @@
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::network::Host;
+use crate::servers::host::{address, near};
+
+/// Where a server takes words: a port of 127.0.0.1, or of its host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Door<'a> {
+    pub(super) host: Option<&'a Host>,
+    pub(super) port: u16,
+}
+
 /// Asks with one of the four-letter words, on a connection of its own, and waits for up to 5 s.
-pub(super) fn four_letter(port: u16, word: &str) -> io::Result<String> {
-    ask(port, word, Duration::from_secs(5))
+pub(super) fn four_letter(door: Door<'_>, word: &str) -> io::Result<String> {
+    ask(door, word, Duration::from_secs(5))
 }
 
 /// The same, with so much time for connecting and so much for each part of the answer.
-pub(super) fn ask(port: u16, word: &str, patience: Duration) -> io::Result<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+pub(super) fn ask(door: Door<'_>, word: &str, patience: Duration) -> io::Result<String> {
+    let address = SocketAddr::from((address(door.host), door.port));
+    // A host reaches itself through every fault.
+    let mut stream = near(door.host, || TcpStream::connect_timeout(&address, patience))?;
     stream.set_read_timeout(Some(patience))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use lock_core::memory::{Memory, Reachable};
-use lock_tower::idempotency::{IdempotencyLayer, Put, ResponseSlot, SqlResponses};
+use lock_tower::idempotency::{IdempotencyLayer, KeyScope, Put, ResponseSlot, SqlResponses};
 use lock_tower::{Locker, WhenUnavailable};
 use tokio::sync::Barrier;
 use tower::{Layer as _, service_fn};
@@ -118,8 +118,12 @@ impl<B: Bank> Branch<B> {
             .when_unavailable(WhenUnavailable::Bypass)
             .build();
         let store = Arc::new(self.responses.clone());
-        let layer = IdempotencyLayer::new(locker.expect("memory serves this"), store)
-            .with_stored(move |status, _| layer_stores && status.is_success());
+        let layer = IdempotencyLayer::new(
+            locker.expect("memory serves this"),
+            store,
+            KeyScope::shared(),
+        )
+        .with_stored(move |status, _| layer_stores && status.is_success());
         let (bank, responses, meet) = (
             self.bank.clone(),
             self.responses.clone(),

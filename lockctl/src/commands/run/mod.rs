@@ -6,19 +6,21 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock::{Bound, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released};
+use polylock::{
+    Bound, Capabilities, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released,
+};
 use serde_json::json;
 
 use super::{App, SHUTDOWN};
 use crate::args::RunArgs;
 use crate::backend::BackendUrl;
-use crate::child::{self, Ending, Facts, Signals, Stop, Suspensions, Watch};
+use crate::child::{self, Ending, Facts, Linger, Signals, Stop, Suspensions, Watch};
 use crate::events::{Events, Renewals};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
 use crate::messages::{Console, Failure};
 use crate::text::{escaped, human, millis, unix_ms};
-use crate::waiting::{Outcome, Waiting};
+use crate::waiting::{Acquired, Outcome, Waiting};
 
 use self::plan::Plan;
 
@@ -53,7 +55,9 @@ struct Run {
 
 impl Run {
     async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, Failure> {
+        let acquired = Acquired::new();
         let renewals = Renewals {
+            acquired: acquired.clone(),
             events: self.events.clone(),
             console: self.console.clone(),
         };
@@ -68,6 +72,7 @@ impl Run {
             console: &self.console,
             events: &self.events,
             program: &self.backend.program(),
+            acquired: &acquired,
         };
         let began = tokio::time::Instant::now();
         let request = &self.plan.request;
@@ -122,7 +127,7 @@ impl Run {
         signals: &mut Signals,
     ) -> Result<Exit, Failure> {
         let ended = self
-            .command_under(&guard, locks.capabilities().backend, signals)
+            .command_under(&guard, locks.capabilities(), signals)
             .await;
         self.release(guard).await;
         let ending = ended?;
@@ -132,13 +137,14 @@ impl Run {
     async fn command_under(
         &self,
         guard: &MultiGuard,
-        kind: &'static str,
+        capabilities: Capabilities,
         signals: &mut Signals,
     ) -> Result<Ending, Failure> {
         guard
             .ensure_held()
             .map_err(|error| Failure::from(error).with_exit(self.lost()))?;
         let label = self.plan.request.label().clone();
+        let kind = capabilities.backend;
         let facts = Facts::of(guard, self.plan.request.ttl(), &self.backend, kind, label);
         let variables = facts.variables(|name| env::var_os(name));
         if !self.plan.own_group {
@@ -146,7 +152,16 @@ impl Run {
         }
         let cannot_catch = Failure::internal("cannot catch signals");
         let suspensions = Suspensions::catch(self.plan.own_group).map_err(cannot_catch)?;
+        // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
+        // is held as well, so that it is no failure if it cannot be had.
+        let mut linger = match capabilities.bound {
+            Bound::Connection => Linger::start().ok(),
+            _ => None,
+        };
         let running = child::spawn(&self.plan.command, variables, self.plan.own_group)?;
+        if let Some(linger) = &mut linger {
+            linger.outlive(running.pid).ok();
+        }
         let watch = Watch {
             running,
             suspensions,

@@ -1,0 +1,187 @@
+//! What the Sentinels say of the master, and what that proves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lock_core::engine::Moment;
+
+/// The last answer of each Sentinel.
+#[derive(Debug)]
+pub(super) struct Reports {
+    /// How many Sentinels the configuration names.
+    configured: usize,
+    /// By the identity that a Sentinel says it has, whatever address it was asked at.
+    by_sentinel: HashMap<Arc<str>, Report>,
+}
+
+/// What one Sentinel said.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Report {
+    /// When the question left.
+    pub(super) asked: Moment,
+    /// The address of the master.
+    pub(super) master: Arc<str>,
+    /// Whether the Sentinel takes it for alive, and replaces it by no other.
+    pub(super) vouches: bool,
+    /// How many Sentinels it knows, itself included; 0 if it does not say.
+    pub(super) sentinels: usize,
+    /// How many replicas of the master it knows, alive or not, if it says so.
+    pub(super) replicas: Option<u32>,
+}
+
+impl Reports {
+    pub(super) fn new(configured: usize) -> Self {
+        Self {
+            configured,
+            by_sentinel: HashMap::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, sentinel: Arc<str>, report: Report) {
+        self.by_sentinel.insert(sentinel, report);
+    }
+
+    /// Since when no majority can have named another master: a majority vouches for this one in
+    /// answers to questions that were sent then or later.
+    ///
+    /// Two majorities have a Sentinel in common, and none goes back to a former master. So nobody
+    /// who asks for a majority as well uses another master before this moment.
+    pub(super) fn confirmed(&self, master: &str) -> Option<Moment> {
+        let vouching = self.vouching(master);
+        let mut asked: Vec<Moment> = vouching.map(|report| report.asked).collect();
+        asked.sort_unstable_by(|a, b| b.cmp(a));
+        asked.get(self.sentinels() / 2).copied()
+    }
+
+    /// How many Sentinels vouch for a master in answers to questions sent at `since` or later.
+    pub(super) fn count(&self, master: &str, since: Moment) -> usize {
+        let vouching = self.vouching(master);
+        vouching.filter(|report| report.asked >= since).count()
+    }
+
+    /// How many Sentinels there are: those that any of them knows, which is what their own majority
+    /// is counted by, and no fewer than those that the configuration names or that answered.
+    pub(super) fn sentinels(&self) -> usize {
+        let known = self.by_sentinel.values().map(|report| report.sentinels);
+        let known = known.max().unwrap_or(0);
+        known.max(self.configured).max(self.by_sentinel.len())
+    }
+
+    /// How many replicas could be promoted; `None` if no Sentinel has said.
+    pub(super) fn replicas(&self, master: &str) -> Option<u32> {
+        let of = self.by_sentinel.values();
+        let of = of.filter(|report| *report.master == *master);
+        of.filter_map(|report| report.replicas).max()
+    }
+
+    fn vouching<'a>(&'a self, master: &'a str) -> impl Iterator<Item = &'a Report> {
+        let all = self.by_sentinel.values();
+        all.filter(move |report| report.vouches && *report.master == *master)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn master(port: u16) -> Arc<str> {
+        format!("a:{port}").into()
+    }
+
+    fn report(asked: u64, port: u16) -> Report {
+        Report {
+            asked: at(asked),
+            master: master(port),
+            vouches: true,
+            sentinels: 0,
+            replicas: None,
+        }
+    }
+
+    fn reports(configured: usize, said: &[Report]) -> Reports {
+        let mut reports = Reports::new(configured);
+        for (n, report) in said.iter().enumerate() {
+            reports.add(n.to_string().into(), report.clone());
+        }
+        reports
+    }
+
+    #[test]
+    fn a_majority_confirms_since_its_oldest_question() {
+        for (configured, said, confirmed) in [
+            (1, vec![], None),
+            (1, vec![(5, 1)], Some(5)),
+            (2, vec![(5, 1)], None),
+            (2, vec![(5, 1), (6, 1)], Some(5)),
+            (3, vec![(9, 1)], None),
+            (3, vec![(9, 1), (7, 2)], None),
+            (3, vec![(9, 1), (7, 1)], Some(7)),
+            (3, vec![(9, 1), (7, 1), (8, 1)], Some(8)),
+            (3, vec![(9, 1), (7, 2), (8, 1)], Some(8)),
+            (3, vec![(9, 1), (7, 2), (8, 2)], None),
+            (4, vec![(9, 1), (8, 1)], None),
+            (4, vec![(9, 1), (8, 1), (7, 1)], Some(7)),
+            (5, vec![(9, 1), (8, 1), (7, 1)], Some(7)),
+        ] {
+            let list: Vec<_> = said
+                .iter()
+                .map(|(asked, port)| report(*asked, *port))
+                .collect();
+            let reports = reports(configured, &list);
+            let expected = confirmed.map(at);
+            assert_eq!(
+                reports.confirmed(&master(1)),
+                expected,
+                "{configured} {said:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_majority_is_that_of_all_that_any_of_them_knows() {
+        let mut three = [report(9, 1), report(9, 1), report(9, 1)];
+        assert!(reports(1, &three[..1]).confirmed(&master(1)).is_some());
+        three[0].sentinels = 3;
+        // The configuration names one of three.
+        assert_eq!(reports(1, &three[..1]).confirmed(&master(1)), None);
+        assert!(reports(1, &three[..2]).confirmed(&master(1)).is_some());
+        three[1].sentinels = 5;
+        assert_eq!(reports(3, &three[..2]).confirmed(&master(1)), None);
+        assert!(reports(3, &three).confirmed(&master(1)).is_some());
+    }
+
+    #[test]
+    fn one_that_is_asked_at_two_addresses_counts_once() {
+        let mut reports = Reports::new(3);
+        reports.add("same".into(), report(8, 1));
+        reports.add("same".into(), report(9, 1));
+        assert_eq!(reports.confirmed(&master(1)), None);
+        assert_eq!(reports.count(&master(1), at(0)), 1);
+    }
+
+    #[test]
+    fn who_takes_the_master_for_dead_does_not_vouch_for_it() {
+        let mut dead = report(9, 1);
+        dead.vouches = false;
+        let reports = reports(3, &[report(9, 1), dead, report(9, 2)]);
+        assert_eq!(reports.confirmed(&master(1)), None);
+        assert_eq!(reports.count(&master(1), at(0)), 1);
+        assert_eq!(reports.count(&master(1), at(10)), 0);
+    }
+
+    #[test]
+    fn all_replicas_are_those_that_any_sentinel_knows() {
+        let with = |replicas, port| Report {
+            replicas,
+            ..report(9, port)
+        };
+        let known = |said: &[Report]| reports(3, said).replicas(&master(1));
+        assert_eq!(known(&[with(None, 1)]), None);
+        assert_eq!(known(&[with(Some(1), 1), with(Some(2), 1)]), Some(2));
+        assert_eq!(known(&[with(Some(1), 1), with(Some(2), 2)]), Some(1));
+    }
+}

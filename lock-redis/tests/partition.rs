@@ -1,0 +1,264 @@
+//! A network that falls into two parts, with a holder and the old master in the smaller one.
+//!
+//! Needs the rights to make network namespaces.
+
+mod support;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use lock_testkit::history::{Event, What};
+use lock_testkit::network::{Host, Network};
+use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
+use lock_testkit::taker::{Taker, TakerProcess};
+
+use support::{SOON, key, ms, until};
+
+/// Long enough for a lease to outlast the fail-over, so that the new master knows it.
+const TTL: Duration = Duration::from_secs(6);
+
+/// Everything that a test waits for comes in this time.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Two processes that want one lock, each on a side.
+struct Sides {
+    network: Network,
+    small: Host,
+    large: [Host; 2],
+    holder: Host,
+    next: Host,
+}
+
+impl Sides {
+    fn new() -> Self {
+        let network = Network::new().expect("a network");
+        let host = |name| network.host(name);
+        Self {
+            small: host("small"),
+            large: [host("large-1"), host("large-2")],
+            holder: host("holder"),
+            next: host("next"),
+            network,
+        }
+    }
+
+    fn split(&self) {
+        let [first, second] = &self.large;
+        self.network
+            .partition(&[&self.small, &self.holder], &[first, second, &self.next]);
+    }
+}
+
+fn take(host: &Host, url: &str) -> TakerProcess {
+    let taker = Taker::example("redis-taker", url).with_host(host);
+    let take = taker.take(&key("a")).with_ttl(TTL).with_wait(PATIENCE);
+    take.spawn().expect("it starts")
+}
+
+async fn granted(process: &TakerProcess) -> Event {
+    let granted = |what: &What| matches!(what, What::Granted { .. });
+    process.told(PATIENCE, granted).await
+}
+
+async fn lost(process: &TakerProcess) -> Event {
+    let lost = |what: &What| matches!(what, What::Lost { .. });
+    process.told(PATIENCE, lost).await
+}
+
+fn token(event: &Event) -> Option<u64> {
+    match event.what {
+        What::Granted { token, .. } => token,
+        _ => None,
+    }
+}
+
+/// For how long two had the lock, if they had.
+fn overlap(granted: &Event, lost: &Event) -> Option<Duration> {
+    let nanos = lost.at.checked_sub(granted.at)?;
+    println!("two held the lock for {:?}", Duration::from_nanos(nanos));
+    Some(Duration::from_nanos(nanos))
+}
+
+/// Leaves the holder with the old master, and gives the time in which two had the lock.
+async fn overlap_of(
+    sides: &Sides,
+    [of_holder, of_next]: [&str; 2],
+    has_moved: impl FnMut() -> bool,
+) -> Option<Duration> {
+    let holder = take(&sides.holder, of_holder);
+    let first = granted(&holder).await;
+    // With renewals behind it.
+    tokio::time::sleep(TTL / 2).await;
+    sides.split();
+    wait_until("another master", has_moved).await;
+    let next = take(&sides.next, of_next);
+    let second = granted(&next).await;
+    assert!(token(&second) > token(&first), "{first:?} {second:?}");
+    let loss = lost(&holder).await;
+    overlap(&second, &loss)
+}
+
+async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "not in time: {what}"
+        );
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+fn url(servers: &RedisSentinels, parameters: &str) -> String {
+    format!("{}?namespace={parameters}", servers.url())
+}
+
+#[tokio::test]
+async fn a_holder_beside_a_few_sentinels_is_out_before_the_next_is_in() {
+    let sides = Sides::new();
+    let (small, [first, second]) = (&sides.small, &sides.large);
+    let servers =
+        RedisSentinels::start_on([small, first], [small, first, second], &RedisOptions::new());
+    let has_moved = || [1, 2].iter().all(|n| servers.master_seen_by(*n) == Some(1));
+    let overlap = overlap_of(&sides, [&url(&servers, ""); 2], has_moved).await;
+    assert_eq!(overlap, None);
+}
+
+#[tokio::test]
+async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_for_ever() {
+    let sides = Sides::new();
+    let (small, [first, second]) = (&sides.small, &sides.large);
+    let servers =
+        RedisSentinels::start_on([small, first], [small, first, second], &RedisOptions::new());
+    let master = &servers.servers()[0];
+    let of = format!("{} {}", small.address(), master.port());
+    let beside = RedisOptions::new().with_host(small);
+    let beside = RedisServer::start(beside.with_config("replicaof", &of));
+    let known = |sentinel: &RedisServer| {
+        let words = ["SENTINEL", "REPLICAS", RedisSentinels::MASTER];
+        sentinel.command(&words).items().len() == 2
+    };
+    wait_until("all know both replicas", || {
+        servers.sentinels().iter().all(known)
+    })
+    .await;
+    let has_moved = || [1, 2].iter().all(|n| servers.master_seen_by(*n) == Some(1));
+    let urls = [&*url(&servers, "&min-replica-acks=1"), &url(&servers, "")];
+    let overlap = overlap_of(&sides, urls, has_moved).await;
+    assert_eq!(overlap, None);
+    // It has acknowledged everything.
+    let role = beside.command(&["ROLE"]);
+    assert_eq!(
+        role.items().first().and_then(Reply::text).as_deref(),
+        Some("slave")
+    );
+}
+
+#[tokio::test]
+async fn acks_of_the_only_replica_keep_a_lock_from_two_holders() {
+    let sides = Sides::new();
+    let (small, [first, second]) = (&sides.small, &sides.large);
+    let servers =
+        RedisSentinels::start_on([small, first], [small, first, second], &RedisOptions::new());
+    let has_moved = || [1, 2].iter().all(|n| servers.master_seen_by(*n) == Some(1));
+    let urls = [&*url(&servers, "&min-replica-acks=1"), &url(&servers, "")];
+    let overlap = overlap_of(&sides, urls, has_moved).await;
+    assert_eq!(overlap, None);
+}
+
+/// After this time without the others a master of the cluster takes no writes any more.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Three masters, the first of which has nearly all slots and a replica on another host.
+async fn cluster(sides: &Sides) -> [RedisServer; 4] {
+    let (small, [first, second]) = (&sides.small, &sides.large);
+    let node = |host: &Host, bus: u16| {
+        let timeout = NODE_TIMEOUT.as_millis().to_string();
+        let options = RedisOptions::new().with_host(host);
+        let options = options.with_config("cluster-enabled", "yes");
+        let options = options.with_config("cluster-port", &bus.to_string());
+        RedisServer::start(options.with_config("cluster-node-timeout", &timeout))
+    };
+    let nodes = [(small, 7001), (first, 7002), (second, 7003), (first, 7004)];
+    let nodes = nodes.map(|(host, bus)| (node(host, bus), host.address(), bus));
+    let done = |server: &RedisServer, words: &[&str]| {
+        let reply = server.command(words);
+        assert_eq!(reply.text().as_deref(), Some("OK"), "{words:?}: {reply:?}");
+    };
+    let slots = [("2", "16383"), ("0", "0"), ("1", "1")];
+    for ((server, ..), (from, to)) in nodes.iter().zip(slots) {
+        done(server, &["CLUSTER", "ADDSLOTSRANGE", from, to]);
+    }
+    for (server, address, bus) in &nodes[1..] {
+        let of: (&str, &str, &str) = (
+            &address.to_string(),
+            &server.port().to_string(),
+            &bus.to_string(),
+        );
+        done(&nodes[0].0, &["CLUSTER", "MEET", of.0, of.1, of.2]);
+    }
+    let id = nodes[0].0.command(&["CLUSTER", "MYID"]).text();
+    let id = id.expect("an id");
+    let replica = &nodes[3].0;
+    until("the replica knows its master", || {
+        let reply = replica.command(&["CLUSTER", "REPLICATE", &id]);
+        reply.text().as_deref() == Some("OK")
+    })
+    .await;
+    let is_whole = |server: &RedisServer| {
+        let info = server.command(&["CLUSTER", "INFO"]).text();
+        let info = info.unwrap_or_default();
+        info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")
+    };
+    wait_until("a cluster", || {
+        nodes.iter().all(|(server, ..)| is_whole(server))
+    })
+    .await;
+    wait_until("the replica has the data", || {
+        let info = replica.command(&["INFO", "replication"]).text();
+        info.is_some_and(|info| info.contains("master_link_status:up"))
+    })
+    .await;
+    nodes.map(|(server, _, _): (_, Ipv4Addr, _)| server)
+}
+
+fn of(nodes: &[RedisServer], parameters: &str) -> String {
+    let nodes: Vec<_> = nodes.iter().map(RedisServer::address).collect();
+    format!("redis-cluster://{}?namespace={parameters}", nodes.join(","))
+}
+
+/// Whether the masters on the larger side have the replica in the place of its master.
+fn has_moved(nodes: &[RedisServer; 4]) -> bool {
+    let address = nodes[3].address();
+    nodes[1..3].iter().all(|node| {
+        let known = node.command(&["CLUSTER", "NODES"]).text();
+        let known = known.unwrap_or_default();
+        let mut lines = known.lines();
+        lines.any(|line| {
+            line.contains(&*address) && line.contains("master") && line.ends_with("2-16383")
+        })
+    })
+}
+
+#[tokio::test]
+async fn a_master_without_its_cluster_keeps_a_lock_for_the_node_timeout_and_a_lease() {
+    let sides = Sides::new();
+    let nodes = cluster(&sides).await;
+    let urls = [&*of(&nodes[..3], ""), &of(&nodes[1..3], "")];
+    let overlap = overlap_of(&sides, urls, || has_moved(&nodes)).await;
+    // The last renewal that the old master takes, and the last one that the new one has.
+    let bound = NODE_TIMEOUT + TTL / 3 + SOON / 5;
+    assert!(overlap.unwrap_or_default() < bound, "{overlap:?}");
+}
+
+#[tokio::test]
+async fn acks_keep_a_lock_of_a_cluster_from_two_holders() {
+    let sides = Sides::new();
+    let nodes = cluster(&sides).await;
+    let urls = [
+        &*of(&nodes[..3], "&min-replica-acks=1"),
+        &of(&nodes[1..3], ""),
+    ];
+    let overlap = overlap_of(&sides, urls, || has_moved(&nodes)).await;
+    assert_eq!(overlap, None);
+}

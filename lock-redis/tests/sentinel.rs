@@ -1,0 +1,155 @@
+//! What a master may grant and extend that Sentinels watch.
+
+mod support;
+
+use std::time::Duration;
+
+use lock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use lock_redis::RedisConfig;
+use lock_testkit::servers::RedisSentinels;
+
+use tokio::time::Instant;
+
+use support::{SOON, TTL, loss, ms, open, request, take, within};
+
+fn config(servers: &RedisSentinels) -> RedisConfig {
+    named(&servers.ports())
+}
+
+fn named(ports: &[u16]) -> RedisConfig {
+    let ports = ports.iter().map(|port| ("127.0.0.1", *port));
+    RedisConfig::sentinel(ports, RedisSentinels::MASTER)
+}
+
+#[tokio::test]
+async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
+    for hangs in [false, true] {
+        let servers = RedisSentinels::start_light();
+        let locks = open(config(&servers)).await;
+        let guard = take(&locks, "a").await;
+        let ill = &servers.sentinels()[usize::from(hangs)];
+        if hangs {
+            ill.stop();
+        } else {
+            ill.kill();
+        }
+        for _ in 0..10 {
+            guard.renew().await.expect("two of three are a majority");
+            take(&locks, "b").await.release().await.expect("no error");
+            tokio::time::sleep(TTL / 5).await;
+        }
+        guard.release().await.expect("it is released");
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(config(&servers)).await;
+    let guard = take(&locks, "a").await;
+    for sentinel in &servers.sentinels()[1..] {
+        sentinel.stop();
+    }
+    // The master answers every renewal.
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    tokio::time::sleep(ms(2_000)).await;
+    let once = request("b").with_wait(Wait::Never);
+    let error = locks.acquire(&once).await.expect_err("it may be replaced");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("1 of 3 sentinels"), "{error}");
+    assert!(locks.shutdown(SOON).await, "the grant is not undone");
+    let master = &servers.servers()[0];
+    let left = || master.command(&["EXISTS", "b"]).integer();
+    assert_eq!(left(), Some(0));
+    // Waiters get through as soon as there is a majority.
+    let waiting = support::waiting(&locks, within(request("b"), SOON * 2));
+    servers.sentinels()[2].resume();
+    let guard = waiting.await.expect("no panic").expect("it is confirmed");
+    guard.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn sentinels_that_the_configuration_does_not_name_are_found_and_counted() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(named(&servers.ports()[..1])).await;
+    let guard = take(&locks, "a").await;
+    servers.sentinels()[1].stop();
+    tokio::time::sleep(TTL * 2).await;
+    assert!(guard.is_held(), "two of three are a majority");
+    servers.sentinels()[2].stop();
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+}
+
+#[tokio::test]
+async fn renewals_that_all_replicas_have_need_no_sentinel() {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let careful = config(&servers).with_replica_acks(1, ms(200));
+    let locks = open(careful.expect("it is in range")).await;
+    let guard = take(&locks, "a").await;
+    // What the Sentinels said of the number of replicas is known.
+    guard.renew().await.expect("it is renewed");
+    for sentinel in servers.sentinels() {
+        sentinel.kill();
+    }
+    tokio::time::sleep(TTL * 3).await;
+    assert!(guard.is_held());
+    let other = take(&locks, "b").await;
+    other.release().await.expect("it is released");
+    servers.servers()[1].stop();
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+}
+
+#[tokio::test]
+async fn renewals_without_their_acks_do_not_count() {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let careful = config(&servers).with_replica_acks(1, ms(200));
+    let locks = open(careful.expect("it is in range")).await;
+    let guard = take(&locks, "a").await;
+    servers.servers()[1].stop();
+    let error = guard.renew().await.expect_err("no replica has it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    servers.servers()[1].resume();
+    let guard = take(&locks, "b").await;
+    tokio::time::sleep(TTL * 2).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn without_locks_the_sentinels_are_left_alone() {
+    let servers = RedisSentinels::start_light();
+    let locks = open(config(&servers)).await;
+    take(&locks, "a").await.release().await.expect("no error");
+    let asked = || -> u64 {
+        let count = |sentinel: &lock_testkit::servers::RedisServer| {
+            let stats = sentinel.command(&["INFO", "stats"]).text().expect("a text");
+            let line = stats
+                .lines()
+                .find_map(|line| line.strip_prefix("total_commands_processed:"));
+            line.and_then(|n| n.parse::<u64>().ok()).expect("a number")
+        };
+        servers.sentinels().iter().map(count).sum()
+    };
+    // The Sentinels ask each other, and this test asks them.
+    let before = asked();
+    let idle = Duration::from_secs(2);
+    tokio::time::sleep(idle).await;
+    let each_second = (asked() - before).div_ceil(idle.as_secs());
+    let (before, began) = (asked(), Instant::now());
+    for _ in 0..200 {
+        take(&locks, "a").await.release().await.expect("no error");
+        tokio::time::sleep(ms(10)).await;
+    }
+    let seconds = began.elapsed().as_secs() + 1;
+    let busy = asked() - before;
+    // Twice a second each, whatever happens, and half of that for the noise.
+    let limit = seconds * (each_second + 3 * 3);
+    assert!(
+        busy < limit,
+        "{busy} in {seconds} s, {each_second} a second when idle"
+    );
+}

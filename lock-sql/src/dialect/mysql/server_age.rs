@@ -1,0 +1,104 @@
+//! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
+//!
+//! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
+//! kind 8 say when a machine found the server started anew.
+
+use std::sync::Arc;
+
+use super::session::{NOW, session_name};
+use crate::session::server_age::StartTexts;
+use crate::wire::Sql;
+
+/// The start of the server, by a name that no other start has: the second when it began, by a
+/// difference that is the same whatever its clock is set to, and behind a number that MariaDB draws
+/// when it starts. Each server reads its own comments.
+pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80000 @@server_uuid */,
+    '/', COALESCE((SELECT CAST(UNIX_TIMESTAMP() - VARIABLE_VALUE AS SIGNED)
+        FROM /*M!100000 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
+        WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
+
+/// Records a session, if the start of the server is admitted for its timeout; the row that is
+/// returned has the number of the session, and whether it is recorded.
+pub(super) fn record(table: &str) -> String {
+    format!(
+        "SET @polylock_start = {START};
+         INSERT INTO {table} (kind, lock_key, name, ttl, session, changed_at)
+         SELECT 6, {{2}}, s.name, {{11}}, CONNECTION_ID(), {NOW} FROM {table} s
+         WHERE s.kind = 7 AND s.lock_key = '' AND s.name = @polylock_start AND s.ttl >= {{11}};
+         SELECT CAST(CONNECTION_ID() AS SIGNED),
+             (SELECT COUNT(*) FROM {table} r WHERE r.kind = 6 AND r.lock_key = {{2}})"
+    )
+}
+
+pub(super) fn texts(table: &str) -> StartTexts {
+    let sql = |text: String| Arc::new(Sql::new(text));
+    let label = "CONVERT({8} USING utf8mb4)";
+    StartTexts {
+        read: sql(read(table)),
+        lineage: sql(LINEAGE.to_owned()),
+        // Assignments are made one after the other, and each sees what those before it have set.
+        admit: sql(format!(
+            "SET @polylock_start = {START};
+             INSERT INTO {table} (kind, lock_key, name, ttl, label, changed_at)
+             VALUES (7, '', @polylock_start, {{11}}, {label}, {NOW})
+             ON DUPLICATE KEY UPDATE
+                 ttl = IF(name = @polylock_start, GREATEST(ttl, {{11}}),
+                     IF(name = {{14}}, {{11}}, ttl)),
+                 label = IF(name IN (@polylock_start, {{14}}), {label}, label),
+                 name = IF(name = {{14}}, @polylock_start, name);
+             {}",
+            record(table)
+        )),
+        // A boot clock that is behind what was noted is another one.
+        witness: sql(format!(
+            "SET @polylock_start = {START};
+             SET @polylock_machine = {{10}};
+             INSERT INTO {table} (kind, lock_key, name, acquired_at, changed_at)
+             SELECT 8, @polylock_machine, @polylock_start, {{12}}, {NOW} FROM (SELECT 1) one
+             WHERE @polylock_machine IS NOT NULL
+             ON DUPLICATE KEY UPDATE
+                 changed_at = IF({table}.name = @polylock_start AND {table}.acquired_at <= {{12}},
+                     {table}.changed_at, {NOW}),
+                 acquired_at = IF({table}.name = @polylock_start
+                     AND {table}.acquired_at <= {{12}}, {table}.acquired_at, {{12}}),
+                 name = @polylock_start"
+        )),
+        forget: sql(format!(
+            "DELETE FROM {table} WHERE kind = 6 AND lock_key = {{2}}"
+        )),
+        sweep: sql(format!(
+            "SET @polylock_start = {START};
+             DELETE d FROM {table} d JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
+             WHERE s.name = @polylock_start AND d.kind IN (6, 8)
+                 AND (d.kind = 8 OR d.name <> s.name OR IS_USED_LOCK({}) IS NULL)",
+            session_name("d.lock_key")
+        )),
+    }
+}
+
+/// Whether the start of the server is admitted, or none ever was, as an expression that needs
+/// `@polylock_start`.
+pub(crate) fn is_admitted(table: &str) -> String {
+    format!(
+        "(SELECT COUNT(*) FROM (SELECT 1) one LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
+             WHERE COALESCE(s.name = @polylock_start, 1))"
+    )
+}
+
+/// Reads a [`Start`](crate::session::server_age::Start).
+pub(crate) fn read(table: &str) -> String {
+    format!(
+        "SET @polylock_start = {START};
+         SELECT CAST(@polylock_start AS BINARY), s.name, COALESCE(s.ttl, 0),
+             COALESCE(s.label, ''), CAST(COALESCE((SELECT MAX(o.ttl) FROM {table} o
+                 WHERE o.kind = 6 AND o.name = s.name), 0) AS SIGNED),
+             CAST(@@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS SIGNED),
+             CAST(COALESCE(LEAST({{12}} - w.acquired_at, {NOW} - w.changed_at), 0) AS SIGNED)
+         FROM (SELECT 1) one
+             LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
+             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = @polylock_start"
+    )
+}
+
+/// Which copy of the data the server has: a replica that takes over is another server.
+pub(crate) const LINEAGE: &str = "SELECT /*M!100000 CONCAT(@@hostname, '/', @@port, '/', @@server_id) */ /*!80000 @@server_uuid */";

@@ -1,0 +1,98 @@
+//! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
+//!
+//! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
+//! kind 8 say when a machine found the server started anew.
+
+use std::sync::Arc;
+
+use super::session::NOW;
+use crate::session::server_age::StartTexts;
+use crate::wire::Sql;
+
+/// The start of the server. Its clock makes it a name that no other start has, and nothing more.
+const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint)::text, 'UTF8')";
+
+/// What is written here has to survive the power loss that it is for.
+const DURABLY: &str = "SELECT set_config('synchronous_commit', 'on', true)
+    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+
+/// Records a session, if the start of the server is admitted for its timeout; the row that is
+/// returned has the number of the session, and whether it is recorded. Behind a pooler the number is
+/// nobody's for long.
+pub(super) fn record(table: &str, is_pooled: bool) -> String {
+    let session = if is_pooled { "0" } else { "pg_backend_pid()" };
+    format!(
+        "{DURABLY};
+         INSERT INTO {table} (kind, lock_key, name, ttl, session, changed_at)
+         SELECT 6, {{2}}, s.name, {{11}}, {session}, {NOW} FROM {table} s
+         WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND s.ttl >= {{11}};
+         SELECT pg_backend_pid()::bigint,
+             (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}})"
+    )
+}
+
+/// Whether the start of the server is admitted, or none ever was, as an expression.
+pub(crate) fn is_admitted(table: &str) -> String {
+    format!(
+        "(SELECT count(*) FROM (SELECT 1) one LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
+             WHERE coalesce(s.name = {START}, true))"
+    )
+}
+
+pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
+    let sql = |text: String| Arc::new(Sql::new(text));
+    StartTexts {
+        read: sql(read(table)),
+        lineage: sql(LINEAGE.to_owned()),
+        admit: sql(format!(
+            "{DURABLY};
+             INSERT INTO {table} AS s (kind, lock_key, name, ttl, label, changed_at)
+             VALUES (7, '', {START}, {{11}}, convert_from({{8}}, 'UTF8'), {NOW})
+             ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
+                 ttl = CASE WHEN s.name = excluded.name THEN greatest(s.ttl, excluded.ttl)
+                     ELSE excluded.ttl END,
+                 label = excluded.label, changed_at = excluded.changed_at
+             WHERE s.name = excluded.name OR s.name = {{14}};
+             {}",
+            record(table, is_pooled)
+        )),
+        // A boot clock that is behind what was noted is another one.
+        witness: sql(format!(
+            "INSERT INTO {table} AS w (kind, lock_key, name, acquired_at, changed_at)
+             SELECT 8, k, {START}, {{12}}, {NOW} FROM (SELECT {{10}}::bytea AS k) machine
+             WHERE k IS NOT NULL
+             ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
+                 acquired_at = excluded.acquired_at, changed_at = excluded.changed_at
+             WHERE w.name <> excluded.name OR w.acquired_at > excluded.acquired_at"
+        )),
+        forget: sql(format!(
+            "SELECT set_config('synchronous_commit', 'off', true);
+             DELETE FROM {table} WHERE kind = 6 AND lock_key = {{2}}"
+        )),
+        sweep: sql(format!(
+            "DELETE FROM {table} d USING {table} s
+             WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND d.kind IN (6, 8)
+                 AND (d.kind = 8 OR d.name <> s.name OR d.session <> 0
+                     AND d.session NOT IN (SELECT pid FROM pg_stat_activity WHERE pid IS NOT NULL))"
+        )),
+    }
+}
+
+/// Reads a [`Start`](crate::session::server_age::Start).
+pub(crate) fn read(table: &str) -> String {
+    format!(
+        "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),
+             coalesce((SELECT max(o.ttl) FROM {table} o WHERE o.kind = 6 AND o.name = s.name), 0),
+             (current_setting('fsync') = 'on')::int::bigint,
+             coalesce(least({{12}} - w.acquired_at, {NOW} - w.changed_at), 0)
+         FROM (SELECT 1) one
+             LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
+             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = {START}"
+    )
+}
+
+/// The timeline changes with each promotion, and a new cluster has another identifier. Either function
+/// may be missing in services that speak the protocol.
+pub(crate) const LINEAGE: &str =
+    "SELECT system_identifier::text || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+     FROM pg_control_system()";

@@ -1,0 +1,299 @@
+//! What a server that has just started may grant.
+//!
+//! A host that loses power tells no client that its session has ended: a holder that hears nothing
+//! believes in its lock until its session timeout is nearly over, and the server that comes back knows
+//! nothing of it. So each session is recorded in the table, with its timeout and the start of the
+//! server that it is on, before it takes a lock, and the record goes when nobody believes in the
+//! session any more. A start of the server is *admitted*, in the table, once for all clients: at once
+//! if no session of the start before has a record, and otherwise when the longest timeout of those has
+//! passed. Sessions take locks on an admitted start only.
+//!
+//! No clock of the server's is trusted, for it may be set when the host comes back. The time counts
+//! from when a client finds the server started anew, by the boot clock of its machine, and is kept in
+//! the table for the next client on that machine.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::{BootClock, Clock as _, Moment, is_mutant};
+use tokio::time::{Instant, timeout_at};
+
+use super::args::Args;
+use super::terms::Terms;
+use crate::error::{Cause, Failure};
+use crate::wire::{Answer, Connection, Sql, Trouble, Value};
+
+/// The statements for the starts of a server.
+#[derive(Debug)]
+pub(crate) struct StartTexts {
+    /// Reads what the table knows of the start of the server; the last row is a [`Start`].
+    pub(crate) read: Arc<Sql>,
+    /// Names the data that the server serves, and its place among copies of them. It may be refused.
+    pub(crate) lineage: Arc<Sql>,
+    /// Admits the start of the server in the place of the one that was read, and records the session.
+    pub(crate) admit: Arc<Sql>,
+    /// Notes when a client on this machine found the server started anew.
+    pub(crate) witness: Arc<Sql>,
+    /// Deletes the record of a session.
+    pub(crate) forget: Arc<Sql>,
+    /// Deletes the records of sessions that have ended, once the start of the server is admitted.
+    pub(crate) sweep: Arc<Sql>,
+}
+
+/// What the table knows of the start of a server.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Start {
+    current: Vec<u8>,
+    /// The start that was admitted last; `None` in a table where none ever was.
+    admitted: Option<Vec<u8>>,
+    lineage: Vec<u8>,
+    /// The longest timeout of the sessions on the admitted start.
+    longest: Duration,
+    /// The same of those whose record is there.
+    open: Duration,
+    /// Whether the server has everything that it acknowledged before it was killed.
+    is_durable: bool,
+    /// How long ago a client on this machine found the server started anew.
+    witnessed: Duration,
+}
+
+/// Whether sessions on a server may take locks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Admission {
+    Granted,
+    In(Duration),
+}
+
+impl Start {
+    pub(crate) fn read(answer: &Answer) -> Option<Self> {
+        let row = answer.rows.last().filter(|row| row.len() > 1)?;
+        let bytes = |at: usize| row.get(at).and_then(Value::bytes);
+        let number = |at: usize| row.get(at)?.int().map(|n| u64::try_from(n).unwrap_or(0));
+        Some(Self {
+            current: bytes(0)?.to_vec(),
+            admitted: bytes(1).map(<[u8]>::to_vec),
+            longest: Duration::from_millis(number(2)?),
+            lineage: bytes(3).unwrap_or_default().to_vec(),
+            open: Duration::from_millis(number(4)?),
+            is_durable: number(5)? == 1,
+            witnessed: Duration::from_micros(number(6)?),
+        })
+    }
+
+    /// How long the sessions of the admitted start may be believed in after it has ended; `None` if it
+    /// goes on.
+    fn doubt(&self, lineage: &[u8]) -> Option<Duration> {
+        let admitted = self.admitted.as_ref()?;
+        if *admitted == self.current {
+            return None;
+        }
+        // A copy of the data, or a server that forgets, may lack the records of some sessions.
+        let is_complete = self.is_durable && !lineage.is_empty() && self.lineage == lineage;
+        Some(if is_complete { self.open } else { self.longest })
+    }
+
+    fn admission(&self, lineage: &[u8], waited: Duration) -> Admission {
+        match self.doubt(lineage) {
+            Some(doubt) if doubt > waited && !is_mutant("sql-server-age") => {
+                Admission::In(doubt.saturating_sub(waited))
+            }
+            _ => Admission::Granted,
+        }
+    }
+
+    /// Whether a lock that is taken on this server in a transaction may have another holder.
+    pub(crate) fn excludes(&self, lineage: &[u8]) -> Result<(), Cause> {
+        let waited = self.waited();
+        match self.admission(lineage, waited) {
+            Admission::Granted => Ok(()),
+            Admission::In(left) => Err(Cause::Restarted { waited, left }),
+        }
+    }
+
+    /// How long the admitted start is known to have ended. Called after the answer that says so.
+    fn waited(&self) -> Duration {
+        let Some(admitted) = self.admitted.as_ref().filter(|it| **it != self.current) else {
+            return Duration::ZERO;
+        };
+        let now = BootClock::default().now();
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() > MOST_STARTS {
+            ended.clear();
+        }
+        let found = *ended.entry(admitted.clone()).or_insert(now);
+        now.since(found).max(self.witnessed)
+    }
+}
+
+/// When this process found a start of a server to have ended.
+static ENDED: LazyLock<Mutex<HashMap<Vec<u8>, Moment>>> = LazyLock::new(Mutex::default);
+
+/// The arguments that tell this machine and its time.
+pub(crate) fn witness_args(args: Args) -> Args {
+    let micros = BootClock::default().now().as_nanos() / 1000;
+    let args = args.with(Args::BEGAN, micros);
+    match &*MACHINE {
+        Some(machine) => args.with(Args::NAME, machine.as_bytes()),
+        None => args,
+    }
+}
+
+/// What tells the boot clock of this process from others: that of a time namespace is another one.
+static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let words: Vec<_> = boot
+        .split_whitespace()
+        .chain(offsets.split_whitespace())
+        .collect();
+    Some(words.join(" "))
+});
+
+/// Gets a session its record on a server whose start is not admitted for it.
+pub(super) async fn admit(
+    connection: &mut Connection,
+    terms: &Terms,
+    args: &Args,
+    until: Instant,
+) -> Result<(), Failure> {
+    let texts = &terms.texts.start;
+    let lineage = match run(connection, &texts.lineage, args, until, terms).await? {
+        Ok(answer) => first_text(&answer),
+        Err(trouble) if trouble.class.is_the_end() => return Err(Failure::of_opening(trouble)),
+        Err(trouble) => {
+            tracing::debug!(%trouble, "the server does not tell which copy of the data it has");
+            Vec::new()
+        }
+    };
+    for _ in 0..ATTEMPTS {
+        let read = witness_args(args.clone());
+        let answer = run(connection, &texts.read, &read, until, terms).await?;
+        let answer = answer.map_err(Failure::of_opening)?;
+        let unfit = || Failure::from(Cause::Unfit("a start without its columns".to_owned()));
+        let start = Start::read(&answer).ok_or_else(unfit)?;
+        let waited = start.waited();
+        if let Admission::In(left) = start.admission(&lineage, waited) {
+            let witness = witness_args(args.clone());
+            let noted = run(connection, &texts.witness, &witness, until, terms).await?;
+            noted.map_err(Failure::of_opening)?;
+            return Err(Cause::Restarted { waited, left }.into());
+        }
+        let admitted = args
+            .clone()
+            .with(Args::LABEL, lineage.clone())
+            .with(Args::TEXT, start.admitted);
+        let answer = run(connection, &texts.admit, &admitted, until, terms).await?;
+        let answer = answer.map_err(Failure::of_opening)?;
+        if is_recorded(&answer) {
+            return Ok(());
+        }
+    }
+    let message = "the server starts anew again and again, or the table forgets its sessions";
+    Err(Cause::Unfit(message.to_owned()).into())
+}
+
+async fn run(
+    connection: &mut Connection,
+    sql: &Sql,
+    args: &Args,
+    until: Instant,
+    terms: &Terms,
+) -> Result<Result<Answer, Trouble>, Failure> {
+    let done = timeout_at(until, connection.message(sql, args.values())).await;
+    done.map_err(|_| Cause::Silent(terms.patience).into())
+}
+
+/// The text of a row that has nothing else.
+pub(crate) fn first_text(answer: &Answer) -> Vec<u8> {
+    let text = answer.rows.last().and_then(|row| row.first()?.bytes());
+    text.unwrap_or_default().to_vec()
+}
+
+/// Whether the session has its record, by the second number of the last row.
+pub(super) fn is_recorded(answer: &Answer) -> bool {
+    let count = answer.rows.last().and_then(|row| row.get(1)?.int());
+    count.is_some_and(|count| count > 0)
+}
+
+/// How often others may admit the start of a server, or the server may start, in one attempt.
+const ATTEMPTS: u32 = 3;
+
+/// Starts of servers that a process remembers.
+const MOST_STARTS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(admitted: Option<&str>) -> Start {
+        Start {
+            current: b"2".to_vec(),
+            admitted: admitted.map(|start| start.as_bytes().to_vec()),
+            lineage: b"data".to_vec(),
+            longest: Duration::from_secs(30),
+            open: Duration::from_secs(10),
+            is_durable: true,
+            witnessed: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_start_is_admitted_when_nobody_believes_in_the_sessions_before() {
+        let wait = |seconds| Admission::In(Duration::from_secs(seconds));
+        let three = Duration::from_secs(3);
+        let cases = [
+            (start(None), "data", Admission::Granted),
+            (start(Some("2")), "data", Admission::Granted),
+            (start(Some("1")), "data", wait(7)),
+            // A copy of the data, or what cannot be known for one.
+            (start(Some("1")), "copy", wait(27)),
+            (start(Some("1")), "", wait(27)),
+            (
+                Start {
+                    is_durable: false,
+                    ..start(Some("1"))
+                },
+                "data",
+                wait(27),
+            ),
+            (
+                Start {
+                    open: three,
+                    ..start(Some("1"))
+                },
+                "data",
+                Admission::Granted,
+            ),
+            (
+                Start {
+                    open: Duration::ZERO,
+                    ..start(Some("1"))
+                },
+                "data",
+                Admission::Granted,
+            ),
+        ];
+        for (start, lineage, expected) in cases {
+            assert_eq!(
+                start.admission(lineage.as_bytes(), three),
+                expected,
+                "{start:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_counts_from_the_first_sight_on_this_machine() {
+        let mut seen = start(Some("the one before, of this test"));
+        let first = seen.waited();
+        assert!(first < Duration::from_secs(1), "{first:?}");
+        while seen.waited() < first + Duration::from_millis(5) {
+            std::thread::yield_now();
+        }
+        seen.witnessed = Duration::from_secs(5);
+        assert_eq!(seen.waited(), Duration::from_secs(5));
+        assert_eq!(start(Some("2")).waited(), Duration::ZERO);
+    }
+}

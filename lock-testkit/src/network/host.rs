@@ -1,0 +1,141 @@
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use super::namespace::{Namespace, move_thread};
+use super::sockets::{State, connections};
+use super::tools::{command_in, tool};
+use super::wait;
+use super::{Inner, Network};
+
+/// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
+/// until the network and all values of its hosts are gone.
+#[derive(Clone)]
+pub struct Host {
+    network: Arc<Inner>,
+    parts: Arc<Parts>,
+}
+
+impl Host {
+    pub(super) fn new(network: Arc<Inner>, parts: Arc<Parts>) -> Self {
+        Self { network, parts }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// Its address, in 198.18.0.0/15.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.parts.address
+    }
+
+    /// The network that it is on.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        Network::of(Arc::clone(&self.network))
+    }
+
+    /// A program that runs on the host. The process that is started becomes the program. It is
+    /// killed when the network goes or the test process ends, whichever is first.
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        match &self.parts.kind {
+            Kind::Namespace(namespace) => command_in(&namespace.path(), program),
+            Kind::Outside => Command::new(program),
+        }
+    }
+
+    /// Does the work on a thread of its own on the host, and waits for it. The sockets that it makes
+    /// are the host's for good, whichever thread uses them later.
+    ///
+    /// Threads that the work starts are on the host too. One that is shared by the whole process,
+    /// such as that of lock-core's keeper, is where it was started first: clients of several hosts
+    /// want processes of their own, see [`Taker::with_host`](crate::taker::Taker::with_host).
+    ///
+    /// # Panics
+    ///
+    /// If the work does, or the kernel refuses.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = match &self.parts.kind {
+            Kind::Namespace(namespace) => namespace,
+            Kind::Outside => return work(),
+        };
+        let namespace = namespace.open().expect("the host has a namespace");
+        thread::scope(|scope| {
+            let working = scope.spawn(move || {
+                move_thread(&namespace).expect("root may enter a namespace");
+                work()
+            });
+            let done = working.join();
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// A runtime whose threads are on the host. What is spawned on it is; the future of
+    /// [`block_on`](tokio::runtime::Runtime::block_on) is not, it runs where its caller is. See
+    /// [`enter`](Self::enter) for threads that the process shares.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses.
+    #[must_use]
+    pub fn runtime(&self) -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all();
+        if let Kind::Namespace(namespace) = &self.parts.kind {
+            let namespace = namespace.open().expect("the host has a namespace");
+            builder.on_thread_start(move || {
+                move_thread(&namespace).expect("root may enter a namespace");
+            });
+        }
+        builder.build().expect("a runtime starts")
+    }
+
+    /// Kills its processes and makes it forget its connections.
+    pub(super) fn kill_all(&self) -> io::Result<()> {
+        let namespace = self.namespace()?;
+        namespace.kill_all()?;
+        wait("a connection does not end", || {
+            tool(Some(namespace), &["ss", "-K", "-H", "-t", "-a", "-n"], "")?;
+            let open = self.enter(connections)?;
+            Ok(open.iter().all(|open| open.state == State::Listens))
+        })
+    }
+
+    /// Its namespace; the test process has none that anybody may change.
+    pub(super) fn namespace(&self) -> io::Result<&Namespace> {
+        match &self.parts.kind {
+            Kind::Namespace(namespace) => Ok(namespace),
+            Kind::Outside => Err(io::Error::other("this is the test process")),
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("name", &self.name())
+            .field("address", &self.address())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a host consists of.
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) address: Ipv4Addr,
+    pub(super) kind: Kind,
+}
+
+pub(super) enum Kind {
+    Namespace(Namespace),
+    Outside,
+}

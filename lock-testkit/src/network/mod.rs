@@ -1,0 +1,347 @@
+//! Hosts with addresses of their own, and a network between them that fails.
+//!
+//! Each host is a network namespace, behind a bridge that drops what it is told to drop. Nothing of
+//! it is seen outside but one interface of the test process, and all of it, processes of the hosts
+//! included, is gone when the test process is, however that ends.
+
+mod forge;
+mod host;
+mod namespace;
+mod rules;
+mod sockets;
+mod subnet;
+mod tools;
+
+use std::fmt;
+use std::io;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use self::host::Host;
+use self::host::{Kind, Parts};
+use self::namespace::Namespace;
+use self::rules::Rules;
+use self::subnet::Subnet;
+use self::tools::ip;
+
+/// Hosts that reach each other, unless a fault of this value is between them.
+///
+/// Faults drop IP packets on their way through the bridge: nobody is told, as on a real network.
+/// Packets of a host to itself always pass. A test process has an address in the network too, that
+/// of [`outside`](Self::outside).
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::net::{TcpListener, TcpStream};
+///
+/// use lock_testkit::network::Network;
+///
+/// let network = Network::new()?;
+/// let (a, b) = (network.host("a"), network.host("b"));
+/// let listener = b.enter(|| TcpListener::bind((b.address(), 7000)))?;
+/// let connection = a.enter(|| TcpStream::connect((b.address(), 7000)))?;
+///
+/// network.block(&a, &b);                // b hears nothing of a; a still hears b
+/// network.partition(&[&a], &[&b]);      // neither hears of the other
+/// network.reset(&b, &a);                // b gets ECONNRESET, a hears nothing
+/// network.heal();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+impl Network {
+    /// Makes a network without hosts: 50 ms.
+    ///
+    /// # Errors
+    ///
+    /// If this process is not root's, if `ip`, `nft`, `nsenter` or `unshare` is missing, or if the
+    /// kernel refuses. The error says which.
+    pub fn new() -> io::Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "a network of hosts needs root",
+            ));
+        }
+        let switch = Namespace::new()?;
+        let setup =
+            format!("link set lo up\nlink add {BRIDGE} type bridge\nlink set {BRIDGE} up\n");
+        ip(Some(&switch), &setup)?;
+        let rules = Rules::new(&switch)?;
+        let subnet = Subnet::reserve()?;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let interface = format!("pl{}x{count}", process::id());
+        let inner = Inner {
+            hosts: Mutex::new(Vec::new()),
+            interface: interface.clone(),
+            rules: Mutex::new(rules),
+            subnet,
+            switch,
+        };
+        // From here on the value removes what there is.
+        let outside = inner.subnet.outside();
+        let setup = format!(
+            "link add {interface} type veth peer name outside netns {}\n\
+             link set {interface} up\n\
+             addr add {outside}/24 dev {interface}\n",
+            inner.switch.path().display()
+        );
+        ip(None, &setup)?;
+        let setup = format!("link set outside master {BRIDGE}\nlink set outside up\n");
+        ip(Some(&inner.switch), &setup)?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The host of this name, made at the first call: 30 ms. It lives as long as the network.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel refuses, or the network has 200 hosts.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Host {
+        let mut hosts = self.inner.hosts();
+        let known = hosts.iter().find(|host| host.name == name);
+        let parts = known.map(Arc::clone).unwrap_or_else(|| {
+            let made = self.inner.make_host(name, hosts.len());
+            let made = Arc::new(made.unwrap_or_else(|error| panic!("host {name}: {error}")));
+            hosts.push(Arc::clone(&made));
+            made
+        });
+        Host::new(Arc::clone(&self.inner), parts)
+    }
+
+    /// The test process as a host. It cannot be [reset](Self::reset), and its processes are not
+    /// those of the network.
+    #[must_use]
+    pub fn outside(&self) -> Host {
+        let parts = Parts {
+            name: "outside".to_owned(),
+            address: self.inner.subnet.outside(),
+            kind: Kind::Outside,
+        };
+        Host::new(Arc::clone(&self.inner), Arc::new(parts))
+    }
+
+    /// Drops what `from` sends to `to`, and lets answers pass: connections are half open.
+    ///
+    /// # Panics
+    ///
+    /// As all faults, if `nft` fails.
+    pub fn block(&self, from: &Host, to: &Host) {
+        self.inner.change(|rules| {
+            rules.pairs.insert((from.address(), to.address()));
+        });
+    }
+
+    /// Ends [`block`](Self::block) of this direction.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn unblock(&self, from: &Host, to: &Host) {
+        self.inner.change(|rules| {
+            rules.pairs.remove(&(from.address(), to.address()));
+        });
+    }
+
+    /// Drops whatever the hosts of one side send to those of the other, in both directions.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn partition(&self, one: &[&Host], other: &[&Host]) {
+        self.inner.change(|rules| {
+            for (a, b) in pairs(one, other) {
+                rules.pairs.insert((a.address(), b.address()));
+                rules.pairs.insert((b.address(), a.address()));
+            }
+        });
+    }
+
+    /// Ends [`partition`](Self::partition), [`block`](Self::block) and [`reset`](Self::reset)
+    /// between these hosts.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn reunite(&self, one: &[&Host], other: &[&Host]) {
+        self.inner.change(|rules| {
+            for (a, b) in pairs(one, other) {
+                rules.pairs.remove(&(a.address(), b.address()));
+                rules.pairs.remove(&(b.address(), a.address()));
+            }
+        });
+    }
+
+    /// Partitions two hosts and resets all TCP connections with `peer` on the side of `at`, whose
+    /// programs see `ECONNRESET` at once. The side of `peer` hears nothing: its connections are half
+    /// open. Returns when the connections are gone.
+    ///
+    /// # Panics
+    ///
+    /// If `at` is [`outside`](Self::outside), `nft` fails, or a connection is not gone within 10 s.
+    pub fn reset(&self, at: &Host, peer: &Host) {
+        self.partition(&[at], &[peer]);
+        let reset = forge::reset(at, peer.address());
+        reset.unwrap_or_else(|error| panic!("no reset at {}: {error}", at.name()));
+    }
+
+    /// Swallows whatever a host sends to others or gets from them.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn isolate(&self, host: &Host) {
+        self.inner.change(|rules| {
+            rules.isolated.insert(host.address());
+        });
+    }
+
+    /// Ends [`isolate`](Self::isolate) and [`power_off`](Self::power_off).
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn rejoin(&self, host: &Host) {
+        self.inner.change(|rules| {
+            rules.isolated.remove(&host.address());
+        });
+    }
+
+    /// Takes the power of a host away: nothing that it sent or would send gets out, all its
+    /// processes are killed, and its kernel forgets every connection. Peers hear nothing, neither
+    /// FIN nor RST. After [`rejoin`](Self::rejoin) the host answers on old connections with RST, as
+    /// a machine does that has booted; restart its servers then, or before.
+    ///
+    /// # Panics
+    ///
+    /// If `host` is [`outside`](Self::outside), `nft` fails, or a process or connection is not gone
+    /// within 10 s.
+    pub fn power_off(&self, host: &Host) {
+        self.isolate(host);
+        let off = host.kill_all();
+        off.unwrap_or_else(|error| panic!("{} does not go off: {error}", host.name()));
+    }
+
+    /// Ends all faults.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    pub fn heal(&self) {
+        self.inner.change(|rules| {
+            rules.pairs.clear();
+            rules.isolated.clear();
+        });
+    }
+
+    /// How many packets the faults have dropped.
+    ///
+    /// # Panics
+    ///
+    /// If `nft` fails.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let dropped = self.inner.rules().dropped(&self.inner.switch);
+        dropped.expect("nft tells its counters")
+    }
+}
+
+impl Network {
+    fn of(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+}
+
+/// What lives as long as the network or one of its hosts.
+struct Inner {
+    hosts: Mutex<Vec<Arc<Parts>>>,
+    /// The end of the test process.
+    interface: String,
+    rules: Mutex<Rules>,
+    subnet: Subnet,
+    switch: Namespace,
+}
+
+impl Inner {
+    fn make_host(&self, name: &str, place: usize) -> io::Result<Parts> {
+        let address = self.subnet.host(place)?;
+        let namespace = Namespace::new()?;
+        let [.., subnet, own] = address.octets();
+        // The same address always has the same hardware, so that nobody remembers another.
+        let setup = format!(
+            "link add host{own} type veth peer name eth0 address 02:70:6c:00:{subnet:02x}:{own:02x} netns {}\n\
+             link set host{own} master {BRIDGE}\n\
+             link set host{own} up\n",
+            namespace.path().display()
+        );
+        ip(Some(&self.switch), &setup)?;
+        let setup = format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n");
+        ip(Some(&namespace), &setup)?;
+        Ok(Parts {
+            name: name.to_owned(),
+            address,
+            kind: Kind::Namespace(namespace),
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Rules)) {
+        let mut rules = self.rules();
+        change(&mut rules);
+        rules.apply(&self.switch).expect("nft takes the rules");
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, Vec<Arc<Parts>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // It would also go with the other end, a moment after the address can be given again.
+        drop(ip(None, &format!("link del {}\n", self.interface)));
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("interface", &self.interface)
+            .field("rules", &*self.rules())
+            .finish_non_exhaustive()
+    }
+}
+
+fn pairs<'a>(one: &'a [&Host], other: &'a [&Host]) -> impl Iterator<Item = (&'a Host, &'a Host)> {
+    one.iter()
+        .flat_map(move |a| other.iter().map(move |b| (*a, *b)))
+}
+
+/// Waits for what comes soon.
+fn wait(what: &str, mut met: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !met()? {
+        if Instant::now() > deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+const BRIDGE: &str = "bridge0";
+const PAUSE: Duration = Duration::from_millis(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
