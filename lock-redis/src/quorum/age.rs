@@ -13,13 +13,13 @@ use lock_core::engine::Moment;
 
 /// A run of the process of a node, and how old it was at least at some moment.
 #[derive(Clone, Debug)]
-pub(super) struct Sighting {
+pub(super) struct KnownRun {
     run_id: Arc<str>,
     at: Moment,
     age: Duration,
 }
 
-impl Sighting {
+impl KnownRun {
     /// An answer of this run came at a moment, in which it was known to be so old.
     ///
     /// The process can have started after the question was sent, but not after its answer came.
@@ -49,7 +49,7 @@ impl Sighting {
 }
 
 /// For how long a node of which this was seen does not vote yet.
-pub(super) fn left(seen: Option<&Sighting>, now: Moment, rejoin_delay: Duration) -> Duration {
+pub(super) fn left(seen: Option<&KnownRun>, now: Moment, rejoin_delay: Duration) -> Duration {
     let age = seen.map_or(Duration::ZERO, |seen| seen.age(now));
     rejoin_delay.saturating_sub(age)
 }
@@ -94,8 +94,8 @@ mod tests {
         for (what, answers, now, expected) in cases {
             let answers = answers.iter();
             let seen =
-                answers.map(|(moment, run, age)| Sighting::new(run, at(*moment), secs(*age)));
-            let seen = seen.reduce(Sighting::and);
+                answers.map(|(moment, run, age)| KnownRun::new(run, at(*moment), secs(*age)));
+            let seen = seen.reduce(KnownRun::and);
             let left = left(seen.as_ref(), at(now), DELAY);
             assert_eq!(left, secs(expected), "{what}: {seen:?}");
         }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn no_order_of_answers_makes_a_run_older() {
         let answers = [(100, 0), (110, 4), (115, 15), (120, 3)];
-        let seen = answers.map(|(moment, age)| Sighting::new("a", at(moment), secs(age)));
+        let seen = answers.map(|(moment, age)| KnownRun::new("a", at(moment), secs(age)));
         for first in &seen {
             for then in &seen {
                 let both = first.clone().and(then.clone());
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn no_delay_needs_no_sighting() {
         assert_eq!(left(None, at(0), Duration::ZERO), Duration::ZERO);
-        let old = Sighting::new("a", at(5), Duration::MAX);
+        let old = KnownRun::new("a", at(5), Duration::MAX);
         assert_eq!(left(Some(&old), at(9), DELAY), Duration::ZERO);
     }
 }

@@ -38,7 +38,11 @@ impl Client {
                 return Err(waiting.gives_up());
             };
             match outcome {
-                Outcome::Won(grant) => return pending.granted(request, grant),
+                Outcome::Won(grant) => {
+                    let guard = pending.granted(request, grant)?;
+                    self.ensemble.listening.begin(&self.ensemble);
+                    return Ok(guard);
+                }
                 Outcome::Lost { .. } => request.note_held(),
                 Outcome::Unreachable { .. } => request.note_unanswered(),
             }

@@ -9,7 +9,9 @@ use futures_util::stream::FuturesUnordered;
 use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind};
 
+use super::listen::Listening;
 use super::node::Node;
+use super::notices::Notices;
 use super::vote::majority;
 use crate::error::Failure;
 
@@ -19,6 +21,8 @@ pub(super) struct Ensemble {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) engine: Engine,
     pub(super) rejoin_delay: Duration,
+    pub(super) notices: Arc<Notices>,
+    pub(super) listening: Listening,
 }
 
 /// A question to several nodes, with the answers in the order in which they come.

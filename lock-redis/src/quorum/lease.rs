@@ -32,6 +32,7 @@ pub(super) struct QuorumLease {
     pub(super) shares: Arc<Shares>,
     tokens: Tokens,
     is_granted: AtomicBool,
+    is_attached: AtomicBool,
 }
 
 impl QuorumLease {
@@ -52,6 +53,7 @@ impl QuorumLease {
             shares: Arc::new(shares),
             tokens: Tokens::default(),
             is_granted: AtomicBool::new(false),
+            is_attached: AtomicBool::new(false),
         }
     }
 
@@ -75,8 +77,9 @@ impl Lease for QuorumLease {
         }
     }
 
-    fn attach(&self, _control: LeaseControl) {
-        // No single node decides over the lease, so none has anything to report.
+    fn attach(&self, control: LeaseControl) {
+        self.is_attached.store(true, Ordering::Relaxed);
+        self.ensemble.notices.attach(self.id, control);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -160,6 +163,14 @@ impl Lease for QuorumLease {
             self.ensemble.engine.spawn(rest);
         }
         Ok(released)
+    }
+}
+
+impl Drop for QuorumLease {
+    fn drop(&mut self) {
+        if *self.is_attached.get_mut() {
+            self.ensemble.notices.detach(self.id);
+        }
     }
 }
 

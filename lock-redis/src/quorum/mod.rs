@@ -11,7 +11,9 @@ mod ensemble;
 mod examine;
 mod fitness;
 mod lease;
+mod listen;
 mod node;
+mod notices;
 mod pace;
 mod renewer;
 mod round;
@@ -39,13 +41,15 @@ use tokio::time::Instant;
 
 use self::client::Client;
 use self::ensemble::Ensemble;
+use self::listen::Listening;
 use self::node::Node;
+use self::notices::{NodeEars, Notices};
 use self::renewer::QuorumRenewer;
 use self::vote::{Election, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig, Servers};
 use crate::error::{Cause, Failure, Refusal};
-use crate::link::{self, Deaf, Link};
+use crate::link::{self, Link};
 use crate::server::Server;
 
 pub(crate) use self::examine::examine;
@@ -136,11 +140,12 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
     }
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let node = |master: &Endpoint| {
+    let notices = Arc::new(Notices::new(masters.len()));
+    let node = |(node, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
-        config.push = false;
-        let link = link::connect_node(&config, Arc::new(Deaf), &engine)?;
+        let notices = Arc::clone(&notices);
+        let link = link::connect_node(&config, Arc::new(NodeEars { node, notices }), &engine)?;
         let server = Server::new(link, config.retention);
         let (name, engine) = (master.to_string(), engine.clone());
         Ok(Arc::new(Node::new(
@@ -150,11 +155,13 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
             config.rejoin_delay,
         )))
     };
-    let nodes: Result<Vec<_>, Failure> = masters.iter().map(node).collect();
+    let nodes: Result<Vec<_>, Failure> = masters.iter().enumerate().map(node).collect();
     Ok(Ensemble {
         nodes: nodes?,
         engine,
         rejoin_delay: config.rejoin_delay,
+        notices,
+        listening: Listening::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use lock_core::RenewalRequest;
 use lock_core::engine::{Engine, LeaseId};
 use redis::Value;
 
-use super::age::{Sighting, left};
+use super::age::{KnownRun, left};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::reply;
@@ -20,7 +20,7 @@ pub(super) struct Node {
     pub(super) name: String,
     pub(super) engine: Engine,
     pub(super) rejoin_delay: Duration,
-    seen: Mutex<Option<Sighting>>,
+    seen: Mutex<Option<KnownRun>>,
     pub(super) is_watched: AtomicBool,
 }
 
@@ -153,11 +153,11 @@ impl Node {
         self.left_of(self.seen().as_ref())
     }
 
-    fn left_of(&self, seen: Option<&Sighting>) -> Duration {
+    fn left_of(&self, seen: Option<&KnownRun>) -> Duration {
         left(seen, self.engine.now(), self.rejoin_delay)
     }
 
-    pub(super) fn seen(&self) -> Option<Sighting> {
+    pub(super) fn seen(&self) -> Option<KnownRun> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.clone()
     }
@@ -166,7 +166,7 @@ impl Node {
     pub(super) fn saw(&self, run: &str, age: Duration) {
         let now = self.engine.now();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = Sighting::new(run, now, age);
+        let new = KnownRun::new(run, now, age);
         *seen = Some(match seen.take() {
             Some(before) => before.and(new),
             None => new,

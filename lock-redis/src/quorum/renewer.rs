@@ -30,8 +30,8 @@ impl Renewer for QuorumRenewer {
         );
         let mut votes = vec![Votes::new(ensemble.len()); due.len()];
         let mut failures = Vec::new();
-        let bounds = Bounds::of(due);
-        let late = tokio::time::sleep(bounds.votes);
+        let timeouts = RoundTimeouts::of(due);
+        let late = tokio::time::sleep(timeouts.votes);
         tokio::pin!(late);
         let mut is_late = false;
         while votes.iter().any(is_open) {
@@ -69,7 +69,7 @@ impl Renewer for QuorumRenewer {
         let lost = due.iter().zip(&votes);
         let lost = lost.filter(|(_, votes)| votes.verdict() == Verdict::No);
         let reasons = lost.take(MAX_REASONS).map(|(one, _)| async move {
-            let why = tokio::time::timeout(bounds.reasons, why(ensemble, one));
+            let why = tokio::time::timeout(timeouts.reasons, why(ensemble, one));
             why.await.unwrap_or(LostReason::Stolen)
         });
         // All at once: one deadline for however many are lost.
@@ -95,14 +95,14 @@ fn is_open(votes: &Votes) -> bool {
 /// How long one round of renewals waits, in all: the keeper gives up a round after a fifth of the
 /// shortest ttl, and with it the answers that are there.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+struct RoundTimeouts {
     /// For the votes that some leases lack while others have theirs.
     votes: Duration,
     /// For the reasons of all losses.
     reasons: Duration,
 }
 
-impl Bounds {
+impl RoundTimeouts {
     fn of(due: &[RenewalRequest]) -> Self {
         let shortest = due.iter().map(|one| one.ttl).min().unwrap_or_default();
         Self {

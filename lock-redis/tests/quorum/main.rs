@@ -11,6 +11,7 @@ mod partition;
 mod rejoin;
 mod renewals;
 mod support;
+mod told;
 
 mod conformance_suite {
     use std::sync::Arc;
