@@ -12,7 +12,7 @@ use super::tools::{command_in, tool};
 use super::wait;
 use super::{Inner, Network};
 
-/// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
+/// A host of a [`Network`], with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.
 #[derive(Clone)]
 pub struct Host {

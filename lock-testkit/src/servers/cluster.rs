@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -300,6 +301,7 @@ impl RedisCluster {
 
     fn settle(&self, config: &ClusterConfig, masters: usize) {
         let mut last = Instant::now();
+        let has_replicas = self.nodes.len() > masters;
         wait("the nodes know each other", || {
             // One that has heard of a replica of a ghost, and not that it has taken over, would
             // hear of that within a second.
@@ -307,7 +309,8 @@ impl RedisCluster {
                 last = Instant::now();
                 self.meet(masters);
             }
-            self.nodes.iter().all(|node| knows(node, config, masters))
+            let known = |node: &RedisServer| knows(node, config, masters);
+            self.nodes.iter().all(known) && (!has_replicas || self.have_own_epochs(masters))
         });
         // One may hear of a ghost again from another that has not forgotten it yet.
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
@@ -326,6 +329,20 @@ impl RedisCluster {
                 text(&replica.command(&["INFO", "replication"])).contains("master_link_status:up")
             });
         }
+    }
+
+    /// Whether all nodes see a different epoch for each master. One of two that took over in the same
+    /// epoch takes another when it hears of it; after a failover it would win its slots back by that.
+    fn have_own_epochs(&self, masters: usize) -> bool {
+        self.nodes.iter().all(|node| {
+            let nodes = text(&node.command(&["CLUSTER", "NODES"]));
+            let epoch = |master: usize| {
+                let line = nodes.lines().find(|line| line.starts_with(&id(master)))?;
+                line.split(' ').nth(6)
+            };
+            let epochs: BTreeSet<_> = (0..masters).filter_map(epoch).collect();
+            epochs.len() == masters && !epochs.contains("0")
+        })
     }
 
     /// Makes each master tell all other nodes about itself.
