@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::{Engine, Moment};
@@ -8,6 +9,7 @@ use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
 use crate::login::log_in;
+use crate::negotiated::{Negotiated, listen};
 use crate::probe::{Answers, address, probe};
 use crate::session::write;
 use crate::tls::Certificates;
@@ -18,7 +20,8 @@ use crate::tls::Certificates;
 /// The session is served by a task of the runtime that polls this, and closes with its last client.
 pub(crate) async fn dial(config: &ZooKeeperConfig, engine: &Engine) -> Result<Dialled, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
-    let (client, asked) = open(config, deadline, engine).await?;
+    let (opened, negotiated) = listen(engine, open(config, deadline, engine)).await;
+    let (client, asked) = opened?;
     let rooted = timeout_at(deadline, rooted(client, config)).await;
     let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
     let resumption = longest_resumption(config, client.session_timeout());
@@ -26,6 +29,7 @@ pub(crate) async fn dial(config: &ZooKeeperConfig, engine: &Engine) -> Result<Di
         client,
         asked,
         resumption,
+        negotiated,
     })
 }
 
@@ -50,6 +54,7 @@ pub(crate) struct Dialled {
     pub(crate) asked: Moment,
     /// Longest time from a request to take the session to another connection to the answer.
     pub(crate) resumption: Duration,
+    pub(crate) negotiated: Arc<Negotiated>,
 }
 
 /// Tries all servers, and again as long as that can help.

@@ -16,6 +16,7 @@ mod lease;
 mod lock;
 mod login;
 mod names;
+mod negotiated;
 mod node;
 mod probe;
 mod root;

@@ -2,16 +2,18 @@
 
 mod support;
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_core::{DistributedLock, LostReason, Wait};
 use lock_testkit::proxy::{Direction, Proxy};
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::ZooKeeper;
 use support::exchange::Exchange;
-use support::{Place, SOON, config, key, loss, ms, open, request, take, waiting};
+use support::{Place, SOON, config, key, loss, ms, open, request, take, until, waiting};
 use tokio::time::Instant;
 
 /// A follower that has lost its leader answers reads for many ticks, long after the leader has given
@@ -190,4 +192,49 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
             "lost after {lost:?}, granted after {granted:?}"
         );
     }
+}
+
+/// Each connection has a session timeout of its own, and the smallest of them counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_locks_are_lost() {
+    const SHORTER: Duration = Duration::from_secs(3);
+    let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
+    let server = ZooKeeperServer::start(options);
+    let place = Place::at(server.port()).await;
+    let config = place.config().with_session_timeout(SOON * 6);
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 2).await;
+    let config = OpenOptions::new()
+        .append(true)
+        .open(server.dir().join("zoo.cfg"));
+    let line = format!("maxSessionTimeout={}\n", SHORTER.as_millis());
+    let written = config.and_then(|mut config| config.write_all(line.as_bytes()));
+    written.expect("the last line counts");
+    let connections = place.proxy().connections();
+    tokio::task::block_in_place(|| server.restart());
+    until("it is connected again", async || {
+        place.proxy().connections() > connections && place.tree().exists("a").await
+    })
+    .await;
+    // The lock outlives the restart, for as long as heartbeats are answered.
+    tokio::time::sleep(SHORTER).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    place.proxy().refuse();
+    place.proxy().hold(Direction::Both);
+    let began = Instant::now();
+    let lost = async { (guard.lost().into_future().await, began.elapsed()) };
+    let granted = async {
+        let next = next.await.expect("no panic").expect("it is granted");
+        (next, began.elapsed())
+    };
+    let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
+    println!("lost after {lost:?}, granted after {granted:?}");
+    assert_eq!(reason, LostReason::Unreachable);
+    assert!(
+        lost < granted,
+        "lost after {lost:?}, granted after {granted:?}"
+    );
 }

@@ -15,10 +15,6 @@ use super::{Session, lock, sentry};
 /// Listens to what the client tells of its session, sends heartbeats and has nodes watched, until the
 /// session ends or nobody has it any more.
 pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwatched: Arc<Notify>) {
-    let Some(terms) = session.upgrade().map(|session| session.terms) else {
-        return;
-    };
-    let beat = terms.beat();
     // Lasts over the turns of the loop: an answer that comes late is an answer.
     let mut heart = pin!(heartbeat(&session, Instant::now()));
     // Moments, and no sleeps that every turn of the loop would begin again.
@@ -34,25 +30,27 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
                         false
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                        if told.is_renegotiated_unheard() {
+                            return told.end();
+                        }
                         told.resumed();
                         true
                     }
                     _ => return told.end(),
                 };
+                let terms = told.terms();
                 clock_at = (!is_connected).then(|| Instant::now() + terms.tick());
                 // What was asked on the other connection may hang; the next one looks at the nodes.
-                let pause = if is_connected { Duration::ZERO } else { beat };
+                let pause = if is_connected { Duration::ZERO } else { terms.beat() };
                 heart.set(heartbeat(&session, Instant::now() + pause));
             }
             () = sleep_until(clock_at.unwrap_or_else(Instant::now)), if clock_at.is_some() => {
                 let Some(session) = session.upgrade() else { return };
                 session.look_at_clock();
-                clock_at = Some(Instant::now() + terms.tick());
+                clock_at = Some(Instant::now() + session.terms().tick());
             }
             goes_on = &mut heart => {
-                if !goes_on {
-                    return;
-                }
+                let Some(beat) = goes_on else { return };
                 heart.set(heartbeat(&session, Instant::now() + beat));
             }
             () = unwatched.notified(), if look_at.is_none() => {
@@ -67,11 +65,12 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
     }
 }
 
-/// Sends a heartbeat at the moment; false if the session is over or nobody has it any more.
-async fn heartbeat(session: &Weak<Session>, at: Instant) -> bool {
+/// Sends a heartbeat at the moment; the time until the next one, unless the session is over or nobody
+/// has it any more.
+async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
     sleep_until(at).await;
     let Some(session) = session.upgrade().filter(|session| !session.is_over()) else {
-        return false;
+        return None;
     };
     let sent = session.engine.now();
     let is_answered = if session.is_doubted() {
@@ -85,7 +84,7 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> bool {
     if is_answered {
         session.answered(sent);
     }
-    true
+    Some(session.terms().beat())
 }
 
 impl Session {

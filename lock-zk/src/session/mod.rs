@@ -10,7 +10,7 @@ mod watches;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use lock_core::engine::{Engine, LeaseId, Moment};
+use lock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use lock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error, SessionState, Stat};
@@ -18,6 +18,7 @@ use zookeeper_client::{Client, Error, SessionState, Stat};
 use crate::config::ZooKeeperConfig;
 use crate::dial::{Dialled, dial};
 use crate::error::Failure;
+use crate::negotiated::Negotiated;
 
 use self::held::{Held, Inserted, Table};
 use self::keep::keep;
@@ -32,7 +33,7 @@ pub(crate) use self::sessions::Sessions;
 pub(crate) struct Session {
     pub(crate) client: Client,
     engine: Engine,
-    terms: SessionTerms,
+    negotiated: Arc<Negotiated>,
     /// Held while locks are limited, so that they learn of the events in their order. A loss is final
     /// in any order, and told without it: those who learn of it may give other locks back.
     state: Mutex<State>,
@@ -93,13 +94,14 @@ impl Session {
             client,
             asked,
             resumption,
+            negotiated,
         } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
         let terms = SessionTerms::new(client.session_timeout(), resumption);
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
             engine: engine.clone(),
-            terms,
+            negotiated,
             state: Mutex::new(State {
                 phase: Phase::Connected,
                 proofs: Proofs::opened(terms, asked),
@@ -114,6 +116,28 @@ impl Session {
         });
         engine.spawn_service(keep(Arc::downgrade(&session), states, unwatched));
         Ok(session)
+    }
+
+    /// The state, by the smallest timeout that a server has granted so far.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        if let Some(timeout) = self
+            .negotiated
+            .smallest()
+            .filter(|_| !keeps_first_timeout())
+        {
+            state.proofs.shorten(timeout);
+        }
+        state
+    }
+
+    fn terms(&self) -> SessionTerms {
+        self.state().proofs.terms()
+    }
+
+    /// Whether another connection may have another timeout that nobody can tell.
+    fn is_renegotiated_unheard(&self) -> bool {
+        self.negotiated.smallest().is_none() && !keeps_first_timeout()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -144,8 +168,8 @@ impl Session {
     /// connection and not long ago, and the session is known to last.
     pub(crate) fn proves(&self, sent: Moment) -> bool {
         let now = self.engine.now();
-        let mut state = lock(&self.state);
-        let is_old = state.broke_since(sent) || now > self.terms.recent_until(sent);
+        let mut state = self.state();
+        let is_old = state.broke_since(sent) || now > state.proofs.terms().recent_until(sent);
         if is_old || state.phase == Phase::Over {
             return false;
         }
@@ -155,14 +179,14 @@ impl Session {
 
     /// Whether locks depend on a write that is yet to be committed.
     fn needs_write(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.state();
         state.proofs.needs_write(self.engine.now()) && !lock(&self.held).is_empty()
     }
 
     /// Whether a write is missing that proves that the session lasts.
     pub(crate) fn is_unproven(&self) -> bool {
         let now = self.engine.now();
-        let state = lock(&self.state);
+        let state = self.state();
         now >= state.proofs.valid_until() && state.proofs.needs_write(now)
     }
 
@@ -176,7 +200,7 @@ impl Session {
 
     /// A write of this session, which left at `sent`, has been committed.
     pub(crate) fn committed(&self, sent: Moment) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if state.phase == Phase::Over || state.broke_since(sent) {
             return;
         }
@@ -186,13 +210,13 @@ impl Session {
 
     /// Whether the connection has broken since.
     pub(crate) fn broke_since(&self, moment: Moment) -> bool {
-        lock(&self.state).broke_since(moment)
+        self.state().broke_since(moment)
     }
 
     /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
     /// seen by a request that left at `seen`.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: &LeaseControl, seen: Moment) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if state.broke_since(seen) && !lock(&self.held).has(id) {
             // Nobody has looked at its node, nor will before it counts as held.
             drop(state);
@@ -224,7 +248,7 @@ impl Session {
     /// Who has an answer may know of the connection that it came by before that is told.
     fn resume_if_connected(&self, state: &mut State) {
         if self.client.state() == SessionState::SyncConnected {
-            state.resume(self.terms, self.engine.now());
+            state.resume(self.negotiated.asked(), self.engine.now());
         }
     }
 
@@ -255,7 +279,7 @@ impl Session {
 
     /// The connection is broken; the session may live on.
     fn disconnected(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let since = self.engine.now();
         let valid_until = match state.phase {
             // Those that were in doubt before that are lost by now, and others are not.
@@ -263,7 +287,7 @@ impl Session {
             Phase::Connected | Phase::Doubted { .. } => state.proofs.valid_until(),
             Phase::Over => return,
         };
-        let until = self.terms.doubted_until(since, valid_until);
+        let until = state.proofs.terms().doubted_until(since, valid_until);
         state.proofs.broken();
         state.broke = Some(since);
         state.looked = since;
@@ -277,24 +301,31 @@ impl Session {
 
     /// There is another connection.
     fn resumed(&self) {
-        let is_missed = lock(&self.state).phase == Phase::Connected;
+        let is_missed = self.state().phase == Phase::Connected;
         if is_missed {
             // The client tells its latest state only.
             self.disconnected();
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         if is_missed && let Phase::Doubted { is_resumed, .. } = &mut state.phase {
             // The request for it left before the break was told.
             *is_resumed = true;
         }
-        state.resume(self.terms, self.engine.now());
+        state.resume(self.negotiated.asked(), self.engine.now());
+        let told_until = state.proofs.told_until();
+        if let Phase::Doubted { until, .. } = &mut state.phase {
+            // The server may have granted less time than it takes to doubt.
+            *until = (*until).min(told_until);
+            let until = *until;
+            self.limit(until);
+        }
     }
 
     /// Looks at the clock: a process that was stopped does not know how old an answer is.
     fn look_at_clock(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let now = self.engine.now();
-        if !self.terms.has_slept(state.looked, now) {
+        if !state.proofs.terms().has_slept(state.looked, now) {
             state.looked = now;
         }
     }
@@ -302,12 +333,12 @@ impl Session {
     /// The leader has answered a heartbeat that left at `sent`, after all nodes were seen if they were in
     /// doubt.
     fn answered(&self, sent: Moment) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         match state.phase {
             Phase::Over => return,
             // What was asked on the connection that broke says nothing of this one.
             Phase::Doubted { since, .. } if sent <= since => return,
-            Phase::Doubted { .. } => state.resume(self.terms, self.engine.now()),
+            Phase::Doubted { .. } => state.resume(self.negotiated.asked(), self.engine.now()),
             Phase::Connected => {}
         }
         state.phase = Phase::Connected;
@@ -317,7 +348,7 @@ impl Session {
 
     /// The session is gone, and all its nodes with it, or it cannot be told any more.
     pub(crate) fn end(&self) {
-        let was = std::mem::replace(&mut lock(&self.state).phase, Phase::Over);
+        let was = std::mem::replace(&mut self.state().phase, Phase::Over);
         if was == Phase::Over {
             return;
         }
@@ -342,19 +373,21 @@ impl Session {
     }
 
     fn is_doubted(&self) -> bool {
-        matches!(lock(&self.state).phase, Phase::Doubted { .. })
+        matches!(self.state().phase, Phase::Doubted { .. })
     }
 }
 
 impl State {
-    fn resume(&mut self, terms: SessionTerms, now: Moment) {
+    /// There is another connection since `now`, which was asked for at `asked` at the earliest.
+    fn resume(&mut self, asked: Moment, now: Moment) {
+        let terms = self.proofs.terms();
         if let Phase::Doubted {
             since, is_resumed, ..
         } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
             && !terms.has_slept(self.looked, now)
         {
-            self.proofs.resumed(*since, now);
+            self.proofs.resumed(asked.max(*since), now);
         }
     }
 
@@ -375,6 +408,11 @@ pub(crate) async fn write(client: &Client) -> Result<(), Error> {
 
 const ANY_VERSION: i32 = -1;
 
+/// Whether the timeout of the first connection counts for all.
+fn keeps_first_timeout() -> bool {
+    is_mutant("zookeeper-session-timeout")
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -383,7 +421,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("id", &self.client.session_id())
-            .field("phase", &lock(&self.state).phase)
+            .field("phase", &self.state().phase)
             .finish_non_exhaustive()
     }
 }

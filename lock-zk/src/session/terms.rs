@@ -111,6 +111,15 @@ impl Proofs {
         }
     }
 
+    pub(super) fn terms(&self) -> SessionTerms {
+        self.terms
+    }
+
+    /// A server has granted this timeout for another connection.
+    pub(super) fn shorten(&mut self, timeout: Duration) {
+        self.terms.timeout = self.terms.timeout.min(timeout);
+    }
+
     /// A connection that broke at `since` has a successor, by `now`: its leader was asked whether the
     /// session lives.
     pub(super) fn resumed(&mut self, since: Moment, now: Moment) {
@@ -154,6 +163,12 @@ impl Proofs {
 
     pub(super) fn valid_until(&self) -> Moment {
         self.terms.valid_until(self.known)
+    }
+
+    /// Until when the session lasts for the leader behind the connection, whether others have replaced
+    /// it or not: it counts by the timeout of that connection.
+    pub(super) fn told_until(&self) -> Moment {
+        self.terms.valid_until(self.told.unwrap_or(self.known))
     }
 
     fn tell(&mut self, moment: Moment) {
@@ -253,6 +268,19 @@ mod tests {
         // A write proves what was told on its own connection and no more.
         proofs.committed(at(20_500));
         assert_eq!(proofs.valid_until(), at(20_000 + HELD));
+    }
+
+    #[test]
+    fn a_smaller_timeout_counts_at_once_and_for_good() {
+        let mut proofs = Proofs::opened(terms(), at(0));
+        proofs.broken();
+        proofs.shorten(ms(1_600));
+        proofs.resumed(at(3_000), at(3_000));
+        assert_eq!(proofs.valid_until(), at(1_500));
+        assert_eq!(proofs.told_until(), at(3_000 + 1_500));
+        proofs.shorten(ms(14_000));
+        proofs.committed(at(3_100));
+        assert_eq!(proofs.valid_until(), at(3_000 + 1_500));
     }
 
     #[test]

@@ -1,0 +1,231 @@
+//! The session timeouts that servers grant at each connection.
+//!
+//! zookeeper-client 0.11 negotiates the timeout again whenever it connects, and `session_timeout()` of
+//! its handle stays the first one. The response is told to its log alone, so that is listened to: by
+//! the task of the session and nobody else, and what it logs reaches the subscriber of the program as
+//! before. A session whose log is compiled out (`release_max_level_info` of `tracing`) is replaced
+//! whenever it connects again.
+
+use std::fmt::{self, Write};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::engine::{Engine, Moment};
+use spawns_core::{Spawn, Task};
+use tracing::field::{Field, Visit};
+use tracing::instrument::WithSubscriber;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
+
+/// What the servers of one session have granted.
+#[derive(Debug)]
+pub(crate) struct Negotiated {
+    engine: Engine,
+    /// In milliseconds; [`NOTHING`] before the first response that was heard.
+    smallest: AtomicU64,
+    /// When the last request for the session left, in nanoseconds.
+    requested: AtomicU64,
+    /// When the one left that was answered last.
+    asked: AtomicU64,
+}
+
+const NOTHING: u64 = u64::MAX;
+
+impl Negotiated {
+    /// The smallest timeout of all connections; `None` if nothing can be heard.
+    ///
+    /// A later leader begins with the first one, and the present one has the last one.
+    pub(crate) fn smallest(&self) -> Option<Duration> {
+        let smallest = self.smallest.load(Ordering::Acquire);
+        (smallest != NOTHING).then(|| Duration::from_millis(smallest))
+    }
+
+    /// Before the request left that the server of the present connection has answered.
+    pub(crate) fn asked(&self) -> Moment {
+        Moment::from_nanos(self.asked.load(Ordering::Acquire))
+    }
+
+    fn hear(&self, message: &str) {
+        if message.starts_with(REQUEST) {
+            let now = self.engine.now().as_nanos();
+            self.requested.store(now, Ordering::Release);
+        } else if let Some(timeout) = granted(message) {
+            let requested = self.requested.load(Ordering::Acquire);
+            self.asked.store(requested, Ordering::Release);
+            self.smallest.fetch_min(timeout, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Opens a session and listens to what it negotiates, for as long as it lasts.
+pub(crate) async fn listen<T>(
+    engine: &Engine,
+    opening: impl Future<Output = T>,
+) -> (T, Arc<Negotiated>) {
+    let negotiated = Arc::new(Negotiated {
+        engine: engine.clone(),
+        smallest: AtomicU64::new(NOTHING),
+        requested: AtomicU64::new(0),
+        asked: AtomicU64::new(0),
+    });
+    let dispatch = Dispatch::new(Listener {
+        negotiated: Arc::clone(&negotiated),
+        program: dispatcher::get_default(Clone::clone),
+    });
+    let spawner = Spawner(dispatch.clone());
+    let mut opening = pin!(opening.with_subscriber(dispatch));
+    let opened = std::future::poll_fn(|context| {
+        // The client spawns the task of its session when it is open.
+        let _scope = spawns_core::enter(&spawner);
+        opening.as_mut().poll(context)
+    });
+    (opened.await, negotiated)
+}
+
+/// Spawns the task of a session on the runtime of its caller.
+struct Spawner(Dispatch);
+
+impl Spawn for Spawner {
+    fn spawn(&self, task: Task) {
+        let serving = Box::into_pin(task.future);
+        // It ends with the session.
+        drop(tokio::spawn(serving.with_subscriber(self.0.clone())));
+    }
+}
+
+/// Passes everything on to the subscriber of the program.
+struct Listener {
+    negotiated: Arc<Negotiated>,
+    program: Dispatch,
+}
+
+/// Whether this may be a request for a session, or its response.
+fn is_candidate(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
+        && *metadata.level() == Level::DEBUG
+        && metadata.target() == "zookeeper_client::session"
+}
+
+impl Subscriber for Listener {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        let interest = self.program.register_callsite(metadata);
+        match is_candidate(metadata) {
+            true => Interest::sometimes(),
+            false => interest,
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        is_candidate(metadata) || self.program.enabled(metadata)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        // The subscriber of the program gives its own.
+        Some(LevelFilter::DEBUG)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        if is_candidate(event.metadata()) {
+            event.record(&mut Reading(&self.negotiated));
+            if !self.program.enabled(event.metadata()) {
+                return;
+            }
+        }
+        self.program.event(event);
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.program.new_span(span)
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        self.program.record(span, values);
+    }
+
+    fn record_follows_from(&self, span: &Id, follows: &Id) {
+        self.program.record_follows_from(span, follows);
+    }
+
+    fn enter(&self, span: &Id) {
+        self.program.enter(span);
+    }
+
+    fn exit(&self, span: &Id) {
+        self.program.exit(span);
+    }
+
+    fn clone_span(&self, span: &Id) -> Id {
+        self.program.clone_span(span)
+    }
+
+    fn try_close(&self, span: Id) -> bool {
+        self.program.try_close(span)
+    }
+}
+
+/// Reads the message of an event.
+struct Reading<'a>(&'a Negotiated);
+
+impl Visit for Reading<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() != "message" {
+            return;
+        }
+        let mut message = Message(String::new());
+        // It stops at the first piece of a message that is another one.
+        if write!(message, "{value:?}").is_ok() {
+            self.0.hear(&message.0);
+        }
+    }
+}
+
+/// The text of a request for a session or of the response, as far as it is one.
+struct Message(String);
+
+impl Write for Message {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        self.0.push_str(piece);
+        let begins = |with: &&str| self.0.starts_with(with) || with.starts_with(&self.0);
+        let is_one = [REQUEST, RESPONSE].iter().any(|with| begins(with));
+        is_one.then_some(()).ok_or(fmt::Error)
+    }
+}
+
+const REQUEST: &str = "sending connect request: ";
+const RESPONSE: &str = "received connect response: ";
+
+/// The timeout of a response, in milliseconds; 0 says that the session has expired.
+fn granted(message: &str) -> Option<u64> {
+    let (_, rest) = message
+        .strip_prefix(RESPONSE)?
+        .split_once("session_timeout: ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|timeout| *timeout > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_tells_its_timeout_and_other_messages_nothing() {
+        let response = "received connect response: ConnectResponse { protocol_version: 0, \
+                        session_timeout: 4000, session_id: 1, readonly: false }";
+        let expired = response.replace("4000", "0");
+        let cases = [
+            (response, Some(4_000)),
+            (&expired, None),
+            ("received connect response: Other", None),
+        ];
+        for (message, timeout) in cases {
+            assert_eq!(granted(message), timeout, "{message}");
+            assert!(write!(Message(String::new()), "{message}").is_ok());
+        }
+        let other = "operation get reply: x";
+        assert!(write!(Message(String::new()), "{other}").is_err());
+    }
+}
