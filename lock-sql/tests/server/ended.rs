@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{LostReason, Released};
+use lock_core::{DistributedLock as _, LostReason, Released};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Mode, Site, assert_free, assert_taken, loss, ms, on, take, until};
+use crate::support::{
+    Mode, Site, assert_free, assert_taken, key, loss, ms, on, request, take, until,
+};
 
 /// `pg_terminate_backend` and `KILL CONNECTION`.
 async fn a_session_that_is_ended_costs_its_lock(site: Site) {
@@ -100,6 +102,32 @@ on!(
     a_waiter_whose_session_is_ended_waits_on: postgres_row, postgres_advisory,
     mariadb_row, mariadb_advisory
 );
+
+/// PostgreSQL tells the holder, which would learn it by its next renewal otherwise.
+async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
+    let (locks, operator) = (site.open().await, site.open().await);
+    let operator = operator.admin().expect("there is one");
+    for _ in 0..ROUNDS {
+        let long = request("job").with_ttl(Duration::from_secs(60));
+        let guard = locks.acquire(&long).await.expect("it is free");
+        until("it listens", async || {
+            let listening = format!(
+                "SELECT count(*) FROM pg_stat_activity
+                 WHERE application_name = '{}' AND query LIKE 'LISTEN%'",
+                site.table
+            );
+            site.number(listening).await > 0
+        })
+        .await;
+        let broken = operator.break_lock(&key("job"), "a test").await;
+        assert!(broken.expect("it is broken").is_some());
+        let (reason, after) = loss(&guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::Broken);
+        assert!(after < AT_ONCE, "{after:?}");
+    }
+}
+
+on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease, postgres_observer);
 
 /// One process of PostgreSQL that is killed takes all sessions with it, and the server recovers.
 #[tokio::test(flavor = "multi_thread")]
