@@ -63,7 +63,8 @@ impl Lease for TableLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.shared.live.attach(self.id, control);
+        self.shared.live.attach(self.id, &self.key, control);
+        self.shared.store.attend_holders();
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {

@@ -27,6 +27,9 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where waiters of this process are woken, by its own releases and by what the store hears.
     fn wakes(&self) -> &Arc<Wakes>;
 
+    /// This process holds a lease, and can be told that it is broken.
+    fn attend_holders(&self) {}
+
     /// How long waiters sleep that nothing wakes.
     fn pace(&self) -> Pace {
         Pace::POLLED

@@ -209,7 +209,7 @@ impl SqlConfig {
     /// They are apart from those of the application, and opened when they are needed. In
     /// [`SqlMode::Row`] each lock that is held or waited for takes one, so this is how many locks this
     /// process can have; in the other modes, it is how many statements run at once. Leases have up to
-    /// two more for renewals, and on PostgreSQL one that listens while somebody waits.
+    /// two more for renewals, and on PostgreSQL one that listens while somebody waits or holds.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Hearing of locks that others give back.
+//! Hearing of locks that others give back or break.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,14 +11,17 @@ use lock_core::engine::{Engine, Moment};
 use sha2::{Digest as _, Sha256};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::Notify;
 
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::Failure;
+use crate::live::Live;
 use crate::pool::Pool;
 use crate::wakes::Wakes;
 use crate::wire::{Sql, Target, Trouble, Value};
 
-/// One connection of the process that listens for all its waiters, while there are any.
+/// One connection of the process that listens for all its waiters and holders: while somebody waits,
+/// or has held a lease for more than a moment.
 ///
 /// What it hears is a hint: the database decides who has a lock, and a waiter looks from time to
 /// time whatever it hears. Whether it hears at all it finds out by a message to itself: a pooler in
@@ -28,6 +31,9 @@ pub(super) struct Listener {
     target: Arc<Target>,
     pool: Arc<Pool>,
     wakes: Arc<Wakes>,
+    live: Arc<Live>,
+    /// A waiter needs it at once.
+    attended: Notify,
     table: String,
     hears: AtomicBool,
     tell: Arc<Sql>,
@@ -65,7 +71,7 @@ impl Listener {
         engine: &Engine,
         target: &Arc<Target>,
         pool: &Arc<Pool>,
-        wakes: &Arc<Wakes>,
+        (wakes, live): (&Arc<Wakes>, &Arc<Live>),
         table: &str,
     ) -> Arc<Self> {
         let tell = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
@@ -74,6 +80,8 @@ impl Listener {
             target: Arc::clone(target),
             pool: Arc::clone(pool),
             wakes: Arc::clone(wakes),
+            live: Arc::clone(live),
+            attended: Notify::new(),
             table: table.to_owned(),
             hears: AtomicBool::new(false),
             tell: Arc::new(Sql::new(tell)),
@@ -99,26 +107,60 @@ impl Listener {
             state.topics.insert(topic, (key.clone(), now));
             std::mem::replace(&mut state.is_running, true)
         };
-        if !is_running {
+        if is_running {
+            self.attended.notify_one();
+        } else {
             self.engine.spawn_service(Running(Arc::clone(self)).run());
         }
         self.hears()
     }
 
-    /// Wakes those whom a message is for.
-    fn hear(&self, topic: &str) {
+    /// Somebody holds a lease. Nothing is opened for those who hold it for a moment only.
+    pub(super) fn attend_holders(self: &Arc<Self>) {
+        if self.target.is_pooled.load(Ordering::Relaxed) {
+            return;
+        }
+        let is_running = std::mem::replace(&mut self.lock().is_running, true);
+        if !is_running {
+            self.engine.spawn_service(Running(Arc::clone(self)).run());
+        }
+    }
+
+    /// Tells those who hold a lock that it is broken, if they listen.
+    pub(super) async fn tell_broken(&self, key: &LockKey) {
+        let message = format!("{BROKEN}{}", topic(&self.table, key));
+        let values = vec![Value::from(message)];
+        if let Err(failure) = self.pool.statement(&self.tell, values).await {
+            tracing::debug!(cause = %failure.cause, "holders are not told that a lock is broken");
+        }
+    }
+
+    /// Wakes those whom a message is for, or has them ask whether they have their lease still.
+    fn hear(&self, message: &str) {
+        if let Some(broken) = message.strip_prefix(BROKEN) {
+            self.live.check(|key| topic(&self.table, key) == broken);
+            return;
+        }
+        self.hear_of_release(message);
+    }
+
+    fn hear_of_release(&self, topic: &str) {
         let key = self.lock().topics.get(topic).map(|(key, _)| key.clone());
         if let Some(key) = key {
             self.wakes.wake(&key);
         }
     }
 
-    /// Forgets whom nobody waits for any more; whether anybody waits.
+    /// Forgets whom nobody waits for any more; whether anybody has waited or held a lease lately.
     fn is_wanted(&self) -> bool {
         let now = self.engine.now();
+        let is_held = self.live.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
         let mut state = self.lock();
         state.topics.retain(|_, (_, since)| recent(*since));
+        if is_held {
+            state.last = Some(now);
+        }
         state.last.is_some_and(recent)
     }
 
@@ -133,7 +175,12 @@ struct Running(Arc<Listener>);
 impl Running {
     async fn run(self) {
         let mut pause = FIRST_PAUSE;
-        while self.0.is_wanted() {
+        while self.0.is_wanted() || !self.0.live.is_empty() {
+            if !self.0.is_wanted() {
+                let attended = self.0.attended.notified();
+                drop(tokio::time::timeout(MOMENT, attended).await);
+                continue;
+            }
             match self.listen().await {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(failure) => {
@@ -228,6 +275,12 @@ fn late() -> Trouble {
 
 /// How long the connection is kept after somebody has waited.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How long somebody holds a lease before this process listens for it.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// Stands before the topic in messages to holders. Clients that do not know it know no such topic.
+const BROKEN: &str = "broken/";
 
 const OPENING: Duration = Duration::from_secs(2);
 

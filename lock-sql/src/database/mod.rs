@@ -44,6 +44,7 @@ use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use self::turns::Turns;
 use crate::config::{Expiry, SqlConfig};
 use crate::error::Failure;
+use crate::live::Live;
 use crate::pool::Pool;
 use crate::store::{Pace, Seen, Store, Taken};
 use crate::table::{Claim, Record, Scene, Tokens};
@@ -63,6 +64,7 @@ pub(crate) struct DatabaseStore {
     stamp: Stamp,
     patience: Duration,
     wakes: Arc<Wakes>,
+    live: Arc<Live>,
     observer: Observer,
     sharers: Sharers,
     turns: Turns,
@@ -90,7 +92,8 @@ impl DatabaseStore {
             crate::config::Server::Postgres => crate::dialect::postgres::lease::statements(usage),
         });
         let pool = |size, patience| Pool::new(engine, target, size, patience);
-        let (all, wakes) = (pool(config.connections, config.timeout), Arc::default());
+        let all = pool(config.connections, config.timeout);
+        let (wakes, live) = (Arc::default(), Arc::default());
         let table = config.table.as_str().to_owned();
         Self {
             engine: engine.clone(),
@@ -105,12 +108,28 @@ impl DatabaseStore {
             #[cfg(feature = "postgres")]
             listener: usage
                 .tells
-                .then(|| Listener::new(engine, target, &all, &wakes, &table)),
+                .then(|| Listener::new(engine, target, &all, (&wakes, &live), &table)),
             statements,
             pool: all,
             table,
             wakes,
+            live,
         }
+    }
+
+    /// The leases of this process in this table.
+    pub(crate) fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Tells the holders of a lock, wherever they are, that it is broken. A renewal tells those who do
+    /// not hear it.
+    async fn tell_holders(&self, key: &LockKey) {
+        #[cfg(feature = "postgres")]
+        if let Some(listener) = &self.listener {
+            listener.tell_broken(key).await;
+        }
+        let _ = key;
     }
 
     /// What waiters of a lock are told, where they are.
@@ -143,6 +162,13 @@ impl Store for DatabaseStore {
 
     fn wakes(&self) -> &Arc<Wakes> {
         &self.wakes
+    }
+
+    fn attend_holders(&self) {
+        #[cfg(feature = "postgres")]
+        if let Some(listener) = &self.listener {
+            listener.attend_holders();
+        }
     }
 
     fn pace(&self) -> Pace {
@@ -199,7 +225,11 @@ impl Store for DatabaseStore {
             record.break_all(&reason, scene);
             broken
         };
-        self.change(key, take_away).await
+        let broken = self.change(key, take_away).await?;
+        if broken.is_some() {
+            self.tell_holders(key).await;
+        }
+        Ok(broken)
     }
 }
 

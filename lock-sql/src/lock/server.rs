@@ -16,7 +16,6 @@ use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
 use crate::error::Failure;
 use crate::leases::Leases;
-use crate::live::Live;
 use crate::schema;
 use crate::session::Sessions;
 use crate::wire::Target;
@@ -155,7 +154,8 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
         capabilities.waiting = Waiting::Push;
     }
     let store = Arc::new(DatabaseStore::new(&engine, target, config));
-    Leases::new(engine, store, Arc::new(Live::default()), capabilities)
+    let live = Arc::clone(store.live());
+    Leases::new(engine, store, live, capabilities)
 }
 
 #[deny(clippy::missing_trait_methods)]

@@ -87,26 +87,26 @@ async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
         })
         .collect();
     until("they wait", async || site.connections().await > WAITERS).await;
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     let began = Instant::now();
-    let mut rounds = 0;
     while began.elapsed() < WAIT / 2 {
         let asked = Instant::now();
-        let free = locks.acquire(&request(&format!("free/{rounds}"))).await;
-        slowest = slowest.max(asked.elapsed());
+        let free = locks
+            .acquire(&request(&format!("free/{}", times.len())))
+            .await;
+        times.push(asked.elapsed());
         free.expect("nobody has it")
             .release()
             .await
             .expect("it is released");
-        rounds += 1;
     }
     for waiter in waiting {
         let error = waiter.await.expect("no panic").expect_err("it is held");
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     }
     held.release().await;
-    assert!(slowest < FREE_WITHIN, "{slowest:?}");
-    assert!(rounds > 2, "{rounds}");
+    times.sort_unstable();
+    assert!(times[times.len() / 2] < FREE_WITHIN, "{times:?}");
 }
 
 on!(
@@ -134,4 +134,4 @@ const WAITERS: u64 = 40;
 const WAIT: Duration = Duration::from_secs(8);
 
 /// A few round trips and a new session on a busy machine.
-const FREE_WITHIN: Duration = Duration::from_millis(1500);
+const FREE_WITHIN: Duration = Duration::from_secs(1);

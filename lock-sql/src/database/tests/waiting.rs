@@ -7,7 +7,6 @@ use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions,
 
 use super::{Client, key};
 use crate::leases::Leases;
-use crate::live::Live;
 use crate::store::{Pace, Store as _};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,7 +23,7 @@ async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
     let store = Client::open(url, parameters).await.store;
     let mut capabilities = Capabilities::least("test");
     capabilities.shared = true;
-    let live = Arc::new(Live::default());
+    let live = Arc::clone(store.live());
     let engine = Engine::of_this_process("test");
     Arc::new(Leases::new(engine, Arc::new(store), live, capabilities))
 }
@@ -127,7 +126,8 @@ async fn a_waiter_whose_listener_was_killed_is_told_again() {
     hears(&there).await;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE datname = current_database() AND query LIKE 'LISTEN%'";
-    assert_eq!(server.sql(&url, kill).len(), 1);
+    // The holder may have one as well.
+    assert!(!server.sql(&url, kill).is_empty());
     // Nobody tells it for a while, and it asks.
     let begun = Instant::now();
     guard.release().await.unwrap();
