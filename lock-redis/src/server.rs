@@ -335,7 +335,7 @@ impl Server {
     async fn renew_together(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
         // The core gives up a renewal after a fifth of the ttl.
         let least = due.iter().map(|one| one.ttl).min().unwrap_or_default();
-        let within = (least / 6).min(self.timeout);
+        let within = (least / 6).max(LEAST_PROOF).min(self.timeout);
         let limit = Instant::now() + within;
         let wait = self.replicas.filter(|_| self.wants_proof());
         let wait = wait.map(|(acks, longest)| (acks, longest.min(within / 2)));
@@ -462,6 +462,9 @@ pub(crate) const MOST_RENEWALS: usize = 2_000;
 /// How long before a grant the master may have been confirmed last, so that nobody waits for that
 /// who acquires often. Less than a fail-over takes, unless it is forced.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// What a renewal for what is left of a least hold has for its proof.
+const LEAST_PROOF: Duration = Duration::from_millis(50);
 
 /// How long the reason of a loss may take: it must not hold up what is known of other leases.
 const LONGEST_WHY: Duration = Duration::from_millis(100);

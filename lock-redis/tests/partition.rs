@@ -75,7 +75,6 @@ fn token(event: &Event) -> Option<u64> {
 /// For how long two had the lock, if they had.
 fn overlap(granted: &Event, lost: &Event) -> Option<Duration> {
     let nanos = lost.at.checked_sub(granted.at)?;
-    println!("two held the lock for {:?}", Duration::from_nanos(nanos));
     Some(Duration::from_nanos(nanos))
 }
 

@@ -4,8 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, ErrorKind, LostReason, Wait};
-use lock_redis::RedisConfig;
+use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
+use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::RedisSentinels;
 
 use tokio::time::Instant;
@@ -21,12 +21,23 @@ fn named(ports: &[u16]) -> RedisConfig {
     RedisConfig::sentinel(ports, RedisSentinels::MASTER)
 }
 
+/// Long enough for renewals to be late on a busy machine.
+const LEASE: Duration = TTL.saturating_mul(3);
+
+async fn hold(locks: &Redis, name: &str) -> LockGuard {
+    let request = within(request(name).with_ttl(LEASE), SOON * 2);
+    locks
+        .acquire(&request)
+        .await
+        .expect("a free lock is granted")
+}
+
 #[tokio::test]
 async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
     for hangs in [false, true] {
         let servers = RedisSentinels::start_light();
         let locks = open(config(&servers)).await;
-        let guard = take(&locks, "a").await;
+        let guard = hold(&locks, "a").await;
         let ill = &servers.sentinels()[usize::from(hangs)];
         if hangs {
             ill.stop();
@@ -72,9 +83,9 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
 async fn sentinels_that_the_configuration_does_not_name_are_found_and_counted() {
     let servers = RedisSentinels::start_light();
     let locks = open(named(&servers.ports()[..1])).await;
-    let guard = take(&locks, "a").await;
+    let guard = hold(&locks, "a").await;
     servers.sentinels()[1].stop();
-    tokio::time::sleep(TTL * 2).await;
+    tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held(), "two of three are a majority");
     servers.sentinels()[2].stop();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
@@ -86,13 +97,13 @@ async fn renewals_that_all_replicas_have_need_no_sentinel() {
     servers.wait_for_replica();
     let careful = config(&servers).with_replica_acks(1, ms(200));
     let locks = open(careful.expect("it is in range")).await;
-    let guard = take(&locks, "a").await;
+    let guard = hold(&locks, "a").await;
     // What the Sentinels said of the number of replicas is known.
     guard.renew().await.expect("it is renewed");
     for sentinel in servers.sentinels() {
         sentinel.kill();
     }
-    tokio::time::sleep(TTL * 3).await;
+    tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held());
     let other = take(&locks, "b").await;
     other.release().await.expect("it is released");
@@ -113,8 +124,8 @@ async fn renewals_without_their_acks_do_not_count() {
     assert!(error.is_outcome_unknown(), "{error}");
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     servers.servers()[1].resume();
-    let guard = take(&locks, "b").await;
-    tokio::time::sleep(TTL * 2).await;
+    let guard = hold(&locks, "b").await;
+    tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held());
     guard.release().await.expect("it is released");
 }

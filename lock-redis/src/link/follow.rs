@@ -185,7 +185,7 @@ async fn ask(
         // A user who may know where the master is, and no more.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
-        fields => return Ok(read(from_redis_value(fields)?)),
+        fields => return Ok(read(&from_redis_value(fields)?)),
     }
     let address = command("GET-MASTER-ADDR-BY-NAME", name);
     match connection.send_packed_command(&address).await? {
@@ -203,7 +203,7 @@ async fn ask(
     }
 }
 
-fn read(fields: HashMap<String, String>) -> Option<Said> {
+fn read(fields: &HashMap<String, String>) -> Option<Said> {
     let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
     let mut flags = fields.get("flags")?.split(',');
     let others = number("num-other-sentinels")?;
@@ -314,10 +314,10 @@ mod tests {
                 sentinels: 5,
                 replicas: Some(2),
             };
-            assert_eq!(read(fields(flags)), Some(said), "{flags}");
+            assert_eq!(read(&fields(flags)), Some(said), "{flags}");
         }
         let mut without = fields("master");
         without.remove("num-other-sentinels");
-        assert_eq!(read(without), None);
+        assert_eq!(read(&without), None);
     }
 }

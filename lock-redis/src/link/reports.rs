@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_core::engine::Moment;
 
@@ -38,6 +39,9 @@ impl Reports {
     }
 
     pub(super) fn add(&mut self, sentinel: Arc<str>, report: Report) {
+        // Those that were replaced must not count for ever.
+        self.by_sentinel
+            .retain(|_, old| report.asked.since(old.asked) < MEMORY);
         self.by_sentinel.insert(sentinel, report);
     }
 
@@ -79,6 +83,9 @@ impl Reports {
         all.filter(move |report| report.vouches && *report.master == *master)
     }
 }
+
+/// How long an answer counts for the number of Sentinels and replicas.
+const MEMORY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -161,6 +168,18 @@ mod tests {
         reports.add("same".into(), report(9, 1));
         assert_eq!(reports.confirmed(&master(1)), None);
         assert_eq!(reports.count(&master(1), at(0)), 1);
+    }
+
+    #[test]
+    fn one_that_is_gone_does_not_count_for_ever() {
+        let mut reports = Reports::new(1);
+        for n in 0..9 {
+            reports.add(n.to_string().into(), report(1, 1));
+        }
+        assert_eq!(reports.sentinels(), 9);
+        reports.add("new".into(), report(100, 1));
+        assert_eq!(reports.sentinels(), 1);
+        assert_eq!(reports.confirmed(&master(1)), Some(at(100)));
     }
 
     #[test]
