@@ -8,6 +8,7 @@ mod checks;
 mod config;
 mod crowds;
 mod error;
+mod foreign;
 mod inbox;
 mod keys;
 mod lease;

@@ -85,7 +85,7 @@ impl Redis {
         let link = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        let server = Arc::new(Server::new(link, config.retention));
+        let server = Arc::new(Server::new(link, config.retention).in_database(config.database));
         let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
         Ok(Self {
             client: Client {

@@ -24,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) link: Arc<dyn Link>,
     /// How long the token counter of a lock is kept after its last grant or new waiter, in ms.
     pub(crate) retention: String,
+    /// For messages.
+    pub(crate) database: u32,
 }
 
 /// What an acquisition asks for.
@@ -111,7 +113,12 @@ impl Server {
         Self {
             link,
             retention: millis(retention),
+            database: 0,
         }
+    }
+
+    pub(crate) fn in_database(self, database: u32) -> Self {
+        Self { database, ..self }
     }
 
     /// Takes a free lock that nobody waits for; its token, or `None` if there is more to say.
@@ -126,7 +133,9 @@ impl Server {
                 self.retention.as_bytes(),
             ],
         };
-        reply::optional(self.link.call(call).await?, |reply| reply::token(&reply))
+        let reply = self.link.call(call).await;
+        let reply = self.explained(&keys.all(), reply).await?;
+        reply::optional(reply, |reply| reply::token(&reply))
     }
 
     /// Gives back a lock that nobody waits for; whether that was so.
@@ -147,7 +156,8 @@ impl Server {
     ) -> Result<Answer, Failure> {
         let (mode, ttl, place) = texts(claim, place);
         let args = self.acquisition(claim, [&mode, &ttl, &place]);
-        reply::answer(self.run(&ACQUIRE, keys, &args).await?)
+        let reply = self.run(&ACQUIRE, keys, &args).await;
+        reply::answer(self.explained(&keys.all(), reply).await?)
     }
 
     /// The same, and how many replicas have it `within` a time.
@@ -165,7 +175,8 @@ impl Server {
             keys: &keys.all(),
             args: &args,
         };
-        let (value, acked) = self.link.call_and_wait(call, acks, within).await?;
+        let answered = self.link.call_and_wait(call, acks, within).await;
+        let (value, acked) = self.explained(&keys.all(), answered).await?;
         Ok((reply::answer(value)?, acked))
     }
 
@@ -185,7 +196,8 @@ impl Server {
             keys: &keys,
             args: &args,
         };
-        reply::tokens(self.link.call(call).await?, claims.len())
+        let reply = self.link.call(call).await;
+        reply::tokens(self.explained(&keys, reply).await?, claims.len())
     }
 
     pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
