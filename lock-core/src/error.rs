@@ -40,6 +40,9 @@ pub enum ErrorKind {
     Contended,
     /// The server refuses these credentials, or they lack a right.
     Denied,
+    /// Something else than a lock is stored where the lock would be; the message says what, and how
+    /// to remove it.
+    Foreign,
     /// A URL, an option or a configuration is wrong.
     InvalidConfig,
     /// The name is not a lock key.
@@ -132,6 +135,7 @@ impl Error {
             | ErrorKind::QueueFull
             | ErrorKind::Unavailable => true,
             ErrorKind::Denied
+            | ErrorKind::Foreign
             | ErrorKind::InvalidConfig
             | ErrorKind::InvalidKey
             | ErrorKind::InvalidRequest

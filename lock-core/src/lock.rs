@@ -44,6 +44,8 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// - [`Unsupported`](crate::ErrorKind::Unsupported),
     ///   [`InvalidKey`](crate::ErrorKind::InvalidKey) or
     ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
+    /// - [`Foreign`](crate::ErrorKind::Foreign) if something else than a lock is stored where it
+    ///   would be, which is left as it is.
     /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
     ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
     ///

@@ -24,14 +24,18 @@ impl LockAdmin for Client {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let seen = self.shared.server.inspect(key).await;
+        let server = &self.shared.server;
+        let seen = server.inspect(key).await;
+        let seen = server.explained(&Keys::of(key).all(), seen).await;
         let seen = seen.map_err(|failure| named(failure).with_key(key))?;
         Ok(seen.map(|seen| info(key.clone(), &seen)))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
-        let broken = self.shared.server.break_all(key, reason).await;
+        let server = &self.shared.server;
+        let broken = server.break_all(key, reason).await;
+        let broken = server.explained(&Keys::of(key).all(), broken).await;
         let broken = broken.map_err(|failure| named(failure).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");

@@ -27,6 +27,10 @@ pub(crate) enum Cause {
     #[error("the connection to {server} broke")]
     Disconnected { server: Arc<str>, source: Source },
 
+    /// What is written there says what is stored in place of a lock.
+    #[error("{server} {says}")]
+    Foreign { server: Arc<str>, says: String },
+
     #[error("{server} answered something that is not understood: {what}")]
     Malformed { server: Arc<str>, what: String },
 
@@ -217,6 +221,7 @@ impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Foreign { .. } => ErrorKind::Foreign,
             Self::Malformed { .. } => ErrorKind::Protocol,
             Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
@@ -235,6 +240,11 @@ impl Cause {
 
     fn into_source(self) -> Option<Source> {
         match self {
+            // All that is left to say is the name of a script.
+            Self::Refused {
+                refusal: Refusal::WrongType,
+                ..
+            } => None,
             Self::Connect { source, .. }
             | Self::Disconnected { source, .. }
             | Self::Refused { source, .. }

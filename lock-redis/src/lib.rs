@@ -9,6 +9,7 @@ mod clock;
 mod config;
 mod crowds;
 mod error;
+mod foreign;
 mod inbox;
 mod keys;
 mod lease;

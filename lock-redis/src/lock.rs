@@ -91,7 +91,7 @@ impl Redis {
         let confirms = link.confirms();
         let replicas =
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
-        let server = Server::new(link, config.retention);
+        let server = Server::new(link, config.retention).in_database(config.database);
         let server = server.with_proof(replicas, config.timeout);
         let server = Arc::new(server.with_clock(clock));
         let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));

@@ -88,7 +88,8 @@ impl Refusal {
         match self {
             Self::NoAuth | Self::NoPerm | Self::WrongPass => ErrorKind::Denied,
             Self::Moved | Self::NoCluster => ErrorKind::InvalidConfig,
-            Self::CrossSlot | Self::NoScript | Self::Other | Self::WrongType => ErrorKind::Protocol,
+            Self::CrossSlot | Self::NoScript | Self::Other => ErrorKind::Protocol,
+            Self::WrongType => ErrorKind::Foreign,
             Self::Ask
             | Self::Busy
             | Self::ClusterDown
@@ -257,7 +258,7 @@ mod tests {
             (
                 "WRONGTYPE Operation against a key",
                 Refusal::WrongType,
-                Protocol,
+                ErrorKind::Foreign,
                 false,
             ),
         ];

@@ -61,6 +61,10 @@ script!(
     EXAMINE = "examine": "examine"
 );
 script!(
+    /// Names the types of keys, of which one is no part of a lock.
+    TYPES = "types": "types"
+);
+script!(
     /// Gives back a lock that nobody waits for.
     GIVE = "give": "give"
 );

@@ -32,6 +32,8 @@ pub(crate) struct Server {
     clock: ServerClock,
     /// How long a request may take, and how long those are waited for who confirm that the master is one.
     timeout: Duration,
+    /// For messages.
+    pub(crate) database: u32,
 }
 
 /// What an acquisition asks for.
@@ -122,7 +124,13 @@ impl Server {
             replicas: None,
             clock: ServerClock::default(),
             timeout: RedisConfig::DEFAULT_TIMEOUT,
+            database: 0,
         }
+    }
+
+    /// Names this database in messages.
+    pub(crate) fn in_database(self, database: u32) -> Self {
+        Self { database, ..self }
     }
 
     /// Knows how late it is at the servers.
@@ -166,16 +174,12 @@ impl Server {
             let limit = self.clock.limit(self.timeout);
             let mut args = call.args.to_vec();
             args.insert(limit_at, limit.as_bytes());
-            let done = self
-                .link
-                .call_with(
-                    Call {
-                        args: &args,
-                        ..call
-                    },
-                    wait,
-                )
-                .await?;
+            let call = Call {
+                args: &args,
+                ..call
+            };
+            let done = self.link.call_with(call, wait).await;
+            let done = self.explained(call.keys, done).await?;
             match reply::late(&done.value) {
                 Some(now) => self.clock.learn(now),
                 None => return Ok(done),

@@ -250,7 +250,7 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
         place.command(words);
         let before = place.command(&["DUMP", "a"]);
         let error = refused(&locks).await;
-        assert_eq!(error.kind(), ErrorKind::Protocol, "{words:?}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{words:?}: {error:?}");
         assert!(error.to_string().contains("no lock"), "{error}");
         // The undo in the background leaves it alone as well.
         assert!(locks.shutdown(SOON).await);
@@ -269,7 +269,7 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     // A companion that is not ours fails closed as well.
     place.command(&["HSET", "{a}:fence", "b", "c"]);
     let error = refused(&locks).await;
-    assert_eq!(error.kind(), ErrorKind::Protocol, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error:?}");
     place.command(&["DEL", "{a}:fence"]);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_works_again(&place, &locks).await;

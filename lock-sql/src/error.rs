@@ -1,4 +1,5 @@
 use std::error::Error as StdError;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} is damaged, or something else than a database")]
     Damaged { path: PathBuf, source: Source },
 
+    /// What is written there says what is in place of the table of locks.
+    #[error("{says}")]
+    Foreign { says: String, source: Source },
+
     #[error("the disk of the database file {path:?} is full")]
     Full { path: PathBuf, source: Source },
 
@@ -56,8 +61,12 @@ pub(crate) enum Cause {
     #[error("{says}")]
     MayNot { says: String, source: Source },
 
-    #[error("table {table:?} has a row that polylock has not written")]
-    Malformed { table: String },
+    #[error("table {table:?} has a row that polylock has not written{remove}")]
+    Malformed {
+        table: String,
+        /// How to remove it, where it is known which row it is.
+        remove: Remove,
+    },
 
     #[error("{path:?} is on a network file system, where locks in SQLite exclude nobody")]
     Network { path: PathBuf },
@@ -115,6 +124,52 @@ pub(crate) enum Cause {
     Unportable { source: Source },
 }
 
+/// A statement that removes what polylock has not written; empty if there is none.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Remove(String);
+
+impl Remove {
+    /// The row of a key, by the column that has the key.
+    pub(crate) fn row(table: &str, column: &str, key: &[u8]) -> Self {
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b" -_./:".contains(byte);
+        match std::str::from_utf8(key) {
+            Ok(text) if text.bytes().all(|byte| plain(&byte)) => {
+                Self(format!("DELETE FROM {table} WHERE {column} = '{text}'"))
+            }
+            _ => Self::default(),
+        }
+    }
+}
+
+impl fmt::Display for Remove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => write!(
+                f,
+                ", and it is left as it is; if nobody needs it: {}",
+                self.0
+            ),
+        }
+    }
+}
+
+/// What is said of a table that is none of polylock's.
+pub(crate) fn foreign(
+    name: &str,
+    columns: &str,
+    owner: Option<&str>,
+    remove: &str,
+    source: Source,
+) -> Cause {
+    let owner = owner.map_or_else(String::new, |owner| format!(" of {owner}"));
+    let says = format!(
+        "the table {name}{owner} has the columns {columns}, is no table of locks and is left as it is; \
+         name another one by table=NAME in the URL, or, if nobody needs it, remove it: {remove}"
+    );
+    Cause::Foreign { says, source }
+}
+
 pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
 
 impl Cause {
@@ -131,9 +186,8 @@ impl Cause {
             Self::Interrupted | Self::Restarted { .. } | Self::SessionOver | Self::Unfit(_) => {
                 ErrorKind::Unavailable
             }
-            Self::Layout { .. } | Self::Malformed { .. } | Self::Refused { .. } => {
-                ErrorKind::Protocol
-            }
+            Self::Foreign { .. } | Self::Malformed { .. } => ErrorKind::Foreign,
+            Self::Layout { .. } | Self::Refused { .. } => ErrorKind::Protocol,
             Self::Unportable { .. } => ErrorKind::Unsupported,
             Self::Busy
             | Self::Damaged { .. }
@@ -150,6 +204,7 @@ impl Cause {
     fn into_source(self) -> Option<Source> {
         match self {
             Self::Damaged { source, .. }
+            | Self::Foreign { source, .. }
             | Self::Full { source, .. }
             | Self::Io { source, .. }
             | Self::NoDirectory { source, .. }

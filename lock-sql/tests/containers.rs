@@ -145,7 +145,7 @@ async fn holder_excludes_waiter(holder_in: World, waiter_in: World, observed: bo
 }
 
 macro_rules! excludes {
-    ($($name:ident: $holder:ident, $waiter:ident, $observed:literal;)*) => {$(
+    ($(fn $name:ident($holder:ident, $waiter:ident, $observed:literal);)*) => {$(
         #[tokio::test]
         async fn $name() {
             holder_excludes_waiter(World::$holder, World::$waiter, $observed).await;
@@ -154,13 +154,13 @@ macro_rules! excludes {
 }
 
 excludes! {
-    a_container_with_a_boot_id_of_its_own_waits_for_the_host: Host, BootId, false;
-    the_host_waits_for_a_container_with_a_boot_id_of_its_own: BootId, Host, false;
-    a_time_namespace_waits_for_the_host: Host, Ahead, false;
-    the_host_waits_for_a_time_namespace: Ahead, Host, false;
-    a_boot_clock_that_nobody_can_compare_is_observed: Host, AheadUnknown, true;
-    a_holder_whose_boot_clock_nobody_can_compare_is_observed: AheadUnknown, Host, true;
-    a_container_with_a_clock_and_a_boot_id_of_its_own_waits: Host, BootIdAhead, false;
+    fn a_container_with_a_boot_id_of_its_own_waits_for_the_host(Host, BootId, false);
+    fn the_host_waits_for_a_container_with_a_boot_id_of_its_own(BootId, Host, false);
+    fn a_time_namespace_waits_for_the_host(Host, Ahead, false);
+    fn the_host_waits_for_a_time_namespace(Ahead, Host, false);
+    fn a_boot_clock_that_nobody_can_compare_is_observed(Host, AheadUnknown, true);
+    fn a_holder_whose_boot_clock_nobody_can_compare_is_observed(AheadUnknown, Host, true);
+    fn a_container_with_a_clock_and_a_boot_id_of_its_own_waits(Host, BootIdAhead, false);
 }
 
 /// Kills a holder, changes its row as if it came from elsewhere, and waits for the lock.

@@ -171,7 +171,7 @@ async fn a_table_of_somebody_else_is_refused() {
         .with_table("mine")
         .unwrap();
     let error = Sqlite::connect(config).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn rows_that_make_no_sense_are_an_error_and_not_a_free_lock() {
             .await
             .unwrap();
         let error = locks.try_lock("job").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Protocol, "{damage}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{damage}: {error}");
     }
 }
 

@@ -145,6 +145,7 @@ fn kind(error: &ClientError) -> ErrorKind {
         | ClientError::SessionMoved
         | ClientError::Throttled
         | ClientError::Timeout => ErrorKind::Unavailable,
+        ClientError::NoChildrenForEphemerals => ErrorKind::Foreign,
         ClientError::UnexpectedErrorCode(code) if is_of_the_system(*code) => ErrorKind::Unavailable,
         _ => ErrorKind::Protocol,
     }
@@ -171,6 +172,9 @@ impl fmt::Display for Advice<'_> {
                 "ZooKeeper denies access to the root or to a node: its access control list does not name \
                  this client. A wrong password of auth=digest shows in this way; getAcl of zkCli.sh \
                  says who may do what"
+            }
+            ClientError::NoChildrenForEphemerals => {
+                "an ephemeral node of another program is in place of the directory of the lock"
             }
             ClientError::NoHosts | ClientError::Timeout => "no server opens a session",
             ClientError::NotReadOnly => {

@@ -12,6 +12,7 @@ mod directory;
 mod downgrade;
 mod error;
 mod find;
+mod foreign;
 mod lease;
 mod lock;
 mod login;

@@ -6,8 +6,8 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, DistributedLock, Error, Fencing, Finding, Lease,
-    LockGuard, Result, Waiting,
+    AcquireRequest, Bound, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding,
+    Lease, LockGuard, Result, Waiting,
 };
 
 use crate::attempt::{Attempt, Outcome};
@@ -101,7 +101,12 @@ impl DistributedLock for ZooKeeper {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let acquired = self.client.acquire(request).await;
+        let acquired = match self.client.acquire(request).await {
+            Err(error) if error.kind() == ErrorKind::Foreign => {
+                Err(Box::pin(self.client.explained(request.key(), error)).await)
+            }
+            acquired => acquired,
+        };
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
     }
 

@@ -12,6 +12,8 @@ use polylock::ErrorKind;
 pub(crate) enum Exit {
     /// 78: a URL, an option of it or the environment is wrong, or the backend lacks what is asked.
     Config,
+    /// 65: what is stored where the lock would be is no lock.
+    Data,
     /// 77: the server refuses the credentials, or they lack a right.
     Denied,
     /// 70: a bug, or an answer that nobody understands.
@@ -41,6 +43,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Config => 78,
+            Self::Data => 65,
             Self::Denied => 77,
             Self::Internal => 70,
             Self::Lost => 79,
@@ -69,6 +72,7 @@ impl Exit {
         match kind {
             ErrorKind::Contended | ErrorKind::QueueFull => Self::NotAcquired,
             ErrorKind::Denied => Self::Denied,
+            ErrorKind::Foreign => Self::Data,
             ErrorKind::InvalidConfig | ErrorKind::Unsupported => Self::Config,
             ErrorKind::InvalidKey | ErrorKind::InvalidRequest => Self::Usage,
             ErrorKind::Lost => Self::Lost,
@@ -99,6 +103,7 @@ mod tests {
         let codes = [
             (ErrorKind::Contended, 75),
             (ErrorKind::Denied, 77),
+            (ErrorKind::Foreign, 65),
             (ErrorKind::InvalidConfig, 78),
             (ErrorKind::InvalidKey, 64),
             (ErrorKind::InvalidRequest, 64),

@@ -139,13 +139,15 @@ impl LockAdmin for Prefix {
         let info = self
             .admin_of_inner()?
             .inspect(&key.within(&self.namespace))
-            .await?;
+            .await;
+        let info = info.map_err(|error| error.with_key(key))?;
         Ok(info.and_then(|info| self.outside(info)))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let key = key.within(&self.namespace);
-        let broken = self.admin_of_inner()?.break_lock(&key, reason).await?;
+        let inside = key.within(&self.namespace);
+        let broken = self.admin_of_inner()?.break_lock(&inside, reason).await;
+        let broken = broken.map_err(|error| error.with_key(key))?;
         Ok(broken.and_then(|info| self.outside(info)))
     }
 
@@ -177,13 +179,14 @@ impl LockAdmin for Prefix {
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
-        let key = key.within(&self.namespace);
-        self.admin_of_inner()?.renew_lease(&key, id, ttl).await
+        let inside = key.within(&self.namespace);
+        let renewed = self.admin_of_inner()?.renew_lease(&inside, id, ttl).await;
+        renewed.map_err(|error| error.with_key(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        self.admin_of_inner()?
-            .release_lease(&key.within(&self.namespace), id)
-            .await
+        let inside = key.within(&self.namespace);
+        let released = self.admin_of_inner()?.release_lease(&inside, id).await;
+        released.map_err(|error| error.with_key(key))
     }
 }

@@ -136,7 +136,7 @@ async fn list(ensemble: &Ensemble, prefix: &str) -> Result<Vec<LockInfo>> {
             }) => found.extend(info),
             Ok(_) => {}
             // A key of another type is no lock. A missing right is no empty list.
-            Err(error) if error.kind() == ErrorKind::Protocol => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Protocol) => {}
             Err(error) => return Err(error),
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::DatabaseStore;
 use super::codec::{self, Stamp, Stored};
 use crate::dialect::range;
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, Remove};
 use crate::table::{Record, Scene};
 use crate::wire::{Class, Sql, Value};
 
@@ -56,12 +56,22 @@ impl DatabaseStore {
         // Whatever became of it, it took no lock.
         let answer = answer.map_err(|failure| failure.cause)?;
         let row = answer.rows.first();
-        row.map(|row| self.read(row)).transpose()
+        let read = |row: &Vec<Value>| {
+            self.read_of(
+                row,
+                Remove::row(&self.table, "kind = 1 AND lock_key", key.as_bytes()),
+            )
+        };
+        row.map(read).transpose()
     }
 
     pub(super) fn read(&self, row: &[Value]) -> Result<Stored, Failure> {
-        let table = || self.table.clone();
-        codec::read(row).ok_or_else(|| Cause::Malformed { table: table() }.into())
+        self.read_of(row, Remove::default())
+    }
+
+    fn read_of(&self, row: &[Value], remove: Remove) -> Result<Stored, Failure> {
+        let table = self.table.clone();
+        codec::read(row).ok_or_else(|| Cause::Malformed { table, remove }.into())
     }
 
     /// Writes a record back; false if somebody else wrote since it was read.

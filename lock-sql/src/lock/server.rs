@@ -104,8 +104,8 @@ impl SqlLock {
     /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if there is no such database, if the
     ///   mode does not go with the server or with a pooler in the path, if the table is missing and
     ///   not to be made, or if the server is not fit for locks and the configuration is strict.
-    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout, or is somebody
-    ///   else's.
+    /// - [`Foreign`](lock_core::ErrorKind::Foreign) if the table is somebody else's.
+    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///

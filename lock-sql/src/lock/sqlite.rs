@@ -62,7 +62,8 @@ impl Sqlite {
     ///   read or written, or is no database.
     /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if it is on a network file system,
     ///   or cannot have a write-ahead log.
-    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table was made by something else.
+    /// - [`Foreign`](lock_core::ErrorKind::Foreign) if the table was made by something else.
+    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout.
     /// - [`Unsupported`](lock_core::ErrorKind::Unsupported) on systems without a boot id.
     ///
     /// # Cancel safety

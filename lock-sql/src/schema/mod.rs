@@ -106,7 +106,8 @@ impl Schema {
     ///   writes.
     /// - [`Denied`](ErrorKind::Denied) if the user may not do it.
     /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if there is no such database or schema.
-    /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout, or is somebody else's.
+    /// - [`Foreign`](ErrorKind::Foreign) if the table is somebody else's.
+    /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///

@@ -9,7 +9,7 @@ use crate::config::{Server, SqlConfig};
 use crate::dialect::mysql;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, foreign};
 use crate::lock::{open, run_on, within};
 use crate::wire::{Class, Connection, Sql, Trouble};
 
@@ -93,8 +93,38 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
         Err(trouble) if trouble.class == Class::NoTable => Ok(Seen::Nothing),
         // MySQL says no more of a table to those who may not read it.
         Err(trouble) if trouble.class == Class::Denied => Err(may_not_read(config, trouble)),
+        Err(trouble) if trouble.class == Class::Other => {
+            Err(other_table(connection, config, trouble).await.into())
+        }
         Err(trouble) => Err(Failure::of_statement(trouble)),
     }
+}
+
+/// What is in place of the table of locks; `trouble` is what the server says to a statement for it.
+async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: Trouble) -> Cause {
+    let table = config.table_sql();
+    let about = match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql => mysql::schema::about(&table),
+        #[cfg(feature = "postgres")]
+        Server::Postgres => postgres::schema::about(&table),
+    };
+    let about = connection.message(&Sql::new(about), &[]).await;
+    let text = |at: usize| {
+        let value = about.as_ref().ok()?.rows.first()?.get(at)?;
+        String::from_utf8(value.bytes()?.to_vec()).ok()
+    };
+    let Some(columns) = text(0) else {
+        return Cause::Sql(trouble);
+    };
+    let remove = format!("DROP TABLE {table}");
+    foreign(
+        &table,
+        &columns,
+        text(1).as_deref(),
+        &remove,
+        trouble.source,
+    )
 }
 
 async fn describe(connection: &mut Connection, config: &SqlConfig) -> Result<(), Failure> {

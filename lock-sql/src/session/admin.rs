@@ -18,7 +18,7 @@ use super::args::Args;
 use super::lost::ID_LEN;
 use super::record::Entry;
 use super::terms::Terms;
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, Remove};
 use crate::wire::Value;
 
 /// A lock that somebody holds, and in which sessions.
@@ -188,6 +188,7 @@ async fn read(terms: &Terms, row: &[Value]) -> Result<Option<Seen>, Failure> {
                 .next()
                 .unwrap_or_default()
                 .to_owned(),
+            remove: Remove::default(),
         })
     };
     let bytes = |at: usize| row.get(at).and_then(Value::bytes);

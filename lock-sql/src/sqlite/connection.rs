@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use lock_core::engine::LeaseId;
 use sqlx::AssertSqlSafe;
+use sqlx::Row as _;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 
 use super::file::Files;
@@ -10,7 +11,7 @@ use super::rows::{self, Table};
 use super::trouble;
 use crate::dialect::range;
 use crate::dialect::sqlite::{Durability, ROLLBACK};
-use crate::error::Cause;
+use crate::error::{Cause, Remove};
 use crate::table::Row;
 
 /// A connection that is outside of a transaction, or is dropped.
@@ -161,13 +162,24 @@ impl Connection {
     }
 
     fn read(&self, row: &SqliteRow) -> Result<StoredRow, Cause> {
-        rows::read(row).ok_or_else(|| self.malformed())
+        rows::read(row).ok_or_else(|| {
+            let key = row.try_get::<Vec<u8>, _>("key").unwrap_or_default();
+            Cause::Malformed {
+                table: self.table().to_owned(),
+                remove: Remove::row(self.table(), "CAST(key AS TEXT)", &key),
+            }
+        })
     }
 
     fn malformed(&self) -> Cause {
         Cause::Malformed {
-            table: self.place.statements.table().as_str().to_owned(),
+            table: self.table().to_owned(),
+            remove: Remove::default(),
         }
+    }
+
+    fn table(&self) -> &str {
+        self.place.statements.table().as_str()
     }
 
     async fn fetch(

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use super::file::{self, Files};
 use super::trouble;
 use crate::dialect::sqlite::{Durability, LAYOUT, Statements, WAL};
-use crate::error::Cause;
+use crate::error::{Cause, Source, foreign};
 
 /// Which table of which file.
 #[derive(Debug)]
@@ -104,9 +104,30 @@ async fn start(
 
 async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option<i64>, Cause> {
     let query = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&place.statements.layout)));
-    let layout = query.fetch_optional(raw).await;
-    layout.map_err(|e| trouble::of(&place.path, e))
+    let layout = query.fetch_optional(&mut *raw).await;
+    match layout.map_err(|e| trouble::of(&place.path, e)) {
+        // A statement for a table that is there.
+        Err(Cause::Refused { source }) => Err(other_table(raw, place, source).await),
+        layout => layout,
+    }
 }
+
+/// What is in place of the table of locks.
+async fn other_table(raw: &mut SqliteConnection, place: &Place, source: Source) -> Cause {
+    let table = place.statements.table().as_str();
+    let columns = sqlx::query_scalar::<_, Option<String>>(COLUMNS).bind(table);
+    let columns = columns.fetch_one(&mut *raw).await.ok().flatten();
+    let remove = format!("sqlite3 {:?} 'DROP TABLE {table}'", place.path);
+    foreign(
+        table,
+        columns.as_deref().unwrap_or("unknown"),
+        None,
+        &remove,
+        source,
+    )
+}
+
+const COLUMNS: &str = "SELECT group_concat(name, ', ') FROM pragma_table_info(?1)";
 
 /// Refuses a table that means something else by its columns.
 pub(super) fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {

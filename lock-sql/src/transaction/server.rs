@@ -3,7 +3,7 @@
 use lock_core::{Error, ErrorKind};
 
 use super::place::Place;
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, Remove};
 use crate::schema::LAYOUT;
 use crate::wire::{Answer, Class, Trouble};
 
@@ -43,7 +43,8 @@ pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Err
 /// What was written a statement ago is not there, or is no number.
 pub(super) fn malformed(place: &Place) -> Error {
     let table = place.name().to_owned();
-    Failure::from(Cause::Malformed { table }).into()
+    let remove = Remove::default();
+    Failure::from(Cause::Malformed { table, remove }).into()
 }
 
 /// What the caller learns of an error that is not contention.

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::dialog::Dialog;
 use super::place::Place;
 use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, Remove};
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::rows;
 use crate::table::Locks;
@@ -143,7 +143,8 @@ fn code(error: &sqlx::Error) -> Option<u32> {
 
 fn malformed(place: &Place) -> Cause {
     let table = place.name().to_owned();
-    Cause::Malformed { table }
+    let remove = Remove::default();
+    Cause::Malformed { table, remove }
 }
 
 fn of(cause: Cause) -> Error {

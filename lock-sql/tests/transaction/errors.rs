@@ -167,6 +167,6 @@ async fn a_row_that_is_never_there_is_not_waited_for() {
     let taken = locks.acquire_in(&mut *tx, "k");
     let taken = tokio::time::timeout(Duration::from_secs(10), taken).await;
     let error = taken.expect("an answer").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Protocol, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error:?}");
     tx.rollback().await.unwrap();
 }

@@ -56,8 +56,8 @@ impl Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: that of the command; 128+n if signal n killed it; 75 not acquired; 79 lock lost;
-69 backend unavailable; 64 usage; 78 configuration; 77 denied; 70 internal error;
-126 command not executable; 127 command not found.";
+69 backend unavailable; 64 usage; 65 something else than a lock is stored there;
+78 configuration; 77 denied; 70 internal error; 126 command not executable; 127 command not found.";
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]

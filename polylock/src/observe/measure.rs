@@ -143,7 +143,7 @@ pub(super) fn nothing<'a>(
 fn note_error(backend: &'static str, kind: ErrorKind, mut note: impl FnMut(Metric, Value, Words)) {
     let kind = match kind {
         ErrorKind::Denied => "denied",
-        ErrorKind::Protocol => "protocol",
+        ErrorKind::Foreign | ErrorKind::Protocol => "protocol",
         ErrorKind::Unavailable => "unavailable",
         // The lock is held, or what was asked for is wrong: the service works.
         _ => return,

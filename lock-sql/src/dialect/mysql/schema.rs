@@ -45,6 +45,16 @@ pub(crate) fn describe(table: &str) -> String {
     )
 }
 
+/// The columns of a table that may be anybody's; MySQL knows no owner.
+pub(crate) fn about(table: &str) -> String {
+    let name = table.trim_matches('`');
+    format!(
+        "SELECT CAST(GROUP_CONCAT(column_name ORDER BY ordinal_position SEPARATOR ', ') AS CHAR), NULL
+           FROM information_schema.columns
+          WHERE table_schema = DATABASE() AND table_name = '{name}'"
+    )
+}
+
 /// Reads it.
 pub(crate) fn layout(table: &str) -> String {
     format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''")

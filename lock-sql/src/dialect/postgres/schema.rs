@@ -49,6 +49,17 @@ pub(crate) fn layout(table: &str) -> String {
     format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''::bytea")
 }
 
+/// The columns of a table that may be anybody's, and who owns it.
+pub(crate) fn about(table: &str) -> String {
+    let name = table.replace('\'', "''");
+    format!(
+        "SELECT string_agg(attname::text, ', ' ORDER BY attnum), pg_get_userbyid(relowner)::text
+           FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+          WHERE pg_class.oid = to_regclass('{name}') AND attnum > 0 AND NOT attisdropped
+          GROUP BY relowner"
+    )
+}
+
 /// Of the table, in its order.
 pub(crate) const COLUMNS: [&str; 22] = [
     "kind",

@@ -46,7 +46,7 @@ fn check(kind: ErrorKind, says: &Words, doing: &'static str) -> &'static str {
         ErrorKind::InvalidConfig if doing == "url" || said(MISSPELT) => "url",
         ErrorKind::InvalidConfig => by_words.unwrap_or("url"),
         // One that is silent or not understood may lack TLS, or speak it: it can be asked.
-        ErrorKind::Protocol | ErrorKind::Unavailable => {
+        ErrorKind::Foreign | ErrorKind::Protocol | ErrorKind::Unavailable => {
             by_words.filter(|check| *check != "tls").unwrap_or(doing)
         }
         _ => doing,

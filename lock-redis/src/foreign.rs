@@ -1,0 +1,130 @@
+//! What is stored where a lock would be, and is none.
+
+use redis::Value;
+
+use crate::error::{Cause, Failure, Refusal};
+use crate::link::Call;
+use crate::reply;
+use crate::script::TYPES;
+use crate::server::Server;
+
+impl Server {
+    /// Says of an answer that a key has the wrong type which one, and how to remove it. `keys` are
+    /// the four of each lock.
+    pub(crate) async fn explained<T>(
+        &self,
+        keys: &[&[u8]],
+        answer: Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match answer {
+            Err(failure) if failure.refusal() == Some(Refusal::WrongType) => {
+                Err(Box::pin(self.explain(keys, failure)).await)
+            }
+            answer => answer,
+        }
+    }
+
+    async fn explain(&self, keys: &[&[u8]], failure: Failure) -> Failure {
+        let Cause::Refused { server, .. } = &failure.cause else {
+            return failure;
+        };
+        let types = self.link.call(Call {
+            script: &TYPES,
+            keys,
+            args: &[],
+        });
+        // Without the right to ask, it is known no more than that it is no lock.
+        let Ok(Value::Array(types)) = types.await else {
+            return failure;
+        };
+        let types: Vec<_> = types.iter().filter_map(reply::text).collect();
+        let Some((key, what)) = foreign(keys, &types) else {
+            return failure;
+        };
+        let remove = self.remove(server, key);
+        let key = String::from_utf8_lossy(key);
+        let says = format!(
+            "has {what} at {key:?}, which is no lock of polylock and is left as it is; if nobody \
+             needs it, remove it: {remove}"
+        );
+        Failure {
+            cause: Cause::Foreign {
+                server: server.clone(),
+                says,
+            },
+            ..failure
+        }
+    }
+
+    /// The command that removes a key.
+    fn remove(&self, server: &str, key: &[u8]) -> String {
+        let place = match server.rsplit_once(':') {
+            Some((host, port)) => format!("-h {} -p {port}", host.trim_matches(['[', ']'])),
+            None => format!("-s {}", quoted(server)),
+        };
+        let database = match self.database {
+            0 => String::new(),
+            number => format!(" -n {number}"),
+        };
+        let key = quoted(&String::from_utf8_lossy(key));
+        format!("redis-cli {place}{database} UNLINK {key}")
+    }
+}
+
+/// The first key that no lock has, and what is there.
+fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> {
+    let typed = keys.iter().copied().zip(types.iter().copied()).enumerate();
+    let is_none = |at: usize, of_type: &str| match at % 4 {
+        _ if of_type == "none" => false,
+        // The lock itself, its counter, its queue, its notes.
+        0 => !["string", "zset"].contains(&of_type),
+        1 => of_type != "string",
+        2 => of_type != "zset",
+        _ => of_type != "hash",
+    };
+    let other = typed
+        .clone()
+        .find(|(at, (_, of_type))| is_none(*at, of_type));
+    // A sorted set may be one that lacks the mark of a lock.
+    let unmarked = || {
+        typed
+            .clone()
+            .find(|(at, (_, kind))| at % 4 == 0 && *kind == "zset")
+    };
+    let (_, (key, of_type)) = other.or_else(unmarked)?;
+    let what = match of_type {
+        "zset" => "a sorted set".to_owned(),
+        "ReJSON-RL" => "a JSON document".to_owned(),
+        of_type => format!("a {of_type}"),
+    };
+    Some((key, what))
+}
+
+/// One word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_lock_has_is_found() {
+        let keys: [&[u8]; 4] = [b"k", b"{k}:fence", b"{k}:queue", b"{k}:notes"];
+        let found = |types| foreign(&keys, types).map(|(key, what)| (key.to_vec(), what));
+        let is = |key: &[u8], what: &str| Some((key.to_vec(), what.to_owned()));
+        assert_eq!(found(&["list", "none", "none", "none"]), is(b"k", "a list"));
+        let fence = found(&["none", "hash", "none", "none"]);
+        assert_eq!(fence, is(b"{k}:fence", "a hash"));
+        let set = found(&["zset", "string", "zset", "hash"]);
+        assert_eq!(set, is(b"k", "a sorted set"));
+        assert_eq!(found(&["string", "string", "zset", "hash"]), None);
+        assert_eq!(found(&["none", "none", "none", "none"]), None);
+    }
+
+    #[test]
+    fn a_key_is_one_word_of_a_shell() {
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+}
