@@ -154,12 +154,13 @@ impl Server {
         !is_mutant("sentinel-minority")
     }
 
-    /// Makes sure that a grant stands.
-    async fn confirm_grant(&self, done: &Done) -> Result<(), Failure> {
+    /// Makes sure that a grant stands, while enough of its lease is left.
+    async fn confirm_grant(&self, done: &Done, ttl: Duration) -> Result<(), Failure> {
         if !self.wants_proof() {
             return Ok(());
         }
-        self.link.confirm(done, MAX_AGE, self.timeout).await
+        let within = self.timeout.min(ttl / 3);
+        self.link.confirm(done, MAX_AGE, within).await
     }
 
     /// Sends a request that may take locks, with the time after which the server has to refuse it: a
@@ -205,7 +206,7 @@ impl Server {
         let token = reply::optional(value, |reply| reply::token(&reply))?;
         if let Some(token) = token {
             self.clock.learn(token / 1_000);
-            self.confirm_grant(&done).await?;
+            self.confirm_grant(&done, claim.ttl).await?;
         }
         Ok(token)
     }
@@ -247,7 +248,7 @@ impl Server {
             }
             // Where replicas have to know of it, the grant is asked for again.
             (Answer::Granted(_), None) if self.replicas.is_some() => {}
-            (Answer::Granted(_), _) => self.confirm_grant(&done).await?,
+            (Answer::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
             _ => {}
         }
         Ok(answer)
@@ -272,7 +273,8 @@ impl Server {
         let mut done = self.take_in_time(call, args.len(), None).await?;
         let tokens = reply::tokens(std::mem::replace(&mut done.value, Value::Nil), claims.len())?;
         if tokens.is_some() {
-            self.confirm_grant(&done).await?;
+            let least = claims.iter().map(|(_, claim)| claim.ttl).min();
+            self.confirm_grant(&done, least.unwrap_or_default()).await?;
         }
         Ok(tokens)
     }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
 use lock_redis::{Redis, RedisConfig};
-use lock_testkit::servers::RedisSentinels;
-
-use tokio::time::Instant;
+use lock_testkit::servers::{RedisSentinels, RedisServer};
 
 use support::{SOON, TTL, loss, ms, open, request, take, within};
 
@@ -131,12 +129,11 @@ async fn renewals_without_their_acks_do_not_count() {
 }
 
 #[tokio::test]
-async fn without_locks_the_sentinels_are_left_alone() {
+async fn sentinels_are_not_asked_for_each_grant() {
     let servers = RedisSentinels::start_light();
     let locks = open(config(&servers)).await;
-    take(&locks, "a").await.release().await.expect("no error");
     let asked = || -> u64 {
-        let count = |sentinel: &lock_testkit::servers::RedisServer| {
+        let count = |sentinel: &RedisServer| {
             let stats = sentinel.command(&["INFO", "stats"]).text().expect("a text");
             let line = stats
                 .lines()
@@ -145,22 +142,11 @@ async fn without_locks_the_sentinels_are_left_alone() {
         };
         servers.sentinels().iter().map(count).sum()
     };
-    // The Sentinels ask each other, and this test asks them.
     let before = asked();
-    let idle = Duration::from_secs(2);
-    tokio::time::sleep(idle).await;
-    let each_second = (asked() - before).div_ceil(idle.as_secs());
-    let (before, began) = (asked(), Instant::now());
-    for _ in 0..200 {
+    for _ in 0..500 {
         take(&locks, "a").await.release().await.expect("no error");
-        tokio::time::sleep(ms(10)).await;
     }
-    let seconds = began.elapsed().as_secs() + 1;
-    let busy = asked() - before;
-    // Twice a second each, whatever happens, and half of that for the noise.
-    let limit = seconds * (each_second + 3 * 3);
-    assert!(
-        busy < limit,
-        "{busy} in {seconds} s, {each_second} a second when idle"
-    );
+    // With what they ask each other, and this test.
+    let count = asked() - before;
+    assert!(count < 250, "{count} commands for 500 grants");
 }
