@@ -1,5 +1,7 @@
 //! What is stored where a lock would be, and is none.
 
+use std::sync::Arc;
+
 use redis::Value;
 
 use crate::error::{Cause, Failure, Refusal};
@@ -49,7 +51,7 @@ impl Server {
         );
         Failure {
             cause: Cause::Foreign {
-                server: server.clone(),
+                server: Arc::clone(server),
                 says,
             },
             ..failure

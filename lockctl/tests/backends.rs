@@ -15,6 +15,9 @@ fn code(place: &Place, args: &[&str], variables: &[(&str, &str)]) -> (i32, Strin
     (common::code(output.status), said)
 }
 
+/// Options, variables, and what comes of them.
+type Case<'a, T> = (&'a [&'a str], &'a [(&'a str, &'a str)], T);
+
 const RUN: [&str; 6] = ["run", "-n", "k", "--", "touch", "ran"];
 
 #[test]
@@ -57,7 +60,7 @@ fn an_empty_variable_is_as_good_as_none_where_something_else_names_the_backend()
         "[backend.main]\nurl = 'sqlite:file.db'",
     )
     .expect("a file");
-    let table: [(&[&str], &[(&str, &str)], &str); 4] = [
+    let table: [Case<'_, &str>; 4] = [
         (
             &["--backend", "sqlite:option.db"],
             &[("LOCK_URL", ""), ("LOCK_CONFIG", "")],
@@ -129,7 +132,7 @@ fn memory_excludes_nobody_and_is_refused() {
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\
                 [backend.prod]\nurl = 'sqlite:prod.db'\n[lock.job]\nbackend = 'dev'";
     fs::write(place.file("lock.toml"), file).expect("a file");
-    let sources: [(&[&str], &[(&str, &str)], i32); 6] = [
+    let sources: [Case<'_, i32>; 6] = [
         (&["--backend", "memory:"], &[], 64),
         (&["--backend", "MEMORY:shop?namespace=a"], &[], 64),
         (&[], &[("LOCK_URL", "memory:")], 78),

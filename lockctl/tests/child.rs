@@ -113,7 +113,7 @@ fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
     let (code, said) = next("2s");
     assert!(is_alive(command), "{url}");
     assert_eq!(code, 75, "{url}: {said}");
-    kill_process(command, Signal::KILL).unwrap();
+    kill_process(command, Signal::KILL).expect("it is there");
     let (code, said) = next("20s");
     assert_eq!(code, 0, "{url}: {said}");
 }
