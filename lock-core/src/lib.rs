@@ -41,8 +41,9 @@
 //! # Time
 //!
 //! A lease counts from before its request left, by a clock that goes on while the machine is
-//! suspended, and less a margin of a tenth. Durations are [`Duration`](std::time::Duration), and in
-//! URLs they carry their unit (`busy-timeout=5s`).
+//! suspended, and less a margin for clocks that do not run alike: a tenth of its ttl, 50 ms at least.
+//! Locks of ZooKeeper live with a session, and keep a sixteenth of its timeout back. Durations are
+//! [`Duration`](std::time::Duration), and in URLs they carry their unit (`busy-timeout=5s`).
 //!
 //! # Threads
 //!

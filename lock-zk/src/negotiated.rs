@@ -190,7 +190,7 @@ impl Write for Message {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         self.0.push_str(piece);
         let begins = |with: &&str| self.0.starts_with(with) || with.starts_with(&self.0);
-        let is_one = [REQUEST, RESPONSE].iter().any(|with| begins(with));
+        let is_one = [REQUEST, RESPONSE].iter().any(begins);
         is_one.then_some(()).ok_or(fmt::Error)
     }
 }

@@ -69,9 +69,7 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
 /// has it any more.
 async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
     sleep_until(at).await;
-    let Some(session) = session.upgrade().filter(|session| !session.is_over()) else {
-        return None;
-    };
+    let session = session.upgrade().filter(|session| !session.is_over())?;
     let sent = session.engine.now();
     let is_answered = if session.is_doubted() {
         let locks = lock(&session.held).settled();
