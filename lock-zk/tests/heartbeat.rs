@@ -197,7 +197,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
 /// Each connection has a session timeout of its own, and the smallest of them counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_locks_are_lost() {
-    const SHORTER: Duration = Duration::from_secs(3);
+    const SHORTER: Duration = Duration::from_secs(6);
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
