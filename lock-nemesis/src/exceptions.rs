@@ -1,0 +1,178 @@
+//! The faults that may give a lock to two holders, by docs/guarantees.md. Fencing tokens have to
+//! stop every stale write of these as well.
+
+use std::time::Duration;
+
+use crate::backend::{Backend, LONG_TTL, Mode, SESSION};
+use crate::judge::Struck;
+
+/// A verdict *can break* or *holds with fencing* of docs/guarantees.md.
+#[derive(Debug)]
+pub(crate) struct Exception {
+    /// The faults of the nemesis that make it happen.
+    pub(crate) faults: &'static [&'static str],
+    pub(crate) backends: &'static [Backend],
+    /// The row of the table.
+    pub(crate) row: &'static str,
+    /// For how long two may hold the lock, and how long after the fault that may begin: the holder
+    /// learns at its next renewal, or at the end of its lease, that it has lost it.
+    pub(crate) longest: Duration,
+    /// Whether it takes another fault besides, such as a node that missed the grant.
+    pub(crate) together: bool,
+    /// Whether only a grant that was not replicated is affected: one from a second before the fault
+    /// began until two seconds after, or any if another fault had kept the replica away until then.
+    pub(crate) unreplicated: bool,
+}
+
+pub(crate) static EXCEPTIONS: &[Exception] = &[
+    Exception {
+        faults: &["server-clock"],
+        backends: &[Backend::Redis, Backend::Sentinel, Backend::Cluster],
+        row: "the clock of the wall jumps",
+        longest: LONG_TTL,
+        together: false,
+        unreplicated: false,
+    },
+    Exception {
+        faults: &["server-clock"],
+        backends: &[
+            Backend::Postgres(Mode::Lease),
+            Backend::MariaDb(Mode::Lease),
+        ],
+        row: "the clock of the server jumps",
+        longest: LONG_TTL,
+        together: false,
+        unreplicated: false,
+    },
+    // A minority may jump; with a node that missed the grant it is none.
+    Exception {
+        faults: &["server-clock"],
+        backends: &[Backend::Quorum],
+        row: "the clock of the wall jumps",
+        longest: LONG_TTL,
+        together: true,
+        unreplicated: false,
+    },
+    Exception {
+        faults: &["disk-full", "server-forget"],
+        backends: &[Backend::Redis, Backend::Sentinel, Backend::Cluster],
+        row: "the store restarts without what it acknowledged (no persistence, an old snapshot)",
+        longest: LONG_TTL,
+        together: false,
+        unreplicated: false,
+    },
+    Exception {
+        faults: &LEADERS,
+        backends: &[Backend::Sentinel],
+        row: "a fail-over loses what was not replicated",
+        longest: LONG_TTL,
+        together: false,
+        unreplicated: true,
+    },
+    // `cluster-node-timeout`, which is a second, and a third of the longest lease, rounded up.
+    Exception {
+        faults: &LEADERS,
+        backends: &[Backend::Cluster],
+        row: "a fail-over loses what was not replicated",
+        longest: Duration::from_millis(4_500),
+        together: false,
+        unreplicated: false,
+    },
+    Exception {
+        faults: &["replies-lost", "reset", "session-end"],
+        backends: &[
+            Backend::MariaDb(Mode::Advisory),
+            Backend::MariaDb(Mode::Row),
+            Backend::Postgres(Mode::Advisory),
+            Backend::Postgres(Mode::Row),
+        ],
+        row: "somebody ends the session (`pg_terminate_backend`, `KILL`)",
+        longest: SESSION,
+        together: false,
+        unreplicated: false,
+    },
+    // PostgreSQL ends idle sessions by its wall clock.
+    Exception {
+        faults: &["server-clock"],
+        backends: &[
+            Backend::Postgres(Mode::Advisory),
+            Backend::Postgres(Mode::Row),
+        ],
+        row: "the clock of the server jumps",
+        longest: SESSION,
+        together: false,
+        unreplicated: false,
+    },
+    Exception {
+        faults: &["admin-break"],
+        backends: &Backend::ALL,
+        row: "an operator breaks the lock",
+        longest: LONG_TTL,
+        together: false,
+        unreplicated: false,
+    },
+];
+
+/// How long a replica that was away takes to have the data of its master.
+const RESYNC: Duration = Duration::from_secs(4);
+
+/// What can make another server lead.
+const LEADERS: [&str; 5] = [
+    "failover",
+    "power-loss",
+    "server-freeze",
+    "server-kill",
+    "split",
+];
+
+/// The row that allows two holders from this moment on, for so long, of whom the first was granted
+/// the lock at `first`.
+pub(crate) fn find(
+    backend: Backend,
+    faults: &[Struck],
+    first: u64,
+    begins: u64,
+    overlap: Duration,
+) -> Option<&'static Exception> {
+    EXCEPTIONS.iter().find(|exception| {
+        let shows = |fault: &&Struck| {
+            let is_own = |other: &&Struck| exception.faults.contains(&other.name);
+            let was_away = || {
+                let mut others = faults.iter().filter(is_own);
+                others.any(|other| {
+                    other.injected < fault.injected && other.shows_at(fault.injected, RESYNC)
+                })
+            };
+            let is_met = !exception.unreplicated || fault.began_about(first) || was_away();
+            is_met && fault.shows_at(begins, exception.longest)
+        };
+        let names = || faults.iter().filter(shows).map(|fault| fault.name);
+        let is_own = |name: &str| exception.faults.contains(&name);
+        exception.backends.contains(&backend)
+            && overlap <= exception.longest
+            && names().any(is_own)
+            && (!exception.together || names().any(|name| !is_own(name)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_exception_names_a_row_of_the_guarantees() {
+        let guarantees = include_str!("../../docs/guarantees.md");
+        for exception in EXCEPTIONS {
+            let row = format!("\n| {} |", exception.row);
+            let line = guarantees
+                .lines()
+                .find(|line| format!("\n{line}").starts_with(&row));
+            let line = line.unwrap_or_else(|| panic!("no row {:?}", exception.row));
+            let allows = ["can break", "holds with fencing", "not tested"];
+            assert!(
+                allows.iter().any(|verdict| line.contains(verdict)),
+                "{line}"
+            );
+        }
+    }
+}
