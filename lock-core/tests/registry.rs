@@ -55,14 +55,14 @@ impl Backend for Example {
     }
 
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        url.expect_hosts()?;
+        let mut params = url.params();
+        let ping_every = params.duration("ping-every")?;
+        params.finish()?;
         self.urls
             .lock()
             .expect("not poisoned")
-            .push(url.to_string());
-        url.expect_hosts()?;
-        let mut params = url.params();
-        params.duration("ping-every")?;
-        params.finish()?;
+            .push(format!("{url} {ping_every:?}"));
         Ok(Arc::new(self.memory.client()))
     }
 }
@@ -81,7 +81,7 @@ async fn the_backend_sees_its_own_parameters_alone() {
     example.registry().connect(url).await.unwrap();
     assert_eq!(
         *example.urls.lock().unwrap(),
-        ["example://u:***@h/x?ping-every=1s"]
+        ["example://u:***@h/x?ping-every=*** Some(1s)"]
     );
 }
 
