@@ -62,7 +62,7 @@ pub(crate) static ALL: &[Kind] = &[
         |backend| backend == Backend::ZooKeeper,
         (6_000, 11_000),
     )
-    .often(3),
+    .often(8),
     kind::<network::PowerLoss>("power-loss", has_servers, (200, 3_000)).often(3),
     kind::<replies::Late>("replies-late", replies::has_proxies, (1_000, 5_000)),
     kind::<replies::Lost>("replies-lost", replies::has_proxies, (500, 4_000)),
