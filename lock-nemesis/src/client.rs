@@ -107,10 +107,11 @@ fn draw(rng: &mut Rng, keys: &[LockKey]) -> AcquireRequest {
         .with_wait(Wait::AtMost(rng.millis(200, 3_000)))
 }
 
-/// Mostly short, so that locks change hands; long ones are there when a fault strikes.
+/// Mostly short, so that locks change hands; long ones are there when a fault strikes, and outlast the
+/// election of a leader and the session timeout after it.
 fn draw_hold(rng: &mut Rng) -> Duration {
     if rng.chance(100) {
-        rng.millis(2_000, 9_000)
+        rng.millis(2_000, 14_000)
     } else {
         rng.millis(0, 300)
     }
