@@ -58,8 +58,15 @@ fn a_replica_and_its_master_are_found() {
     expect(&[
         ("replica", replica.url(), &[("replica", "error")]),
         ("master", master.url(), &[("replication", "warning")]),
-        ("acks", format!("{}?min-replica-acks=1", master.url()), &[]),
+        (
+            "acks that writes do not need",
+            format!("{}?min-replica-acks=1", master.url()),
+            &[("replication", "warning")],
+        ),
     ]);
+    let set = master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_eq!(set.text().as_deref(), Some("OK"));
+    expect(&[("acks", format!("{}?min-replica-acks=1", master.url()), &[])]);
 }
 
 #[test]
