@@ -21,7 +21,7 @@ fn survives(backend: &str) {
 const SEED: &str = "1";
 
 macro_rules! backends {
-    ($($test:ident: $backend:literal,)*) => {$(
+    ($(fn $test:ident($backend:literal);)*) => {$(
         #[test]
         fn $test() {
             survives($backend);
@@ -30,16 +30,16 @@ macro_rules! backends {
 }
 
 backends! {
-    cluster_survives_a_minute_of_faults: "cluster",
-    mariadb_advisory_survives_a_minute_of_faults: "mariadb-advisory",
-    mariadb_lease_survives_a_minute_of_faults: "mariadb-lease",
-    mariadb_row_survives_a_minute_of_faults: "mariadb-row",
-    postgres_advisory_survives_a_minute_of_faults: "postgres-advisory",
-    postgres_lease_survives_a_minute_of_faults: "postgres-lease",
-    postgres_row_survives_a_minute_of_faults: "postgres-row",
-    quorum_survives_a_minute_of_faults: "quorum",
-    redis_survives_a_minute_of_faults: "redis",
-    sentinel_survives_a_minute_of_faults: "sentinel",
-    sqlite_survives_a_minute_of_faults: "sqlite",
-    zookeeper_survives_a_minute_of_faults: "zookeeper",
+    fn cluster_survives_a_minute_of_faults("cluster");
+    fn mariadb_advisory_survives_a_minute_of_faults("mariadb-advisory");
+    fn mariadb_lease_survives_a_minute_of_faults("mariadb-lease");
+    fn mariadb_row_survives_a_minute_of_faults("mariadb-row");
+    fn postgres_advisory_survives_a_minute_of_faults("postgres-advisory");
+    fn postgres_lease_survives_a_minute_of_faults("postgres-lease");
+    fn postgres_row_survives_a_minute_of_faults("postgres-row");
+    fn quorum_survives_a_minute_of_faults("quorum");
+    fn redis_survives_a_minute_of_faults("redis");
+    fn sentinel_survives_a_minute_of_faults("sentinel");
+    fn sqlite_survives_a_minute_of_faults("sqlite");
+    fn zookeeper_survives_a_minute_of_faults("zookeeper");
 }
