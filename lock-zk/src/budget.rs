@@ -82,6 +82,11 @@ impl Budget {
         self.was_held.store(true, Ordering::Relaxed);
     }
 
+    /// No other holder is in the way: what fails from here on is not contention.
+    pub(crate) fn note_free(&self) {
+        self.was_held.store(false, Ordering::Relaxed);
+    }
+
     /// The error of a caller whose time is over.
     pub(crate) fn gives_up(&self) -> Error {
         if self.was_held() && self.is_over() {

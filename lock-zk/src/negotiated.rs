@@ -2,8 +2,8 @@
 //!
 //! zookeeper-client 0.11 negotiates the timeout again whenever it connects, and `session_timeout()` of
 //! its handle stays the first one. The response is told to its log alone, so that is listened to: by
-//! the task of the session and nobody else, and what it logs reaches the subscriber of the program as
-//! before. A session whose log is compiled out (`release_max_level_info` of `tracing`) is replaced
+//! the task of the session and nobody else, and what it logs reaches the subscriber that the program had
+//! when the session was opened. A session whose log is compiled out (`release_max_level_info` of `tracing`) is replaced
 //! whenever it connects again.
 
 use std::fmt::{self, Write};
@@ -31,6 +31,8 @@ pub(crate) struct Negotiated {
     requested: AtomicU64,
     /// When the one left that was answered last.
     asked: AtomicU64,
+    /// Responses that were heard.
+    responses: AtomicU64,
 }
 
 const NOTHING: u64 = u64::MAX;
@@ -49,6 +51,11 @@ impl Negotiated {
         Moment::from_nanos(self.asked.load(Ordering::Acquire))
     }
 
+    /// How many connections have told their timeout.
+    pub(crate) fn responses(&self) -> u64 {
+        self.responses.load(Ordering::Acquire)
+    }
+
     fn hear(&self, message: &str) {
         if message.starts_with(REQUEST) {
             let now = self.engine.now().as_nanos();
@@ -57,6 +64,7 @@ impl Negotiated {
             let requested = self.requested.load(Ordering::Acquire);
             self.asked.store(requested, Ordering::Release);
             self.smallest.fetch_min(timeout, Ordering::AcqRel);
+            self.responses.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -71,6 +79,7 @@ pub(crate) async fn listen<T>(
         smallest: AtomicU64::new(NOTHING),
         requested: AtomicU64::new(0),
         asked: AtomicU64::new(0),
+        responses: AtomicU64::new(0),
     });
     let dispatch = Dispatch::new(Listener {
         negotiated: Arc::clone(&negotiated),

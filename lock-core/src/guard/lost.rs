@@ -112,7 +112,7 @@ impl fmt::Display for LostReason {
 /// | the lock is bound to | what waits, and for how long at most |
 /// |---|---|
 /// | a lease ([`Bound::Lease`](crate::Bound): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the renewal, unless the page of the backend says that it is told: a third of the ttl, and the time-out of an attempt |
-/// | a session ([`Bound::Session`](crate::Bound): ZooKeeper) | none; a change reaches the client by a watch. A client that has no connection waits for the end of `valid_until` |
+/// | a session ([`Bound::Session`](crate::Bound): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client that has no connection waits for the end of `valid_until` |
 /// | a connection ([`Bound::Connection`](crate::Bound): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a record that is broken waits for the next look at it |
 ///
 /// With [`Renewal::Manual`](crate::Renewal) there are no renewals but those of the caller: a lease

@@ -289,7 +289,7 @@ impl Locker {
             ErrorKind::Contended => self.later(Reason::TimedOut),
             ErrorKind::QueueFull => self.later(Reason::QueueFull),
             // One of several may be lost while the others are acquired; no handler has run.
-            ErrorKind::Foreign | ErrorKind::Lost | ErrorKind::Protocol | ErrorKind::Unavailable => {
+            ErrorKind::Lost | ErrorKind::Protocol | ErrorKind::Unavailable => {
                 self.later(Reason::Unavailable)
             }
             ErrorKind::InvalidKey => Rejection::new(Reason::InvalidKey),

@@ -62,6 +62,7 @@ impl Attempt<'_> {
             let blocker = match self.standing(&mut seen, &node).await? {
                 Standing::Gone => return Err(Halt::Gone),
                 Standing::Holds => {
+                    self.budget.note_free();
                     if self.lease.session.broke_since(entered) {
                         entered = self.client.engine.now();
                         self.look_at_own(&node).await?;

@@ -19,6 +19,8 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
     let mut heart = pin!(heartbeat(&session, Instant::now()));
     // Moments, and no sleeps that every turn of the loop would begin again.
     let (mut look_at, mut clock_at): (Option<Instant>, Option<Instant>) = (None, None);
+    // The first connection is the one that opened the session.
+    let mut heard = 1;
     loop {
         tokio::select! {
             biased;
@@ -30,7 +32,7 @@ pub(super) async fn keep(session: Weak<Session>, mut states: StateWatcher, unwat
                         false
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                        if told.is_renegotiated_unheard() {
+                        if told.is_renegotiated_unheard(&mut heard) {
                             return told.end();
                         }
                         told.resumed();

@@ -135,9 +135,11 @@ impl Session {
         self.state().proofs.terms()
     }
 
-    /// Whether another connection may have another timeout that nobody can tell.
-    fn is_renegotiated_unheard(&self) -> bool {
-        self.negotiated.smallest().is_none() && !keeps_first_timeout()
+    /// Whether the present connection may have another timeout, which it has not told; `heard` is the number
+    /// of connections that have told theirs before it.
+    fn is_renegotiated_unheard(&self, heard: &mut u64) -> bool {
+        let before = std::mem::replace(heard, self.negotiated.responses());
+        *heard <= before && !keeps_first_timeout()
     }
 
     pub(crate) fn is_over(&self) -> bool {

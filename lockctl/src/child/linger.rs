@@ -7,7 +7,8 @@
 use std::io::{self, BufRead, Read, Write, stdin};
 use std::process::{Child, ChildStdin};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The process that keeps the connections of this one open.
 #[derive(Debug)]
@@ -39,7 +40,19 @@ impl Linger {
     }
 
     /// What the process does: it waits for the end of its parent and then for that of the command.
+    ///
+    /// It outlasts what stops the command and `lockctl`: job control, and signals to a whole group.
     pub(crate) fn stay() -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let _ignored = {
+            let _inside = runtime.enter();
+            IGNORED
+                .into_iter()
+                .map(|number| signal(SignalKind::from_raw(number)))
+                .collect::<io::Result<Vec<_>>>()?
+        };
         let mut input = stdin().lock();
         let mut line = String::new();
         input.read_line(&mut line)?;
@@ -60,6 +73,13 @@ impl Drop for Linger {
 }
 
 const ARGUMENT: &str = "__linger";
+const IGNORED: [i32; 5] = [
+    Signal::HUP.as_raw(),
+    Signal::INT.as_raw(),
+    Signal::QUIT.as_raw(),
+    Signal::TERM.as_raw(),
+    Signal::TSTP.as_raw(),
+];
 
 #[cfg(target_os = "linux")]
 mod sys {
@@ -80,6 +100,8 @@ mod sys {
         }
         Command::new("/proc/self/exe")
             .arg(super::ARGUMENT)
+            // It has no use for URLs and passwords.
+            .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -135,7 +135,7 @@ pub(super) fn nothing<'a>(
     for outcome in ["ok", "failed"] {
         note(Metric::Renewals, none, [backend, outcome, ""]);
     }
-    for kind in ["denied", "protocol", "unavailable"] {
+    for kind in ["denied", "foreign", "protocol", "unavailable"] {
         note(Metric::BackendErrors, none, [backend, kind, ""]);
     }
 }
@@ -143,7 +143,8 @@ pub(super) fn nothing<'a>(
 fn note_error(backend: &'static str, kind: ErrorKind, mut note: impl FnMut(Metric, Value, Words)) {
     let kind = match kind {
         ErrorKind::Denied => "denied",
-        ErrorKind::Foreign | ErrorKind::Protocol => "protocol",
+        ErrorKind::Foreign => "foreign",
+        ErrorKind::Protocol => "protocol",
         ErrorKind::Unavailable => "unavailable",
         // The lock is held, or what was asked for is wrong: the service works.
         _ => return,
