@@ -124,12 +124,11 @@ impl DatabaseStore {
 
     /// Tells the holders of a lock, wherever they are, that it is broken. A renewal tells those who do
     /// not hear it.
+    #[cfg(feature = "postgres")]
     async fn tell_holders(&self, key: &LockKey) {
-        #[cfg(feature = "postgres")]
         if let Some(listener) = &self.listener {
             listener.tell_broken(key).await;
         }
-        let _ = key;
     }
 
     /// What waiters of a lock are told, where they are.
@@ -226,6 +225,7 @@ impl Store for DatabaseStore {
             broken
         };
         let broken = self.change(key, take_away).await?;
+        #[cfg(feature = "postgres")]
         if broken.is_some() {
             self.tell_holders(key).await;
         }
