@@ -1,7 +1,8 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 //!
 //! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
-//! kind 8 say when a machine found the server started anew.
+//! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
+//! starts that were admitted, and that of a row of kind 8 is the one that was found.
 
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
              ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
                  ttl = CASE WHEN s.name = excluded.name THEN greatest(s.ttl, excluded.ttl)
                      ELSE excluded.ttl END,
+                 version = s.version + (s.name <> excluded.name)::int,
                  label = excluded.label, changed_at = excluded.changed_at
              WHERE s.name = excluded.name OR s.name = {{14}};
              {}",
@@ -59,12 +61,16 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
         )),
         // A boot clock that is behind what was noted is another one.
         witness: sql(format!(
-            "INSERT INTO {table} AS w (kind, lock_key, name, acquired_at, changed_at)
-             SELECT 8, k, {START}, {{12}}, {NOW} FROM (SELECT {{10}}::bytea AS k) machine
+            "INSERT INTO {table} AS w (kind, lock_key, name, acquired_at, version, changed_at)
+             SELECT 8, k, {START}, {{12}}, coalesce((SELECT s.version FROM {table} s
+                 WHERE s.kind = 7 AND s.lock_key = ''), 0), {NOW}
+             FROM (SELECT {{10}}::bytea AS k) machine
              WHERE k IS NOT NULL
              ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
-                 acquired_at = excluded.acquired_at, changed_at = excluded.changed_at
-             WHERE w.name <> excluded.name OR w.acquired_at > excluded.acquired_at"
+                 acquired_at = excluded.acquired_at, version = excluded.version,
+                 changed_at = excluded.changed_at
+             WHERE w.name <> excluded.name OR w.version <> excluded.version
+                 OR w.acquired_at > excluded.acquired_at"
         )),
         forget: sql(format!(
             "SELECT set_config('synchronous_commit', 'off', true);
@@ -85,10 +91,12 @@ pub(crate) fn read(table: &str) -> String {
         "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),
              coalesce((SELECT max(o.ttl) FROM {table} o WHERE o.kind = 6 AND o.name = s.name), 0),
              (current_setting('fsync') = 'on')::int::bigint,
-             coalesce(least({{12}} - w.acquired_at, {NOW} - w.changed_at), 0)
+             coalesce(least({{12}} - w.acquired_at, {NOW} - w.changed_at), 0),
+             coalesce(s.version, 0)
          FROM (SELECT 1) one
              LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
-             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = {START}"
+             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = {START}
+                 AND w.version = s.version"
     )
 }
 
