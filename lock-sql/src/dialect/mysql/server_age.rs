@@ -102,7 +102,8 @@ pub(crate) fn read(table: &str) -> String {
          SELECT CAST(@polylock_start AS BINARY), s.name, COALESCE(s.ttl, 0),
              COALESCE(s.label, ''), CAST(COALESCE((SELECT MAX(o.ttl) FROM {table} o
                  WHERE o.kind = 6 AND o.name = s.name), 0) AS SIGNED),
-             CAST(@@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS SIGNED),
+             CAST(@@GLOBAL.innodb_flush_log_at_trx_commit = 1
+                 AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1) AS SIGNED),
              CAST(COALESCE(LEAST({{12}} - w.acquired_at, {NOW} - w.changed_at), 0) AS SIGNED),
              CAST(COALESCE(s.version, 0) AS SIGNED)
          FROM (SELECT 1) one
