@@ -13,9 +13,10 @@ use crate::wire::Sql;
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
 const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint)::text, 'UTF8')";
 
-/// What is written here has to survive the power loss that it is for.
-const DURABLY: &str = "SELECT set_config('synchronous_commit', 'on', true)
-    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+/// What is written here has to survive the power loss that it is for. Whoever waits for no standby does
+/// not do so here, where a standby that is gone would keep sessions from opening.
+const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
+    WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Records a session, if the start of the server is admitted for its timeout; the row that is
 /// returned has the number of the session, whether it is recorded, and the port of the client. Behind a pooler the number is
