@@ -34,6 +34,14 @@ pub(super) fn record(table: &str, is_pooled: bool) -> String {
     )
 }
 
+/// Whether the session is recorded on the start of the server, as an expression.
+pub(super) fn is_recorded(table: &str) -> String {
+    format!(
+        "(SELECT count(*) FROM {table} o
+             WHERE o.kind = 6 AND o.lock_key = {{2}} AND o.name = {START})"
+    )
+}
+
 /// Whether the start of the server is admitted, or none ever was, as an expression.
 pub(crate) fn is_admitted(table: &str) -> String {
     format!(
