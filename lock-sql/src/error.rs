@@ -170,6 +170,12 @@ pub(crate) fn foreign(
     Cause::Foreign { says, source }
 }
 
+/// Whether a table with these columns has not all that are expected, in any order.
+pub(crate) fn lacks(columns: &str, expected: &[&str]) -> bool {
+    let has = |name: &str| columns.split(", ").any(|it| it.eq_ignore_ascii_case(name));
+    !expected.iter().all(|name| has(name))
+}
+
 pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
 
 impl Cause {
@@ -335,6 +341,22 @@ impl From<Failure> for Error {
             error.with_unknown_outcome()
         } else {
             error
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_more_columns_in_another_order_is_one_of_locks() {
+        let expected = ["kind", "lock_key"];
+        for columns in ["kind, lock_key", "lock_key, note, KIND"] {
+            assert!(!lacks(columns, &expected), "{columns}");
+        }
+        for columns in ["a", "kind", "kind, lock_keys", ""] {
+            assert!(lacks(columns, &expected), "{columns}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{Server, SqlConfig};
 use crate::dialect::mysql;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
-use crate::error::{Cause, Failure, foreign};
+use crate::error::{Cause, Failure, foreign, lacks};
 use crate::lock::{open, run_on, within};
 use crate::wire::{Class, Connection, Sql, Trouble};
 
@@ -94,28 +94,30 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
         // MySQL says no more of a table to those who may not read it.
         Err(trouble) if trouble.class == Class::Denied => Err(may_not_read(config, trouble)),
         Err(trouble) if trouble.class == Class::Other => {
-            Err(other_table(connection, config, trouble).await.into())
+            Err(other_table(connection, config, trouble).await)
         }
         Err(trouble) => Err(Failure::of_statement(trouble)),
     }
 }
 
-/// What is in place of the table of locks; `trouble` is what the server says to a statement for it.
-async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: Trouble) -> Cause {
+/// What is in place of the table of locks; `trouble` is what the server says to a statement for it,
+/// and the error for a table that has the columns of one.
+async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: Trouble) -> Failure {
     let table = config.table_sql();
-    let about = match config.server {
+    let (about, expected) = match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql => mysql::schema::about(&table),
+        Server::MySql => (mysql::schema::about(&table), mysql::schema::COLUMNS),
         #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::schema::about(&table),
+        Server::Postgres => (postgres::schema::about(&table), postgres::schema::COLUMNS),
     };
     let about = connection.message(&Sql::new(about), &[]).await;
     let text = |at: usize| {
         let value = about.as_ref().ok()?.rows.first()?.get(at)?;
         String::from_utf8(value.bytes()?.to_vec()).ok()
     };
-    let Some(columns) = text(0) else {
-        return Cause::Sql(trouble);
+    let columns = text(0).filter(|columns| lacks(columns, &expected));
+    let Some(columns) = columns else {
+        return Failure::of_statement(trouble);
     };
     let remove = format!("DROP TABLE {table}");
     foreign(
@@ -125,6 +127,7 @@ async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: T
         &remove,
         trouble.source,
     )
+    .into()
 }
 
 async fn describe(connection: &mut Connection, config: &SqlConfig) -> Result<(), Failure> {

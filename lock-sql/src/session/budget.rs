@@ -70,6 +70,12 @@ impl Budget {
     /// Somebody else was seen to hold the lock.
     pub(super) fn note_held(&self) {
         self.was_held.store(true, Ordering::Relaxed);
+        self.note_place();
+    }
+
+    /// The request has a place in a session: the server is old enough.
+    pub(super) fn note_place(&self) {
+        *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The server has to get older before it grants a lock.

@@ -134,6 +134,7 @@ impl Sessions {
         let key = request.key();
         let is_row = self.terms.mode == SessionMode::Row;
         let mut place = self.roster.place(key, is_row).await?;
+        budget.note_place();
         let mut until = None;
         loop {
             let id = self.terms.engine.lease_id();

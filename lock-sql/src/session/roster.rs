@@ -188,9 +188,16 @@ impl Roster {
             state.seats = left;
             idle
         };
-        for Entry { session, .. } in idle {
-            let (reply, retired) = oneshot::channel();
-            drop(session.commands.send(Command::Retire { reply }));
+        // All of them are told before the first answer: the caller may stop waiting for it.
+        let told: Vec<_> = idle
+            .into_iter()
+            .map(|Entry { session, .. }| {
+                let (reply, retired) = oneshot::channel();
+                drop(session.commands.send(Command::Retire { reply }));
+                retired
+            })
+            .collect();
+        for retired in told {
             // An error says that the session has ended by itself.
             let _ended = retired.await;
         }

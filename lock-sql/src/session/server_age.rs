@@ -58,6 +58,8 @@ pub(crate) struct Start {
     is_durable: bool,
     /// How long ago a client on this machine found the server started anew.
     witnessed: Duration,
+    /// How many starts were admitted before that one.
+    version: u64,
 }
 
 /// Whether sessions on a server may take locks.
@@ -80,6 +82,7 @@ impl Start {
             open: Duration::from_millis(number(4)?),
             is_durable: number(5)? == 1,
             witnessed: Duration::from_micros(number(6)?),
+            version: number(7)?,
         })
     }
 
@@ -123,8 +126,9 @@ impl Start {
         if ended.len() > MOST_STARTS {
             ended.clear();
         }
-        // A copy of the table on another server says nothing of this one.
-        let starts = (admitted.clone(), self.current.clone());
+        // A copy of the table on another server says nothing of this one. After two switchovers without
+        // a restart the same two starts meet again, at another version.
+        let starts = (admitted.clone(), self.current.clone(), self.version);
         let found = *ended.entry(starts).or_insert(now);
         now.since(found).max(self.witnessed)
     }
@@ -133,8 +137,8 @@ impl Start {
 /// When this process found a start of a server to have ended, since there was another one.
 static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::default);
 
-/// The start that was admitted, and the one that the server has.
-type Starts = (Vec<u8>, Vec<u8>);
+/// The start that was admitted, the one that the server has, and the version of the admission.
+type Starts = (Vec<u8>, Vec<u8>, u64);
 
 /// The arguments that tell this machine and its time.
 pub(crate) fn witness_args(args: Args) -> Args {
@@ -284,6 +288,7 @@ mod tests {
             open: Duration::from_secs(10),
             is_durable: true,
             witnessed: Duration::ZERO,
+            version: 0,
         }
     }
 
@@ -348,5 +353,18 @@ mod tests {
             ..start(Some("the one before, of this test"))
         };
         assert!(elsewhere.waited() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_time_counts_anew_when_the_same_starts_meet_again() {
+        let seen = start(Some("the one that comes back, of this test"));
+        while seen.waited() < Duration::from_millis(50) {
+            std::thread::yield_now();
+        }
+        let again = Start {
+            version: 2,
+            ..seen.clone()
+        };
+        assert!(again.waited() < seen.waited());
     }
 }

@@ -99,7 +99,8 @@ pub(crate) mod column {
     pub(crate) const SAME_NAME: usize = 7;
     /// Whether somebody waits to have the lock alone, where that is asked.
     pub(crate) const CLAIMED: usize = 8;
-    /// Whether the start of the server is admitted, where each transaction may meet another one.
+    /// Whether the session is recorded on the start of the server, where each transaction may meet another
+    /// server.
     pub(crate) const ADMITTED: usize = 9;
 }
 

@@ -8,8 +8,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
 use super::file::{self, Files};
 use super::trouble;
-use crate::dialect::sqlite::{Durability, LAYOUT, Statements, WAL};
-use crate::error::{Cause, Source, foreign};
+use crate::dialect::sqlite::{self, Durability, LAYOUT, Statements, WAL};
+use crate::error::{Cause, Source, foreign, lacks};
 
 /// Which table of which file.
 #[derive(Debug)]
@@ -112,19 +112,18 @@ async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option
     }
 }
 
-/// What is in place of the table of locks.
+/// What is in place of the table of locks; `source` is what SQLite says to a statement for it, and the
+/// error for a table that has the columns of one.
 async fn other_table(raw: &mut SqliteConnection, place: &Place, source: Source) -> Cause {
     let table = place.statements.table().as_str();
     let columns = sqlx::query_scalar::<_, Option<String>>(COLUMNS).bind(table);
     let columns = columns.fetch_one(&mut *raw).await.ok().flatten();
+    let expected: Vec<_> = sqlite::COLUMNS.split(", ").collect();
+    let Some(columns) = columns.filter(|columns| lacks(columns, &expected)) else {
+        return Cause::Refused { source };
+    };
     let remove = format!("sqlite3 {:?} 'DROP TABLE {table}'", place.path);
-    foreign(
-        table,
-        columns.as_deref().unwrap_or("unknown"),
-        None,
-        &remove,
-        source,
-    )
+    foreign(table, &columns, None, &remove, source)
 }
 
 const COLUMNS: &str = "SELECT group_concat(name, ', ') FROM pragma_table_info(?1)";

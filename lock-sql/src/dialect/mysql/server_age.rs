@@ -1,7 +1,8 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 //!
 //! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
-//! kind 8 say when a machine found the server started anew.
+//! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
+//! starts that were admitted, and that of a row of kind 8 is the one that was found.
 
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ pub(super) fn texts(table: &str) -> StartTexts {
              ON DUPLICATE KEY UPDATE
                  ttl = IF(name = @polylock_start, GREATEST(ttl, {{11}}),
                      IF(name = {{14}}, {{11}}, ttl)),
+                 version = IF(name <> @polylock_start AND name = {{14}}, version + 1, version),
                  label = IF(name IN (@polylock_start, {{14}}), {label}, label),
                  name = IF(name = {{14}}, @polylock_start, name);
              {}",
@@ -55,14 +57,20 @@ pub(super) fn texts(table: &str) -> StartTexts {
         witness: sql(format!(
             "SET @polylock_start = {START};
              SET @polylock_machine = {{10}};
-             INSERT INTO {table} (kind, lock_key, name, acquired_at, changed_at)
-             SELECT 8, @polylock_machine, @polylock_start, {{12}}, {NOW} FROM (SELECT 1) one
+             SET @polylock_version = COALESCE((SELECT s.version FROM {table} s
+                 WHERE s.kind = 7 AND s.lock_key = ''), 0);
+             INSERT INTO {table} (kind, lock_key, name, acquired_at, version, changed_at)
+             SELECT 8, @polylock_machine, @polylock_start, {{12}}, @polylock_version, {NOW}
+             FROM (SELECT 1) one
              WHERE @polylock_machine IS NOT NULL
              ON DUPLICATE KEY UPDATE
-                 changed_at = IF({table}.name = @polylock_start AND {table}.acquired_at <= {{12}},
+                 changed_at = IF({table}.name = @polylock_start
+                     AND {table}.version = @polylock_version AND {table}.acquired_at <= {{12}},
                      {table}.changed_at, {NOW}),
                  acquired_at = IF({table}.name = @polylock_start
-                     AND {table}.acquired_at <= {{12}}, {table}.acquired_at, {{12}}),
+                     AND {table}.version = @polylock_version AND {table}.acquired_at <= {{12}},
+                     {table}.acquired_at, {{12}}),
+                 version = @polylock_version,
                  name = @polylock_start"
         )),
         forget: sql(format!(
@@ -94,11 +102,14 @@ pub(crate) fn read(table: &str) -> String {
          SELECT CAST(@polylock_start AS BINARY), s.name, COALESCE(s.ttl, 0),
              COALESCE(s.label, ''), CAST(COALESCE((SELECT MAX(o.ttl) FROM {table} o
                  WHERE o.kind = 6 AND o.name = s.name), 0) AS SIGNED),
-             CAST(@@GLOBAL.innodb_flush_log_at_trx_commit = 1 AS SIGNED),
-             CAST(COALESCE(LEAST({{12}} - w.acquired_at, {NOW} - w.changed_at), 0) AS SIGNED)
+             CAST(@@GLOBAL.innodb_flush_log_at_trx_commit = 1
+                 AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1) AS SIGNED),
+             CAST(COALESCE(LEAST({{12}} - w.acquired_at, {NOW} - w.changed_at), 0) AS SIGNED),
+             CAST(COALESCE(s.version, 0) AS SIGNED)
          FROM (SELECT 1) one
              LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
-             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = @polylock_start"
+             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = @polylock_start
+                 AND w.version = s.version"
     )
 }
 

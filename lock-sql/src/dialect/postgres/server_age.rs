@@ -1,7 +1,8 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 //!
 //! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
-//! kind 8 say when a machine found the server started anew.
+//! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
+//! starts that were admitted, and that of a row of kind 8 is the one that was found.
 
 use std::sync::Arc;
 
@@ -12,9 +13,10 @@ use crate::wire::Sql;
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
 const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint)::text, 'UTF8')";
 
-/// What is written here has to survive the power loss that it is for.
-const DURABLY: &str = "SELECT set_config('synchronous_commit', 'on', true)
-    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
+/// What is written here has to survive the power loss that it is for. Whoever waits for no standby does
+/// not do so here, where a standby that is gone would keep sessions from opening.
+const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
+    WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Records a session, if the start of the server is admitted for its timeout; the row that is
 /// returned has the number of the session, whether it is recorded, and the port of the client. Behind a pooler the number is
@@ -29,6 +31,14 @@ pub(super) fn record(table: &str, is_pooled: bool) -> String {
          SELECT pg_backend_pid()::bigint,
              (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}}),
              coalesce(inet_client_port(), 0)::bigint"
+    )
+}
+
+/// Whether the session is recorded on the start of the server, as an expression.
+pub(super) fn is_recorded(table: &str) -> String {
+    format!(
+        "(SELECT count(*) FROM {table} o
+             WHERE o.kind = 6 AND o.lock_key = {{2}} AND o.name = {START})"
     )
 }
 
@@ -52,6 +62,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
              ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
                  ttl = CASE WHEN s.name = excluded.name THEN greatest(s.ttl, excluded.ttl)
                      ELSE excluded.ttl END,
+                 version = s.version + (s.name <> excluded.name)::int,
                  label = excluded.label, changed_at = excluded.changed_at
              WHERE s.name = excluded.name OR s.name = {{14}};
              {}",
@@ -59,12 +70,16 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
         )),
         // A boot clock that is behind what was noted is another one.
         witness: sql(format!(
-            "INSERT INTO {table} AS w (kind, lock_key, name, acquired_at, changed_at)
-             SELECT 8, k, {START}, {{12}}, {NOW} FROM (SELECT {{10}}::bytea AS k) machine
+            "INSERT INTO {table} AS w (kind, lock_key, name, acquired_at, version, changed_at)
+             SELECT 8, k, {START}, {{12}}, coalesce((SELECT s.version FROM {table} s
+                 WHERE s.kind = 7 AND s.lock_key = ''), 0), {NOW}
+             FROM (SELECT {{10}}::bytea AS k) machine
              WHERE k IS NOT NULL
              ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
-                 acquired_at = excluded.acquired_at, changed_at = excluded.changed_at
-             WHERE w.name <> excluded.name OR w.acquired_at > excluded.acquired_at"
+                 acquired_at = excluded.acquired_at, version = excluded.version,
+                 changed_at = excluded.changed_at
+             WHERE w.name <> excluded.name OR w.version <> excluded.version
+                 OR w.acquired_at > excluded.acquired_at"
         )),
         forget: sql(format!(
             "SELECT set_config('synchronous_commit', 'off', true);
@@ -85,10 +100,12 @@ pub(crate) fn read(table: &str) -> String {
         "SELECT {START}, s.name, coalesce(s.ttl, 0), convert_to(coalesce(s.label, ''), 'UTF8'),
              coalesce((SELECT max(o.ttl) FROM {table} o WHERE o.kind = 6 AND o.name = s.name), 0),
              (current_setting('fsync') = 'on')::int::bigint,
-             coalesce(least({{12}} - w.acquired_at, {NOW} - w.changed_at), 0)
+             coalesce(least({{12}} - w.acquired_at, {NOW} - w.changed_at), 0),
+             coalesce(s.version, 0)
          FROM (SELECT 1) one
              LEFT JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
-             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = {START}"
+             LEFT JOIN {table} w ON w.kind = 8 AND w.lock_key = {{10}} AND w.name = {START}
+                 AND w.version = s.version"
     )
 }
 

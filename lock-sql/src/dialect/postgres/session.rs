@@ -95,7 +95,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     };
     // A pooler goes on with the next server as if it were the one before.
     let started = match is_pooled {
-        true => format!(", {}", server_age::is_admitted(table)),
+        true => format!(", {}", server_age::is_recorded(table)),
         false => String::new(),
     };
     let record = format!(
