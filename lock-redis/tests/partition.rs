@@ -153,18 +153,6 @@ async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_for_ever() {
     );
 }
 
-#[tokio::test]
-async fn acks_of_the_only_replica_keep_a_lock_from_two_holders() {
-    let sides = Sides::new();
-    let (small, [first, second]) = (&sides.small, &sides.large);
-    let servers =
-        RedisSentinels::start_on([small, first], [small, first, second], &RedisOptions::new());
-    let has_moved = || [1, 2].iter().all(|n| servers.master_seen_by(*n) == Some(1));
-    let urls = [&*url(&servers, "&min-replica-acks=1"), &url(&servers, "")];
-    let overlap = overlap_of(&sides, urls, has_moved).await;
-    assert_eq!(overlap, None);
-}
-
 /// After this time without the others a master of the cluster takes no writes any more.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 

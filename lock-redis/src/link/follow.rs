@@ -158,7 +158,6 @@ struct Said {
     master: Endpoint,
     vouches: bool,
     sentinels: usize,
-    replicas: Option<u32>,
 }
 
 impl Said {
@@ -168,7 +167,6 @@ impl Said {
             master: self.master.to_string().into(),
             vouches: self.vouches,
             sentinels: self.sentinels,
-            replicas: self.replicas,
         }
     }
 }
@@ -197,7 +195,6 @@ async fn ask(
                 master: Endpoint::tcp(host, port),
                 vouches: true,
                 sentinels: 0,
-                replicas: None,
             }))
         }
     }
@@ -211,7 +208,6 @@ fn read(fields: &HashMap<String, String>) -> Option<Said> {
         master: Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
         vouches: !flags.any(|flag| DOUBTS.contains(&flag)),
         sentinels: others as usize + 1,
-        replicas: number("num-slaves"),
     })
 }
 
@@ -295,7 +291,6 @@ mod tests {
                 ("ip", "10.0.0.1"),
                 ("port", "6379"),
                 ("flags", flags),
-                ("num-slaves", "2"),
                 ("num-other-sentinels", "4"),
             ];
             let own = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -312,7 +307,6 @@ mod tests {
                 master: Endpoint::tcp("10.0.0.1", 6379),
                 vouches,
                 sentinels: 5,
-                replicas: Some(2),
             };
             assert_eq!(read(&fields(flags)), Some(said), "{flags}");
         }

@@ -26,8 +26,6 @@ pub(super) struct Report {
     pub(super) vouches: bool,
     /// How many Sentinels it knows, itself included; 0 if it does not say.
     pub(super) sentinels: usize,
-    /// How many replicas of the master it knows, alive or not, if it says so.
-    pub(super) replicas: Option<u32>,
 }
 
 impl Reports {
@@ -71,20 +69,13 @@ impl Reports {
         known.max(self.configured).max(self.by_sentinel.len())
     }
 
-    /// How many replicas could be promoted; `None` if no Sentinel has said.
-    pub(super) fn replicas(&self, master: &str) -> Option<u32> {
-        let of = self.by_sentinel.values();
-        let of = of.filter(|report| *report.master == *master);
-        of.filter_map(|report| report.replicas).max()
-    }
-
     fn vouching<'a>(&'a self, master: &'a str) -> impl Iterator<Item = &'a Report> {
         let all = self.by_sentinel.values();
         all.filter(move |report| report.vouches && *report.master == *master)
     }
 }
 
-/// How long an answer counts for the number of Sentinels and replicas.
+/// How long an answer counts for the number of Sentinels.
 const MEMORY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -105,7 +96,6 @@ mod tests {
             master: master(port),
             vouches: true,
             sentinels: 0,
-            replicas: None,
         }
     }
 
@@ -190,17 +180,5 @@ mod tests {
         assert_eq!(reports.confirmed(&master(1)), None);
         assert_eq!(reports.count(&master(1), at(0)), 1);
         assert_eq!(reports.count(&master(1), at(10)), 0);
-    }
-
-    #[test]
-    fn all_replicas_are_those_that_any_sentinel_knows() {
-        let with = |replicas, port| Report {
-            replicas,
-            ..report(9, port)
-        };
-        let known = |said: &[Report]| reports(3, said).replicas(&master(1));
-        assert_eq!(known(&[with(None, 1)]), None);
-        assert_eq!(known(&[with(Some(1), 1), with(Some(2), 1)]), Some(2));
-        assert_eq!(known(&[with(Some(1), 1), with(Some(2), 2)]), Some(1));
     }
 }

@@ -27,8 +27,8 @@ use lock_core::engine::{Moment, before};
 /// silence, a refused write, a message of a Sentinel) has the Sentinels asked again.
 ///
 /// A master that is cut off with few of the Sentinels does not know that the others promote a
-/// replica. What it grants and extends counts only if a majority of them names it afterwards, or if
-/// all replicas that could be promoted have it.
+/// replica. What it grants and extends counts only if a majority of them names it afterwards. Acks of
+/// replicas do not replace that: they do not say which replicas they are of, nor how many there are.
 #[derive(Debug)]
 pub(super) struct Sentinel {
     master: Arc<Master>,
@@ -152,11 +152,7 @@ impl Master {
         let mut reports = self.reports.subscribe();
         let now = self.shared.engine.now();
         let since = now - age;
-        let is_confirmed = |reports: &Reports| {
-            let by_replicas = reports.replicas(&done.server);
-            let by_replicas = by_replicas.is_some_and(|all| all > 0 && done.acked >= all);
-            by_replicas || reports.confirmed(&done.server) >= Some(since)
-        };
+        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
         if is_confirmed(&reports.borrow()) {
             return Ok(());
         }
