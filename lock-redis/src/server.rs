@@ -466,7 +466,7 @@ impl Server {
 pub(crate) const MOST_RENEWALS: usize = 2_000;
 
 /// How long before a grant the master may have been confirmed last, so that nobody waits for that
-/// who acquires often. Less than a fail-over takes, unless it is forced.
+/// who acquires often. Usually less than a failover takes; a forced one can be faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// What a renewal for what is left of a least hold has for its proof.

@@ -32,9 +32,10 @@ use crate::wire::Target;
 /// - [`Row`](SqlMode::Row): the lock is a row that a transaction keeps locked, on a connection of its
 ///   own. The server frees it as soon as the process dies, and after
 ///   [`with_session_timeout`](SqlConfig::with_session_timeout) when its machine or the network
-///   vanishes; the holder is told before that. No clock takes part. A server that has started again
-///   grants locks when no client can believe in one of before: at once if all of them have heard of
-///   the end of their sessions, and after the longest session timeout otherwise. A transaction stays open for as
+///   vanishes; the holder is notified before that. PostgreSQL measures idle sessions by its wall
+///   clock: a jump forward by more than the session timeout ends them. A restarted server grants locks
+///   at once if all sessions from before were closed, otherwise after the longest session timeout; a
+///   backend that is killed, so that PostgreSQL ends all others, is no restart. A transaction stays open for as
 ///   long as the lock is held, and keeps `VACUUM` and `CREATE INDEX CONCURRENTLY` waiting.
 /// - [`Lease`](SqlMode::Lease): the lock is a row with the time at which it ends, by the clock of the
 ///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it

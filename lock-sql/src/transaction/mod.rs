@@ -55,9 +55,9 @@ tx.commit().await?;
 //! and MariaDB they do not overlap with holders in `mode=row` of the same table and key either, on
 //! SQLite with no holder at all. Locks in `mode=lease` and `mode=advisory` are others.
 //!
-//! That is the promise of row locks in one server. After a restart of the server, or on a standby
-//! that was promoted, a transaction gets no lock for as long as a client in `mode=row` or
-//! `mode=advisory` may believe in one of before:
+//! That is the promise of row locks in one server. After a restart of the server, or on a promoted
+//! standby whose former primary is gone, a transaction gets no lock for the longest session timeout that
+//! the table knows of:
 //! [`Unavailable`](lock_core::ErrorKind::Unavailable) says for how long. The nodes of a Galera
 //! cluster do not see the row locks of each other: they refuse all but one of the transactions when
 //! they commit.
