@@ -50,7 +50,7 @@ impl Sides {
 }
 
 fn take(host: &Host, url: &str) -> TakerProcess {
-    let taker = Taker::example("redis-taker", url).with_host(host);
+    let taker = Taker::example("redis-taker", url).with_prefix(host.prefix());
     let take = taker.take(&key("a")).with_ttl(TTL).with_wait(PATIENCE);
     take.spawn().expect("it starts")
 }

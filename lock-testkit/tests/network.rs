@@ -196,7 +196,7 @@ fn a_taker_runs_on_its_host() {
     )
     .unwrap();
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    let taker = Taker::new(&program, "memory:").with_host(&a);
+    let taker = Taker::new(&program, "memory:").with_prefix(a.prefix());
     let key = LockKey::new("key").unwrap();
     assert!(taker.take(&key).spawn().unwrap().wait().unwrap().success());
     let addresses = std::fs::read_to_string(dir.path().join("addresses")).unwrap();

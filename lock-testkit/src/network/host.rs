@@ -1,4 +1,4 @@
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
@@ -53,12 +53,21 @@ impl Host {
         }
     }
 
+    /// The words that a program and its arguments follow to run on the host, such as those of
+    /// [`Taker::with_prefix`](crate::taker::Taker::with_prefix).
+    #[must_use]
+    pub fn prefix(&self) -> Vec<OsString> {
+        let command = self.command("env");
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(OsString::from).collect()
+    }
+
     /// Does the work on a thread of its own on the host, and waits for it. The sockets that it makes
     /// are the host's for good, whichever thread uses them later.
     ///
     /// Threads that the work starts are on the host too. One that is shared by the whole process,
     /// such as that of lock-core's keeper, is where it was started first: clients of several hosts
-    /// want processes of their own, see [`Taker::with_host`](crate::taker::Taker::with_host).
+    /// want processes of their own, see [`prefix`](Self::prefix).
     ///
     /// # Panics
     ///

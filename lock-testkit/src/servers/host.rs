@@ -1,4 +1,3 @@
-use std::ffi::OsString;
 use std::net::Ipv4Addr;
 
 use crate::network::Host;
@@ -14,13 +13,4 @@ pub(super) fn near<T: Send>(host: Option<&Host>, work: impl FnOnce() -> T + Send
         Some(host) => host.enter(work),
         None => work(),
     }
-}
-
-/// Words that a program and its arguments follow to run on a host.
-pub(super) fn prefix(host: Option<&Host>) -> Vec<OsString> {
-    let command = host.map(|host| host.command("env"));
-    command.map_or_else(Vec::new, |command| {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(OsString::from).collect()
-    })
 }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::host::prefix;
 use crate::network::Host;
 
 /// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
@@ -40,7 +39,7 @@ impl Process {
             .args(["-c", KEEPER, "sh"])
             .arg(dir)
             .arg(farewell)
-            .args(prefix(host))
+            .args(host.map(Host::prefix).unwrap_or_default())
             .args(words)
             // What ends a test with its group leaves the shell its work.
             .process_group(0)

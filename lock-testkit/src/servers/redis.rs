@@ -35,7 +35,7 @@ impl RedisServer {
     /// If `redis-server` is not installed or refuses the options.
     #[must_use]
     pub fn start(options: RedisOptions) -> Self {
-        started("redis-server", || {
+        started("redis-server", move || {
             Self::start_at(free_port()?, options.clone())
         })
     }

@@ -38,7 +38,7 @@ impl MariaDbServer {
     /// If MariaDB is not installed, it refuses the options, or takes more than 60 s.
     #[must_use]
     pub fn start(options: MariaDbOptions) -> Self {
-        started("MariaDB", || {
+        started("MariaDB", move || {
             let process = ServerProcess::start_at(free_port()?, options.clone())?;
             let server = DatabaseServer::new(process, &DIALECT);
             if server.host().is_some() {

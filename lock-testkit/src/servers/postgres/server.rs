@@ -40,7 +40,7 @@ impl PostgresServer {
     /// If PostgreSQL is not installed, it refuses the options, or takes more than 60 s.
     #[must_use]
     pub fn start(options: PostgresOptions) -> Self {
-        started("PostgreSQL", || {
+        started("PostgreSQL", move || {
             let server = Self::start_at(free_port()?, options.clone())?;
             server.add_users()?;
             Ok(server)

@@ -33,7 +33,7 @@ impl ZooKeeperServer {
     /// If Java or ZooKeeper is not installed, it refuses the options, or takes more than 60 s.
     #[must_use]
     pub fn start(options: ZooKeeperOptions) -> Self {
-        started("ZooKeeper", || {
+        started("ZooKeeper", move || {
             Self::start_at(free_port()?, options.clone().with_free_ports()?)
         })
     }

@@ -20,7 +20,8 @@ pub use lock_history::{
 };
 
 /// How a lock in this mode is held, for the judge.
-pub(crate) fn access(mode: Mode) -> Access {
+#[must_use]
+pub fn access_of(mode: Mode) -> Access {
     match mode {
         Mode::Permit { limit } => Access::Permit(limit),
         Mode::Shared => Access::Shared,

@@ -2,8 +2,8 @@
 
 /// Makes a test of every conformance case, `conformance::GROUP::CASE`.
 ///
-/// `harness` is an expression for a [`Harness`](crate::harness::Harness), evaluated for each case;
-/// it may `.await`. `skip` names each [`Need`](crate::conformance::Need) that the backend or the
+/// `harness` is an expression for a [`Harness`](crate::Harness), evaluated for each case;
+/// it may `.await`. `skip` names each [`Need`](crate::Need) that the backend or the
 /// harness does not meet. Both directions are tested: a need that is missing and not named fails
 /// the cases that have it; a case whose need is named becomes
 /// `conformance::GROUP::CASE::is_not_offered`, which asserts that it is really missing, and that
@@ -17,23 +17,23 @@
 /// mod memory {
 ///     use lock_core::memory::Memory;
 ///
-///     lock_testkit::conformance!(harness = Memory::new(), skip = [Taker]);
+///     lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
 /// }
 /// # fn main() {}
 /// ```
 #[macro_export]
 macro_rules! conformance {
     (harness = $harness:expr $(, skip = [$($lacking:ident),* $(,)?])? $(,)?) => {
-        fn conformance_harness() -> $crate::conformance::NewHarness {
+        fn conformance_harness() -> $crate::cases::NewHarness {
             ::std::boxed::Box::pin(async {
                 ::std::sync::Arc::new($harness)
-                    as ::std::sync::Arc<dyn $crate::harness::Harness>
+                    as ::std::sync::Arc<dyn $crate::Harness>
             })
         }
 
         // A name in the skip list that is no need does not compile.
-        const _: &[$crate::conformance::Need] =
-            &[$($($crate::conformance::Need::$lacking),*)?];
+        const _: &[$crate::cases::Need] =
+            &[$($($crate::cases::Need::$lacking),*)?];
 
         mod conformance {
             $crate::__conformance_table! { [$($($lacking)*)?] }
@@ -242,10 +242,10 @@ macro_rules! __conformance_case {
     ($skip:tt $group:ident $case:ident [$($met:ident)*] []) => {
         #[test]
         fn $case() {
-            $crate::conformance::run(
-                &[$($crate::conformance::Need::$met),*],
+            $crate::cases::run(
+                &[$($crate::cases::Need::$met),*],
                 super::super::conformance_harness(),
-                $crate::conformance::$group::$case,
+                $crate::cases::$group::$case,
             );
         }
     };
@@ -255,8 +255,8 @@ macro_rules! __conformance_case {
                 mod $case {
                     #[test]
                     fn is_not_offered() {
-                        $crate::conformance::run_lacking(
-                            $crate::conformance::Need::$need,
+                        $crate::cases::run_lacking(
+                            $crate::cases::Need::$need,
                             super::super::super::conformance_harness(),
                         );
                     }

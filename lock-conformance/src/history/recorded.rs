@@ -3,7 +3,7 @@ use std::ops::Deref;
 use lock_core::{AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result};
 use lock_history::What;
 
-use super::access;
+use super::access_of;
 use super::recorder::Recorder;
 
 /// A request whose outcome is to be noted; dropped, it was cancelled.
@@ -20,7 +20,7 @@ impl Attempt {
     pub(super) fn new(recorder: Recorder, id: u64, request: &AcquireRequest) -> Self {
         let exact = request.renewal() == Renewal::Manual;
         let what = What::Requested {
-            access: access(request.mode()),
+            access: access_of(request.mode()),
             exact,
         };
         recorder.record(request.key(), id, what);

@@ -9,7 +9,7 @@
 //! use lock_core::memory::MemoryBackend;
 //!
 //! fn main() -> ExitCode {
-//!     lock_testkit::taker::main(Registry::new().with(MemoryBackend::default()))
+//!     lock_conformance::taker::main(Registry::new().with(MemoryBackend::default()))
 //! }
 //! ```
 //!

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::memory::Memory;
-use lock_core::{AcquireRequest, FencingToken, LockKey, Renewal, Wait};
-use lock_testkit::history::{
+use lock_conformance::history::{
     Access, Checker, Counter, Event, FencedRegister, Recorder, What, read_history,
 };
+use lock_core::memory::Memory;
+use lock_core::{AcquireRequest, FencingToken, LockKey, Renewal, Wait};
 
 /// A file in memory.
 #[derive(Clone, Default)]

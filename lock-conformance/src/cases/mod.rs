@@ -41,7 +41,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::harness::Harness;
+use crate::Harness;
 
 use self::case::two;
 

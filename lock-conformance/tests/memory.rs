@@ -2,4 +2,4 @@
 
 use lock_core::memory::Memory;
 
-lock_testkit::conformance!(harness = Memory::new(), skip = [Taker]);
+lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);

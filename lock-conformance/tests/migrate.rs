@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use lock_conformance::{Faults, Harness, Look};
 use lock_core::layers::Migrate;
 use lock_core::memory::Memory;
 use lock_core::{DistributedLock, LockKey};
-use lock_testkit::harness::{Faults, Harness, Look};
 
 /// Two stores. What goes wrong goes wrong with the first that is asked; lock-core tests the other.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Harness for Both {
     }
 }
 
-lock_testkit::conformance!(
+lock_conformance::conformance!(
     harness = Both::new(),
     skip = [Admin, Downgrade, Fair, Fencing, Taker]
 );

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,13 +7,11 @@ use std::time::Duration;
 use lock_core::LockKey;
 
 use super::process::TakerProcess;
-use crate::clock::ShiftedClock;
-use crate::network::Host;
 
 /// Where the lock-taker of a backend is, and the URL that leads it to the store of a test.
 #[derive(Clone, Debug)]
 pub struct Taker {
-    host: Option<Host>,
+    prefix: Vec<OsString>,
     program: PathBuf,
     url: String,
 }
@@ -23,7 +22,7 @@ impl Taker {
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: impl Into<String>) -> Self {
         Self {
-            host: None,
+            prefix: Vec::new(),
             program: program.into(),
             url: url.into(),
         }
@@ -51,21 +50,22 @@ impl Taker {
         Self::new(program, url)
     }
 
-    /// Runs it on a host, whose faults are then those of this client alone.
+    /// Runs it by another program, such as one that enters a network namespace: these words come
+    /// before the program.
     #[must_use]
-    pub fn with_host(mut self, host: &Host) -> Self {
-        self.host = Some(host.clone());
+    pub fn with_prefix(mut self, words: impl IntoIterator<Item = OsString>) -> Self {
+        self.prefix = words.into_iter().collect();
         self
     }
 
     /// Prepares to take a lock.
     #[must_use]
     pub fn take(&self, key: &LockKey) -> Take {
-        let mut command = match &self.host {
-            Some(host) => host.command(&self.program),
-            None => Command::new(&self.program),
-        };
+        let program = self.program.as_os_str();
+        let mut words = self.prefix.iter().map(OsString::as_os_str).chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
         command
+            .args(words)
             .arg("--url")
             .arg(&self.url)
             .arg("--key")
@@ -115,13 +115,6 @@ impl Take {
     #[must_use]
     pub fn with_increment(self, file: &Path) -> Self {
         self.with("--increment", file)
-    }
-
-    /// Gives it this wall clock.
-    #[must_use]
-    pub fn with_clock(mut self, clock: &ShiftedClock) -> Self {
-        clock.apply(&mut self.command);
-        self
     }
 
     /// Starts it.

@@ -8,7 +8,7 @@ use std::path::Path;
 fn every_case_is_in_the_table() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut cases = BTreeSet::new();
-    for entry in fs::read_dir(source.join("conformance")).unwrap() {
+    for entry in fs::read_dir(source.join("cases")).unwrap() {
         let path = entry.unwrap().path();
         let group = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();

@@ -10,7 +10,7 @@ use lock_core::{
     AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockGuard, LockKey, Mode, Wait,
 };
 
-use crate::harness::{Faults, Harness, Look};
+use crate::{Faults, Harness, Look};
 
 /// What a case has in its hands: a harness and keys that nobody else uses.
 #[derive(Clone)]

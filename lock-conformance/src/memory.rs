@@ -5,7 +5,7 @@ use lock_core::admin::LockAdmin;
 use lock_core::memory::{Fault, Memory, Reachable, Request};
 use lock_core::{DistributedLock, LockKey};
 
-use super::{Faults, Harness, Look};
+use crate::{Faults, Harness, Look};
 
 /// The memory backend of the core is its own harness.
 #[async_trait]

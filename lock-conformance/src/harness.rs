@@ -1,7 +1,3 @@
-//! What a backend gives the conformance suite.
-
-mod memory;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,7 +25,7 @@ use crate::record::{NOBODY, Record, trouble};
 
 /// Opens `files:DIRECTORY`.
 #[derive(Debug)]
-pub(crate) struct FilesBackend;
+pub struct FilesBackend;
 
 #[async_trait]
 impl Backend for FilesBackend {
@@ -51,13 +51,18 @@ impl Backend for FilesBackend {
 /// synced to the disk, so that a power failure may take the latest tokens back: its fencing is
 /// `BestEffort`.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub struct Files {
     directory: Arc<Directory>,
     engine: Engine,
 }
 
 impl Files {
-    pub(crate) fn open(path: PathBuf) -> Result<Self> {
+    /// Opens the locks in this directory, and makes it if need be.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) if the directory cannot be made.
+    pub fn open(path: PathBuf) -> Result<Self> {
         let opened = std::fs::create_dir_all(&path)
             .and_then(|()| std::fs::read_to_string("/proc/sys/kernel/random/boot_id"));
         let engine = Engine::of_this_process(NAME);

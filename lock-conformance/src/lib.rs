@@ -1,0 +1,57 @@
+//! Tests that every lock backend has to pass.
+//!
+//! - [`conformance!`] makes a test of every case, by name; the backend supplies a [`Harness`].
+//! - [`taker`] is a process that acquires a lock, to be killed and stopped by cases about crashes.
+//! - [`history`] records what happens to locks and judges it, for further tests of a backend.
+//! - [`cases`] are the bodies of the tests.
+//!
+//! # Examples
+//!
+//! The memory backend of `lock-core` is its own [`Harness`]. It has no separate processes to kill:
+//!
+//! ```
+//! mod memory {
+//!     use lock_core::memory::Memory;
+//!
+//!     lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! A harness of one's own has one required method. Two clients of it must share nothing but the
+//! store, as two processes do:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use async_trait::async_trait;
+//! use lock_conformance::Harness;
+//! use lock_core::DistributedLock;
+//! use lock_core::memory::Memory;
+//!
+//! #[derive(Debug)]
+//! struct Store(Memory);
+//!
+//! #[async_trait]
+//! impl Harness for Store {
+//!     async fn client(&self) -> Arc<dyn DistributedLock> {
+//!         Arc::new(self.0.client())
+//!     }
+//! }
+//!
+//! lock_conformance::conformance!(
+//!     harness = Store(Memory::new()),
+//!     skip = [Duplicates, Faults, Look, Taker],
+//! );
+//! # fn main() {}
+//! ```
+
+pub mod cases;
+mod harness;
+pub mod history;
+mod macros;
+mod memory;
+pub mod taker;
+
+pub use self::cases::{Case, Need};
+pub use self::harness::{Faults, Harness, Look};
