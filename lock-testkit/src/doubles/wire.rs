@@ -109,11 +109,6 @@ impl Budget {
         self.0.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// The same with as much more.
-    pub(super) fn later(self, by: Duration) -> Self {
-        Self(self.0.and_then(|deadline| deadline.checked_add(by)))
-    }
-
     /// What is left, and no more than `most`.
     pub(super) fn left(self, most: Duration) -> Duration {
         let left = self
