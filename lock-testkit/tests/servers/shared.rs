@@ -1,35 +1,59 @@
-//! The ZooKeeper servers that the tests of a run share.
+//! The servers that the tests of a run share.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio, id};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperServer};
+use lock_testkit::servers::{
+    MariaDbServer, PostgresServer, SharedDatabase, ZooKeeperEnsemble, ZooKeeperServer,
+};
+
+use crate::support::eventually;
 
 #[test]
-fn the_server_of_a_run_is_one_and_ends_with_its_owner() {
-    if env::var_os("TELL").is_some() {
-        println!("at {}", ZooKeeperServer::shared().url());
-        return;
-    }
-    one_for_all("the_server_of_a_run");
+fn mariadb_of_a_run_is_one_and_ends_with_its_owner() {
+    one_for_all("mariadb_of_a_run", || {
+        format!("127.0.0.1:{}", MariaDbServer::shared().port())
+    });
 }
 
 #[test]
-fn the_ensemble_of_a_run_is_one_and_ends_with_its_owner() {
-    if env::var_os("TELL").is_some() {
-        println!("at {}", ZooKeeperEnsemble::shared().url());
-        return;
-    }
-    one_for_all("the_ensemble_of_a_run");
+fn postgres_of_a_run_is_one_and_ends_with_its_owner() {
+    one_for_all("postgres_of_a_run", || {
+        format!("127.0.0.1:{}", PostgresServer::shared().port())
+    });
 }
 
 #[test]
-fn the_shared_server_answers() {
+fn zookeeper_of_a_run_is_one_and_ends_with_its_owner() {
+    one_for_all("zookeeper_of_a_run", || ZooKeeperServer::shared().address());
+}
+
+#[test]
+fn the_zookeeper_ensemble_of_a_run_is_one_and_ends_with_its_owner() {
+    one_for_all("the_zookeeper_ensemble_of_a_run", || {
+        ZooKeeperEnsemble::shared().address()
+    });
+}
+
+#[test]
+fn each_test_has_a_database_of_its_own() {
+    let shared: [fn() -> SharedDatabase; 2] = [MariaDbServer::shared, PostgresServer::shared];
+    for shared in shared {
+        let (one, two) = (shared().database(), shared().database());
+        assert_ne!(one, two);
+        shared().sql(&one, "CREATE TABLE t AS SELECT 1 AS a");
+        assert_eq!(shared().sql(&one, "SELECT a FROM t"), [["1"]]);
+        shared().sql(&two, "CREATE TABLE t AS SELECT 2 AS a");
+        assert_eq!(shared().connections(&one), 0);
+        assert!(one.contains("://test:test@127.0.0.1:"));
+    }
+}
+
+#[test]
+fn the_shared_zookeeper_answers() {
     let shared = ZooKeeperServer::shared();
     assert_eq!(shared.four_letter("ruok"), "imok");
     assert_eq!(shared.addresses(), [shared.address()]);
@@ -37,13 +61,18 @@ fn the_shared_server_answers() {
 }
 
 /// Two processes at a time and one that comes when they are gone get the same.
-fn one_for_all(test: &str) {
+#[expect(clippy::print_stdout, reason = "tells the process that started it")]
+fn one_for_all(test: &str, addresses: fn() -> String) {
+    if env::var_os("TELL").is_some() {
+        println!("at //{}", addresses());
+        return;
+    }
     let (mut owner, dir) = owner(test);
     let output = owner.stdout.take().expect("output");
     let mut told = BufReader::new(output)
         .lines()
         .map(|line| line.expect("text"))
-        .filter_map(|line| Some(line.split_once("at zk://")?.1.to_owned()));
+        .filter_map(|line| Some(line.split_once("at //")?.1.to_owned()));
     let (first, second) = (told.next().expect("one"), told.next().expect("two"));
     assert_eq!(first, second);
     let mut input = owner.stdin.take().expect("input");
@@ -52,12 +81,8 @@ fn one_for_all(test: &str) {
     let serves = || first.split(',').any(|at| TcpStream::connect(at).is_ok());
     assert!(serves() && dir.exists());
     owner.kill().expect("it is killed");
-    let killed = Instant::now();
     // Not reaped yet: a zombie is gone.
-    while serves() || dir.exists() {
-        assert!(killed.elapsed() < Duration::from_secs(10), "it lives on");
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually(|| !serves() && !dir.exists());
     owner.wait().expect("it is reaped");
 }
 

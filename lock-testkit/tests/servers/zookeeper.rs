@@ -1,4 +1,4 @@
-//! Private ZooKeeper servers: they start, obey, and end with whoever started them.
+//! What a private ZooKeeper server can be asked for.
 
 use std::net::TcpStream;
 use std::thread;
@@ -8,47 +8,13 @@ use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
 #[test]
-fn a_server_starts_answers_and_ends() {
-    let begun = Instant::now();
+fn a_server_answers_words() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-    println!("serves after {:?}", begun.elapsed());
     assert_eq!(server.four_letter("ruok"), "imok");
     assert_eq!(server.mode().as_deref(), Some("standalone"));
     assert_eq!(server.mntr("zk_watch_count"), Some(0));
     assert_eq!(server.mntr("zk_no_such_value"), None);
     assert_eq!(server.url(), format!("zk://127.0.0.1:{}", server.port()));
-    let (pid, dir) = (server.pid(), server.dir().to_owned());
-    drop(server);
-    assert!(!is_alive(pid));
-    assert!(!dir.exists());
-}
-
-#[test]
-fn a_restart_keeps_the_ports_and_the_data() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-    let (port, pid) = (server.port(), server.pid());
-    let before = nodes(&server);
-    create(&server, "/something");
-    assert_eq!(nodes(&server), before + 1);
-    server.kill();
-    assert!(!is_alive(pid));
-    assert!(server.try_four_letter("ruok").is_err());
-    server.restart();
-    assert_eq!(server.port(), port);
-    assert_ne!(server.pid(), pid);
-    assert_eq!(nodes(&server), before + 1);
-}
-
-#[test]
-fn a_stopped_server_answers_when_it_goes_on() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-    server.stop();
-    thread::scope(|scope| {
-        let answer = scope.spawn(|| server.four_letter("ruok"));
-        assert!(!answer.is_finished());
-        server.resume();
-        assert_eq!(answer.join().expect("no panic"), "imok");
-    });
 }
 
 #[test]
@@ -103,13 +69,9 @@ fn hours_ahead(server: &ZooKeeperServer, path: &str) -> i64 {
     (ahead + 1_800_000).div_euclid(3_600_000)
 }
 
-fn nodes(server: &ZooKeeperServer) -> i64 {
-    server.mntr("zk_znode_count").expect("a number")
-}
-
 /// Creates a node, by the protocol of ZooKeeper: connect, then create. Returns the time in
 /// milliseconds that the server gives it.
-fn create(server: &ZooKeeperServer, path: &str) -> i64 {
+pub(crate) fn create(server: &ZooKeeperServer, path: &str) -> i64 {
     use std::io::{Read, Write};
 
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
@@ -147,10 +109,4 @@ fn create(server: &ZooKeeperServer, path: &str) -> i64 {
     // After the header, the path and two transaction ids.
     let time = &answers[1][16 + 4 + path.len() + 16..][..8];
     i64::from_be_bytes(time.try_into().expect("8 bytes"))
-}
-
-fn is_alive(pid: u32) -> bool {
-    let pid = i32::try_from(pid).expect("a pid");
-    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-    rustix::process::test_kill_process(pid).is_ok()
 }

@@ -1,21 +1,18 @@
-//! What a private Redis server can be asked for.
+//! What a private Redis server can be asked for, and several of them.
 
 use std::process::Command;
 
 use lock_testkit::servers::{
-    ClientCertificate, Fsync, RedisOptions, RedisServer, Reply, RespClient, ServerCertificate,
+    ClientCertificate, RedisNodes, RedisOptions, RedisServer, Reply, RespClient, ServerCertificate,
     TlsFiles,
 };
 
 #[test]
-fn an_append_only_file_survives_the_server() {
-    let server = RedisServer::start(RedisOptions::new().with_aof(Fsync::Always));
+fn what_is_not_persisted_is_lost_with_the_server() {
+    let server = RedisServer::start(RedisOptions::new());
     server.command(&["SET", "key", "value"]);
     server.restart();
-    assert_eq!(
-        server.command(&["GET", "key"]),
-        Reply::Bulk(b"value".to_vec())
-    );
+    assert_eq!(server.command(&["GET", "key"]), Reply::Nil);
 }
 
 #[test]
@@ -96,4 +93,25 @@ fn ping(server: &RedisServer, ca: &str, more: &[String]) -> String {
         .output()
         .expect("redis-cli is installed");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+#[test]
+fn the_testkit_gets_in_where_others_need_a_password() {
+    let options = RedisOptions::new()
+        .with_password("secret")
+        .with_user("app", "on >pw ~lock:* +get");
+    let server = RedisServer::start(options);
+    let users = server.command(&["ACL", "USERS"]);
+    assert_eq!(users.items().len(), 3, "{users:?}");
+    assert_eq!(server.command(&["CONFIG", "GET", "port"]).items().len(), 2);
+}
+
+#[test]
+fn nodes_know_nothing_of_each_other() {
+    let nodes = RedisNodes::start(5, &RedisOptions::new());
+    nodes[0].command(&["SET", "key", "value"]);
+    nodes[1].kill();
+    for node in nodes.iter().skip(2) {
+        assert_eq!(node.command(&["GET", "key"]), Reply::Nil);
+    }
 }
