@@ -19,20 +19,6 @@ fn a_standby_follows_and_takes_writes_when_it_is_promoted() {
 }
 
 #[test]
-fn a_standby_shows_nothing_new_while_its_replay_is_paused() {
-    let primary = PostgresServer::start(PostgresOptions::new());
-    let standby = PostgresStandby::of(&primary);
-    primary.sql("CREATE TABLE t (a int)");
-    standby.catch_up(&primary);
-    standby.pause_replay();
-    primary.sql("INSERT INTO t VALUES (1)");
-    assert_eq!(standby.sql("SELECT count(*) FROM t"), [["0"]]);
-    standby.resume_replay();
-    standby.catch_up(&primary);
-    assert_eq!(standby.sql("SELECT count(*) FROM t"), [["1"]]);
-}
-
-#[test]
 fn a_standby_that_was_detached_lacks_what_was_committed_since() {
     let primary = PostgresServer::start(PostgresOptions::new());
     let standby = PostgresStandby::of(&primary);

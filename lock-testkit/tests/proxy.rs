@@ -248,7 +248,7 @@ fn push_messages_are_lost_doubled_and_late() {
         proxy.plan_push(has("lost"), PushFate::Lost);
         proxy.plan_push(has("doubled"), PushFate::Doubled);
         proxy.plan_push(has("late"), PushFate::Late(MOMENT));
-        proxy.plan(|command| command.is("PING"), Fate::LateReply(2 * MOMENT));
+        proxy.plan(|command| command.is("PING"), Fate::LateReply(20 * MOMENT));
         let began = Instant::now();
         client.send(&["PING"]).expect("sent");
         for text in ["lost", "doubled", "late", "last"] {
@@ -260,7 +260,8 @@ fn push_messages_are_lost_doubled_and_late() {
         }
         assert_eq!(got.concat_texts(), "doubled doubled late last");
         let waited = began.elapsed();
-        assert!(waited >= MOMENT && waited < 2 * MOMENT, "{waited:?}");
+        assert!(waited >= MOMENT, "{waited:?}");
+        // All of them passed the reply.
         let pong = client.receive().expect("a reply");
         assert!(
             pong == simple("PONG") || pong.items()[0] == bulk("pong"),

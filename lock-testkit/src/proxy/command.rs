@@ -9,10 +9,9 @@ use std::borrow::Cow;
 /// the name of its first operation. Versions of an operation have one name.
 ///
 /// One for a SQL database is `QUERY` with the text of a message of the simple protocol, `PREPARE` with
-/// the text of a statement, or `EXECUTE` with the text of the statement that was prepared and its
-/// arguments as they travel: for PostgreSQL a word for each, for MySQL all in one. Others have a name
-/// alone, such as `LOGIN`, `CLOSE` and `QUIT`, for PostgreSQL also `STARTUP` and `SYNC`, for MySQL
-/// `PING`, and `COM<number>` where they have none here.
+/// the text of a statement, or `EXECUTE` with the text of the statement that was prepared. Others have
+/// a name alone: `LOGIN` and `QUIT`, for PostgreSQL also `STARTUP` and `SYNC`, for MySQL `PING`,
+/// `CLOSE`, and `COM<number>` where they have none here.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {

@@ -225,16 +225,7 @@ impl Proxy {
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
         fate: PushFate,
     ) {
-        self.plans.add_push(Box::new(matches), fate, false);
-    }
-
-    /// The same for every push message that matches, until [`clear`](Self::clear).
-    pub fn plan_each_push(
-        &self,
-        matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
-        fate: PushFate,
-    ) {
-        self.plans.add_push(Box::new(matches), fate, true);
+        self.plans.add_push(Box::new(matches), fate);
     }
 
     /// Remembers the commands that match from here on, as they come from the clients.

@@ -187,7 +187,6 @@ pub(super) struct Plans {
 struct PushPlan {
     matches: PushMatcher,
     fate: PushFate,
-    each: bool,
 }
 
 impl Plans {
@@ -195,12 +194,8 @@ impl Plans {
         lock(&self.planned).push(planned.clone());
     }
 
-    pub(super) fn add_push(&self, matches: PushMatcher, fate: PushFate, each: bool) {
-        lock(&self.pushes).push(PushPlan {
-            matches,
-            fate,
-            each,
-        });
+    pub(super) fn add_push(&self, matches: PushMatcher, fate: PushFate) {
+        lock(&self.pushes).push(PushPlan { matches, fate });
     }
 
     pub(super) fn watch(&self, matches: Matcher) -> Watch {
@@ -247,11 +242,7 @@ impl Plans {
             .for_each(|watch| watch.meet(push));
         let mut pushes = lock(&self.pushes);
         let at = pushes.iter().position(|plan| (plan.matches)(&push.items))?;
-        if pushes[at].each {
-            Some(pushes[at].fate)
-        } else {
-            Some(pushes.remove(at).fate)
-        }
+        Some(pushes.remove(at).fate)
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_testkit::proxy::{Command as Request, Fate, Then, Watch};
+use lock_testkit::proxy::{Command as Request, Direction, Fate, Proxy, Then, Watch};
 
 /// Runs a client with statements as its input.
 fn run(client: &mut Command, text: &str) -> Output {
@@ -40,6 +40,30 @@ fn words(watch: &Watch, count: usize) -> Vec<(String, String)> {
         thread::sleep(Duration::from_millis(5));
     }
     watch.seen().iter().map(two).collect()
+}
+
+/// A server behind a proxy, and both behind others that deliver byte by byte: whatever the proxy
+/// reads is cut somewhere.
+struct Dripping {
+    client: Proxy,
+    proxy: Proxy,
+    _server: Proxy,
+}
+
+impl Dripping {
+    fn new(server: u16, understands: fn(u16) -> Proxy) -> Self {
+        let server = Proxy::of_bytes(server);
+        let proxy = understands(server.port());
+        let client = Proxy::of_bytes(proxy.port());
+        for drips in [&server, &client] {
+            drips.set_drip(Direction::Both, 1, Duration::ZERO);
+        }
+        Self {
+            client,
+            proxy,
+            _server: server,
+        }
+    }
 }
 
 fn is_insert(request: &Request) -> bool {

@@ -1,10 +1,10 @@
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use lock_testkit::proxy::{Fate, Proxy};
+use lock_testkit::proxy::{Fate, Proxy, Then};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 
-use super::{FATES, MOMENT, is_insert, printed, run, words};
+use super::{Dripping, FATES, MOMENT, is_insert, printed, run, words};
 
 #[test]
 fn faults_meet_the_requests_that_they_are_planned_for() {
@@ -32,6 +32,27 @@ fn faults_meet_the_requests_that_they_are_planned_for() {
     let output = mariadb(&proxy, text);
     assert_eq!(printed(&output).as_deref(), Some("9\n"), "{output:?}");
     assert!(began.elapsed() >= MOMENT);
+}
+
+#[test]
+fn a_message_in_pieces_is_understood() {
+    let server = MariaDbServer::start(MariaDbOptions::new());
+    let drip = Dripping::new(server.port(), Proxy::mysql);
+    let all = drip.proxy.watch(|request| request.is("QUERY"));
+    let output = mariadb(
+        &drip.client,
+        "SELECT 'a long text that is no end';\nSELECT 1;\n",
+    );
+    let expected = "a long text that is no end\n1\n";
+    assert_eq!(printed(&output).as_deref(), Some(expected), "{output:?}");
+    assert_eq!(words(&all, 2).len(), 2);
+    drip.proxy.plan(is_insert, Fate::LostReply(Then::Cut));
+    let output = mariadb(
+        &drip.client,
+        "CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n",
+    );
+    assert_eq!(printed(&output), None, "{output:?}");
+    assert_eq!(server.sql("SELECT a FROM t"), [["1"]]);
 }
 
 fn mariadb(proxy: &Proxy, text: &str) -> Output {

@@ -1,10 +1,10 @@
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use lock_testkit::proxy::{Fate, Proxy, PushFate};
+use lock_testkit::proxy::{Fate, Proxy, PushFate, Then};
 use lock_testkit::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer, Reply};
 
-use super::{FATES, MOMENT, is_insert, printed, run, words};
+use super::{Dripping, FATES, MOMENT, is_insert, printed, run, words};
 
 #[test]
 fn faults_meet_the_requests_that_they_are_planned_for() {
@@ -65,6 +65,27 @@ fn a_pooler_may_stand_behind() {
     let proxy = Proxy::postgres(pooler.port());
     let output = psql(&proxy, "SELECT 1;\n");
     assert_eq!(printed(&output).as_deref(), Some("1\n"), "{output:?}");
+}
+
+#[test]
+fn a_message_in_pieces_is_understood() {
+    let server = PostgresServer::start(PostgresOptions::new());
+    let drip = Dripping::new(server.port(), Proxy::postgres);
+    let all = drip.proxy.watch(|request| request.is("QUERY"));
+    let output = psql(
+        &drip.client,
+        "SELECT 'a long text that is no end';\nSELECT 1;\n",
+    );
+    let expected = "a long text that is no end\n1\n";
+    assert_eq!(printed(&output).as_deref(), Some(expected), "{output:?}");
+    assert_eq!(words(&all, 2).len(), 2);
+    drip.proxy.plan(is_insert, Fate::LostReply(Then::Cut));
+    let output = psql(
+        &drip.client,
+        "CREATE TABLE t (a int);\nINSERT INTO t VALUES (1);\n",
+    );
+    assert_eq!(printed(&output), None, "{output:?}");
+    assert_eq!(server.sql("SELECT a FROM t"), [["1"]]);
 }
 
 fn psql(proxy: &Proxy, text: &str) -> Output {

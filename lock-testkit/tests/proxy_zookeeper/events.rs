@@ -84,7 +84,9 @@ fn events_are_counted() {
     }
     let all = proxy.watch_pushes(|_| true);
     let others = proxy.watch_pushes(|items| items[1] != Reply::Integer(DELETED.into()));
-    proxy.plan_each_push(|_| true, PushFate::Lost);
+    for _ in 0..2 {
+        proxy.plan_push(|_| true, PushFate::Lost);
+    }
     holder.ask(DELETE, &delete("/b")).expect("a reply");
     soon(|| all.count() == 1);
     let seen = all.seen();

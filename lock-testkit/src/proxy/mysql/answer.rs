@@ -11,8 +11,6 @@ pub(in crate::proxy) enum Answer {
     Prepared,
     /// Results of one statement or of several.
     Results,
-    /// Rows or columns up to their end.
-    Rows,
 }
 
 /// What both sides have agreed upon that matters for how an answer ends.
@@ -34,7 +32,6 @@ impl Dialect {
                 while self.pass_result(packets)? == More::Follow {}
                 Some(())
             }
-            Answer::Rows => self.pass_rows(packets).map(drop),
         }
     }
 

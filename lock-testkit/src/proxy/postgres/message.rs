@@ -60,12 +60,6 @@ pub(super) fn body(bytes: &[u8]) -> Parsed<&[u8]> {
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn short(&mut self) -> Option<u16> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u16::from_be_bytes(*bytes))
-    }
-
     pub(super) fn int(&mut self) -> Option<i32> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -78,14 +72,6 @@ impl<'a> Fields<'a> {
         let (text, rest) = (&self.0[..end], &self.0[end + 1..]);
         self.0 = rest;
         Some(text)
-    }
-
-    /// A value of an argument. One that is null has the length -1 and is read as empty.
-    pub(super) fn value(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.int()?.max(0)).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
     }
 }
 

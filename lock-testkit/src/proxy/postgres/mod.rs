@@ -1,7 +1,5 @@
 mod message;
 mod request;
-#[cfg(test)]
-mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -78,7 +78,6 @@ impl Client {
                 if args[0] != b"EXECUTE" {
                     let text = self.statements.get(name).cloned().unwrap_or_default();
                     *args = vec![b"EXECUTE".to_vec(), text];
-                    args.extend(values(&mut fields).unwrap_or_default());
                 }
                 return;
             }
@@ -87,26 +86,12 @@ impl Client {
                 *args = vec![b"QUERY".to_vec(), text.to_vec()];
                 return;
             }
-            b'C' if args[0] == b"SYNC" => b"CLOSE",
-            b'F' => b"CALL",
             b'X' => b"QUIT",
-            b'c' | b'd' | b'f' => b"COPY",
             b'p' => b"LOGIN",
             _ => return,
         };
         *args = vec![name.to_vec()];
     }
-}
-
-/// The arguments of a statement.
-fn values(fields: &mut Fields<'_>) -> Option<Vec<Vec<u8>>> {
-    for _ in 0..fields.short()? {
-        let _format = fields.short()?;
-    }
-    let count = fields.short()?;
-    (0..count)
-        .map(|_| fields.value().map(<[u8]>::to_vec))
-        .collect()
 }
 
 /// The last messages of what a client sends at a time: those that are answered (`Query`, `Sync`,

@@ -72,25 +72,6 @@ impl PostgresStandby {
         assert_eq!(self.sql("SELECT pg_promote(true, 60)"), [["t"]]);
     }
 
-    /// Lets it receive without showing it to readers. A standby that is promoted shows it.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer, or does not obey within 10 s.
-    pub fn pause_replay(&self) {
-        self.sql("SELECT pg_wal_replay_pause()");
-        self.wait_for("SELECT pg_get_wal_replay_pause_state() = 'paused'");
-    }
-
-    /// Shows to readers what it receives.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer.
-    pub fn resume_replay(&self) {
-        self.sql("SELECT pg_wal_replay_resume()");
-    }
-
     /// Cuts it off from the other server for good: what is committed there from here on is missing
     /// when it is promoted.
     ///
