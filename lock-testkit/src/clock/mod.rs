@@ -22,8 +22,7 @@ use crate::servers::own_dir;
 /// to ask the latter for the time; a Go program does not. The C compiler `cc` makes the library once
 /// for each user of a machine.
 ///
-/// A server gets one from `with_clock` of its options, and a lock-taker from
-/// [`Take::with_clock`](crate::taker::Take::with_clock).
+/// A server gets one from `with_clock` of its options.
 ///
 /// # Examples
 ///
