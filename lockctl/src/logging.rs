@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anstream::ColorChoice;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Color, GlobalArgs};
 use crate::writer::Writer;
@@ -19,22 +21,27 @@ pub(crate) fn start(args: &GlobalArgs) {
     }
     let level = match args.verbose {
         0 => return,
-        1 => "debug",
-        _ => "trace",
+        1 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::new(format!(
-        "warn,lock_core={level},lock_sql={level},polylock={level}"
-    ));
+    let filter = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_targets(OURS.map(|target| (target, level)));
     let coloured = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(coloured);
     let Ok(writer) = Writer::start("lockctl-log", io::stderr()) else {
         return;
     };
     let writer = LOG.get_or_init(|| Arc::new(writer));
     // A second call would fail, and there is none.
-    drop(log.with_writer(|| Log(Arc::clone(writer))).try_init());
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(coloured)
+        .with_writer(|| Log(Arc::clone(writer)));
+    drop(
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .try_init(),
+    );
 }
 
 /// Waits a moment for what was logged to be read.
@@ -43,6 +50,9 @@ pub(crate) fn flush() {
         writer.flush(PATIENCE);
     }
 }
+
+/// Targets whose level `-v` raises.
+const OURS: [&str; 5] = ["lock_core", "lock_redis", "lock_sql", "lock_zk", "polylock"];
 
 static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 

@@ -13,25 +13,11 @@ pub trait Entropy: fmt::Debug + Send + Sync + 'static {
 pub struct OsEntropy(());
 
 impl Entropy for OsEntropy {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    /// # Panics
+    ///
+    /// If the operating system has no random numbers; no id would be safe then.
     fn fill(&self, bytes: &mut [u8]) {
-        use rustix::rand::{GetRandomFlags, getrandom};
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-                Ok(n) => filled += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(e) => panic!("BUG: getrandom(2) without flags fails only with EINTR: {e}"),
-            }
-        }
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn fill(&self, bytes: &mut [u8]) {
-        use std::io::Read;
-        std::fs::File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(bytes))
-            .expect("BUG: a Unix system without /dev/urandom");
+        getrandom::fill(bytes).expect("the operating system has no random numbers");
     }
 }
 

@@ -61,7 +61,7 @@ mod rustls {
     fn choose_provider() {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Fails if another thread has chosen one meanwhile, which is as good.
-            drop(rustls::crypto::ring::default_provider().install_default());
+            drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         }
     }
 }
