@@ -74,7 +74,7 @@ async fn a_url_opens_a_quorum() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_listed_rights_are_enough() {
-    let rules = rights::user("secret", "lock:*") + " ~polylock:age";
+    let rules = rights::user("secret", "lock:*") + " ~{polylock:age}:notes:notes";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", &rules));
     // With a delay, so that INFO is needed as well.
     let config = to(&nodes)

@@ -43,9 +43,12 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     release(guard).await;
 }
 
+/// Where clients note on a node how old they know it to be.
+const AGES: &str = "{polylock:age}:notes:notes";
+
 /// For how long clients have told a node that it is up, together with the run that they saw.
 fn noted(node: &RedisServer) -> Option<(String, u64)> {
-    let note = node.command(&["GET", "polylock:age"]).text()?;
+    let note = node.command(&["GET", AGES]).text()?;
     let (run, age) = note.split_once('|').expect("a run and an age");
     Some((run.to_owned(), age.parse().expect("a number")))
 }
@@ -124,6 +127,29 @@ async fn holders_watch_a_node_that_restarts() {
     nodes[1].restart();
     grown_up(&nodes).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+}
+
+/// No lock has the key that says how old a node is, whatever it is called.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_named_like_the_ages_is_a_lock() {
+    let nodes = start(3);
+    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
+    grown_up(&nodes).await;
+    let guard = locks.acquire(&within(request("polylock:age"), SOON)).await;
+    let guard = guard.expect("a free lock is granted, the ages of the nodes are not in its way");
+    // Clients that note ages do not touch it.
+    let stranger = careful(&nodes).await;
+    for locks in [&other, &stranger] {
+        let refused = locks.acquire(&once(request("polylock:age"))).await;
+        let refused = refused.expect_err("two hold the lock");
+        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    }
+    guard.renew().await.expect("nobody has overwritten it");
+    release(guard).await;
+    assert!(
+        nodes.iter().all(is_noted),
+        "the lock has taken the place of the age of a node"
+    );
 }
 
 /// What a user may not note, it has to see for itself.
