@@ -298,6 +298,46 @@ async fn a_request_that_comes_again_after_its_time_is_granted_to_nobody() {
     }
 }
 
+/// After the clock of the server was ahead and is right again, tokens are ahead of it.
+#[tokio::test]
+async fn tokens_ahead_of_the_clock_let_no_late_request_in() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for name in ["a", "b"] {
+        let guard = take(&other, name).await;
+        let ahead = guard.fencing_token().expect("it has one").value() + 3_600_000_000;
+        guard.release().await.expect("it is released");
+        let fence = format!("{ahead}|{}", "0".repeat(32));
+        place.command(&["SET", &format!("{{{name}}}:fence"), &fence]);
+        // Its client sees a token that is an hour ahead, of a lock that is free and of one that is not.
+        let holder = (name == "b").then(|| take(&other, name));
+        let holder = match holder {
+            Some(holder) => Some(holder.await),
+            None => None,
+        };
+        let next = waiting(&locks, request(name));
+        if let Some(holder) = holder {
+            place.queued(name, 1).await;
+            holder.release().await.expect("it is released");
+        }
+        let guard = next.await.expect("no panic").expect("it is granted");
+        assert!(guard.fencing_token().expect("it has one").value() > ahead);
+        guard.release().await.expect("it is released");
+        let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+        let guard = take(&locks, name).await;
+        guard.release().await.expect("it is released");
+        let late = all.seen().into_iter().next().expect("it was sent");
+        // Others have the lock after that.
+        let guard = take(&other, name).await;
+        guard.release().await.expect("it is released");
+        // The timeout of a request, and a second.
+        tokio::time::sleep(ms(1_500)).await;
+        place.proxy().replay(&late).expect("it is answered");
+        place.assert_nothing_left(&[], name).await;
+        place.assert_free(name).await;
+    }
+}
+
 #[tokio::test]
 async fn a_copy_of_a_request_that_was_repeated_is_granted_to_nobody() {
     let place = Place::new().await;
