@@ -2,6 +2,7 @@
 
 mod history;
 mod node;
+mod script;
 
 use self::history::{Found, History, Rules};
 
