@@ -1,7 +1,5 @@
 //! What is found of servers that are not fit for locks, and of those that are.
 
-mod support;
-
 use std::env;
 use std::fs;
 use std::process::Command;
@@ -13,7 +11,7 @@ use lock_testkit::servers::{
     Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply,
 };
 
-use support::{rights, until};
+use crate::support::{rights, until};
 
 async fn try_examine(url: &str) -> Result<Vec<Finding>> {
     let registry = Registry::new().with(RedisBackend::default());

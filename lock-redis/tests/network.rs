@@ -1,7 +1,5 @@
 //! Whatever the network does to a request or its reply: one holder, and nothing left behind.
 
-mod support;
-
 use std::sync::Arc;
 
 use lock_core::memory::Request;
@@ -11,7 +9,7 @@ use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Fate};
 use tokio::time::Instant;
 
-use support::{
+use crate::support::{
     ALIVE, Place, SOON, TTL, key, lease, loss, ms, open, request, take, until, waiting, within,
 };
 

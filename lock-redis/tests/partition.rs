@@ -2,8 +2,6 @@
 //!
 //! Needs the rights to make network namespaces.
 
-mod support;
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use lock_testkit::network::{Host, Network};
 use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
-use support::{SOON, key, ms, until};
+use crate::support::{SOON, key, ms, until};
 
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);

@@ -1,7 +1,5 @@
 //! Requests and replies that come twice, late or out of order.
 
-mod support;
-
 use std::time::Duration;
 
 use lock_core::memory::{Fault, Request};
@@ -9,7 +7,9 @@ use lock_core::{AcquireRequest, DistributedLock, ErrorKind, Released, Wait};
 use lock_testkit::proxy::{Answer, Command, Fate};
 use tokio::time::Instant;
 
-use support::{ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, waiting, within};
+use crate::support::{
+    ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, waiting, within,
+};
 
 fn attempt(name: &str) -> AcquireRequest {
     request(name).with_wait(Wait::Never)

@@ -1,14 +1,12 @@
 //! What a master may grant and extend that Sentinels watch.
 
-mod support;
-
 use std::time::Duration;
 
 use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
 use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisSentinels, RedisServer};
 
-use support::{SOON, TTL, loss, ms, open, request, take, within};
+use crate::support::{SOON, TTL, loss, ms, open, request, take, within};
 
 fn config(servers: &RedisSentinels) -> RedisConfig {
     named(&servers.ports())
@@ -71,7 +69,7 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let left = || master.command(&["EXISTS", "b"]).integer();
     assert_eq!(left(), Some(0));
     // Waiters get through as soon as there is a majority.
-    let waiting = support::waiting(&locks, within(request("b"), SOON * 2));
+    let waiting = crate::support::waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();
     let guard = waiting.await.expect("no panic").expect("it is confirmed");
     guard.release().await.expect("it is released");
@@ -114,7 +112,7 @@ async fn sentinels_that_join_later_are_found_and_counted() {
     let guard = hold(&locks, "a").await;
     second.resume();
     third.resume();
-    support::until("the first one knows the others", || counted_by(first) == 3).await;
+    crate::support::until("the first one knows the others", || counted_by(first) == 3).await;
     tokio::time::sleep(LEASE * 2).await;
     assert!(
         guard.is_held(),

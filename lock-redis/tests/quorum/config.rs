@@ -5,10 +5,7 @@ use lock_redis::{RedisBackend, RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 
 use super::support::{SOON, TTL, ms, once, release, request, start, take, to, within};
-
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "../support/rights.rs"]
-mod rights;
+use crate::support::rights;
 
 async fn refusal(config: RedisConfig) -> String {
     let error = Redlock::connect(config).await.expect_err("it is refused");

@@ -97,6 +97,32 @@ async fn nobody_waits_for_frozen_nodes() {
     assert!(locks.shutdown(SOON).await, "background work does not end");
 }
 
+/// One node has the lock of somebody else, two are frozen: each attempt has to wait for these, and
+/// its undo must not.
+#[tokio::test(flavor = "multi_thread")]
+async fn undoing_an_attempt_waits_for_no_frozen_node() {
+    let nodes = start(5);
+    let locks = client(&nodes).await;
+    release(take(&locks, "a").await).await;
+    let is_free = || nodes.iter().all(|node| holders(node, "a") == 0);
+    until("the lock is free on all nodes", is_free).await;
+    nodes[1].command(&["SET", "a", "somebody else", "PX", "60000"]);
+    nodes[0].stop();
+    nodes[3].stop();
+    let began = Instant::now();
+    let error = locks.acquire(&once(request("a"))).await;
+    let error = error.expect_err("granted by two of five");
+    let took = began.elapsed();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    // Three attempts of 1 s each.
+    assert!(took < ms(4_500), "three attempts take {took:?}");
+    let others = [1, 2, 4].map(|node| holders(&nodes[node], "a"));
+    assert_eq!(others, [1, 0, 0], "an attempt has left its votes");
+    nodes[0].resume();
+    nodes[3].resume();
+    assert!(locks.shutdown(SOON).await, "background work does not end");
+}
+
 /// A copy of a request on a connection that was given up can come at any time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_is_asked_for_again_after_its_time_is_given_to_nobody() {

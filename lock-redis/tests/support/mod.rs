@@ -1,7 +1,5 @@
 //! What the tests of this crate share.
 
-#![allow(dead_code, reason = "each test uses some of it")]
-
 mod place;
 mod requests;
 pub(crate) mod rights;
@@ -16,11 +14,9 @@ use lock_core::{
 use lock_redis::{Redis, RedisConfig};
 use tokio::time::Instant;
 
-#[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use self::{
-    place::{Place, look},
-    store::Store,
-};
+pub(crate) use self::place::{Place, look};
+pub(crate) use self::requests::hash;
+pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
