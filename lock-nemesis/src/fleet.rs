@@ -1,8 +1,8 @@
 //! The servers of a backend on their hosts.
 
-use std::fmt;
 use std::fs;
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -12,7 +12,7 @@ use lock_testkit::network::{Host, Network};
 use lock_testkit::proxy::{Proxy, Understands};
 use lock_testkit::servers::{
     Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisCluster,
-    RedisOptions, RedisSentinels, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions,
+    RedisOptions, RedisSentinels, RedisServer, ServerProcess, ZooKeeperEnsemble, ZooKeeperOptions,
     ZooKeeperServer,
 };
 use tempfile::TempDir;
@@ -82,7 +82,7 @@ impl Fleet {
                 // A leader without its followers leads on for 10 s, as with the limits of the package.
                 let options = ZooKeeperOptions::new()
                     .with_config("syncLimit", "20")
-                    .with_clock_offset(0);
+                    .with_clock();
                 Servers::ZooKeeper(ZooKeeperEnsemble::start_on(&each, &options))
             }
         };
@@ -95,7 +95,7 @@ impl Fleet {
             Servers::MariaDb(server) => server.url(),
             Servers::Postgres(server) => server.url(),
             Servers::Quorum(nodes) => {
-                let nodes: Vec<_> = nodes.iter().map(RedisServer::address).collect();
+                let nodes: Vec<_> = nodes.iter().map(|node| node.address()).collect();
                 format!("redlock://{}", nodes.join(","))
             }
             Servers::Redis(server) => server.url(),
@@ -109,9 +109,9 @@ impl Fleet {
         &self.hosts
     }
 
-    pub(crate) fn servers(&self) -> Vec<&dyn Server> {
-        fn all<S: Server>(servers: &[S]) -> Vec<&dyn Server> {
-            servers.iter().map(|server| server as &dyn Server).collect()
+    pub(crate) fn servers(&self) -> Vec<&ServerProcess> {
+        fn all<S: Deref<Target = ServerProcess>>(servers: &[S]) -> Vec<&ServerProcess> {
+            servers.iter().map(Deref::deref).collect()
         }
         match &self.servers {
             Servers::Cluster(cluster) => all(cluster),
@@ -243,60 +243,3 @@ fn repair(manifest: &Path) {
 }
 
 const APPEND_ONLY: &str = "appendonlydir";
-
-/// What every server can do.
-pub(crate) trait Server: fmt::Debug + Sync {
-    fn address(&self) -> String;
-    fn kill(&self);
-    fn restart(&self);
-    fn stop(&self);
-    fn resume(&self);
-    fn dir(&self) -> &Path;
-    fn pid(&self) -> u32;
-    fn set_clock_offset(&self, seconds: i64);
-    fn set_clock_drift(&self, parts_per_million: i64);
-}
-
-macro_rules! servers {
-    ($($server:ty),*) => {$(
-        impl Server for $server {
-            fn address(&self) -> String {
-                self.address()
-            }
-
-            fn kill(&self) {
-                self.kill();
-            }
-
-            fn restart(&self) {
-                self.restart();
-            }
-
-            fn stop(&self) {
-                self.stop();
-            }
-
-            fn resume(&self) {
-                self.resume();
-            }
-
-            fn pid(&self) -> u32 {
-                self.pid()
-            }
-
-            fn dir(&self) -> &Path {
-                self.dir()
-            }
-
-            fn set_clock_offset(&self, seconds: i64) {
-                self.set_clock_offset(seconds);
-            }
-
-            fn set_clock_drift(&self, parts_per_million: i64) {
-                self.set_clock_drift(parts_per_million);
-            }
-        }
-    )*};
-}
-
-servers!(MariaDbServer, PostgresServer, RedisServer, ZooKeeperServer);

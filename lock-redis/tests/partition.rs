@@ -208,7 +208,7 @@ async fn cluster(sides: &Sides) -> [RedisServer; 4] {
 }
 
 fn of(nodes: &[RedisServer], parameters: &str) -> String {
-    let nodes: Vec<_> = nodes.iter().map(RedisServer::address).collect();
+    let nodes: Vec<_> = nodes.iter().map(|node| node.address()).collect();
     format!("redis-cluster://{}?namespace={parameters}", nodes.join(","))
 }
 

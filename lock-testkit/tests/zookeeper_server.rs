@@ -83,7 +83,7 @@ fn a_server_with_tls_has_a_port_of_each_kind() {
 
 #[test]
 fn the_clock_of_a_server_can_be_wrong_and_jump() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock_offset(0));
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
     assert_eq!(hours_ahead(&server, "/first"), 0);
     for hours in [1, -1] {
         server.set_clock_offset(hours * 3600);

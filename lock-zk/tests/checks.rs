@@ -37,7 +37,7 @@ async fn a_strict_configuration_refuses_a_server_that_is_alone() {
 #[tokio::test]
 async fn a_strict_configuration_takes_an_ensemble_of_three() {
     let ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new());
-    let ports = ensemble.servers().iter().map(ZooKeeperServer::port);
+    let ports = ensemble.servers().iter().map(|server| server.port());
     let config = config(&ports.collect::<Vec<_>>(), "/locks").with_strict_checks();
     let closed = config.clone().with_digest_login("me", "pw");
     let closed = ZooKeeper::connect(closed.expect("a user")).await;

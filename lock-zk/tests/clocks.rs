@@ -35,7 +35,7 @@ async fn examined(server: &ZooKeeperServer) -> String {
 
 #[tokio::test]
 async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock_offset(0));
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
     let place = Place::at(server.port()).await;
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let probe = take(&locks, "probe").await;

@@ -14,7 +14,7 @@ pub(super) struct Lock {
 
 impl Lock {
     pub(super) fn on(nodes: &[RedisServer], value: &'static str) -> Self {
-        let ports = nodes.iter().map(RedisServer::port).collect();
+        let ports = nodes.iter().map(|node| node.port()).collect();
         Self { ports, value }
     }
 

@@ -7,8 +7,6 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
-use crate::clock::ShiftedClock;
-
 /// Whom a server runs as that refuses to run as root.
 #[derive(Clone, Debug)]
 pub(super) enum Account {
@@ -17,9 +15,10 @@ pub(super) enum Account {
 }
 
 impl Account {
-    /// The first of these users that there is, if this process is root's; else its own.
+    /// The first of these users that there is, if this process is root's; else its own, as without
+    /// any names.
     pub(super) fn of(names: &[&str]) -> io::Result<Self> {
-        if !geteuid().is_root() {
+        if names.is_empty() || !geteuid().is_root() {
             return Ok(Self::Own);
         }
         let users = fs::read_to_string("/etc/passwd")?;
@@ -52,20 +51,14 @@ impl Account {
         command
     }
 
-    /// Arguments for `sh`, which becomes a program that it runs in this directory, and whose errors
-    /// go to a [file](LOG) there: a server may outlive whoever would read them.
-    pub(super) fn arguments(
-        &self,
-        program: &Path,
-        dir: &Path,
-        clock: Option<&ShiftedClock>,
-    ) -> Vec<OsString> {
+    /// These words, as they run in a directory with errors going to a [file](LOG) there: a server may
+    /// outlive whoever would read them.
+    pub(super) fn words_in(&self, dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
         let script = format!(r#"cd "$0" && exec "$@" 2>>{LOG}"#);
-        let mut arguments = vec!["-c".into(), script.into(), dir.into()];
-        arguments.extend(self.words());
-        arguments.extend(clock.map(ShiftedClock::words).unwrap_or_default());
-        arguments.push(program.into());
-        arguments
+        let mut all = vec!["sh".into(), "-c".into(), script.into(), dir.into()];
+        all.extend(self.words());
+        all.extend(words);
+        all
     }
 
     /// What becomes a program of the account's.

@@ -7,13 +7,14 @@ use super::cluster_config::{Addresses, BUS, ClusterConfig, ghost, id};
 use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
+use super::server_process::started;
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::Host;
 use crate::proxy::Proxy;
 
 /// A Redis Cluster: its masters, and after them its replicas.
 ///
-/// A master that is [restarted](RedisServer::restart) refuses writes for 2 s, as Redis does.
+/// A master that is [restarted](super::ServerProcess::restart) refuses writes for 2 s, as Redis does.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -240,13 +241,9 @@ impl RedisCluster {
         options: &RedisOptions,
     ) -> (Self, Vec<Proxy>) {
         assert!(masters > 0, "a cluster has a master");
-        loop {
-            match Self::try_launch(masters, hosts, proxied, options) {
-                Ok(launched) => return launched,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => panic!("a node does not start: {error}"),
-            }
-        }
+        started("a node", || {
+            Self::try_launch(masters, hosts, proxied, options)
+        })
     }
 
     fn try_launch(

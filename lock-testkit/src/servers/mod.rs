@@ -9,8 +9,8 @@ mod account;
 mod client;
 mod cluster;
 mod cluster_config;
+mod database;
 mod host;
-mod launch;
 mod mariadb;
 mod nodes;
 mod options;
@@ -21,6 +21,7 @@ mod process;
 mod redis;
 mod reply;
 mod sentinel;
+mod server_process;
 mod shared;
 mod template;
 mod tls;
@@ -28,15 +29,22 @@ mod zookeeper;
 
 pub use self::client::RespClient;
 pub use self::cluster::RedisCluster;
-pub use self::mariadb::{MariaDbOptions, MariaDbServer, SharedMariaDb};
+pub use self::database::{DatabaseServer, SharedDatabase};
+pub use self::mariadb::{MariaDbOptions, MariaDbServer};
 pub use self::nodes::RedisNodes;
 pub use self::options::{Fsync, RedisOptions};
 pub use self::pgbouncer::{PgBouncer, PoolMode};
-pub use self::postgres::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
+pub use self::postgres::{PostgresOptions, PostgresServer, PostgresStandby};
 pub use self::redis::RedisServer;
 pub use self::reply::{BadReply, Reply};
 pub use self::sentinel::RedisSentinels;
+pub use self::server_process::ServerProcess;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
 pub(crate) use self::template::own_dir;
+
+/// A MariaDB server that the tests of a run have in common.
+pub type SharedMariaDb = SharedDatabase;
+/// A PostgreSQL server that the tests of a run have in common.
+pub type SharedPostgres = SharedDatabase;

@@ -1,18 +1,30 @@
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use super::account::LOG;
+use super::server_process::{Machine, Service, Site, machine_options};
+use super::template::remove_if_there;
 use super::tls::{ClientCertificate, TlsFiles};
-use crate::network::Host;
+use super::{Reply, RespClient};
 
 /// How a [`RedisServer`](super::RedisServer) is set up. By default it persists nothing and asks
 /// for no password.
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
-    host: Option<Host>,
+    machine: Machine,
     lines: Vec<String>,
     secured: bool,
     sentinel: bool,
     tls: Option<TlsFiles>,
     files: Vec<(&'static str, String)>,
-    clock: bool,
 }
+
+machine_options!(RedisOptions);
 
 impl RedisOptions {
     /// A server that persists nothing and asks for no password.
@@ -43,7 +55,7 @@ impl RedisOptions {
     }
 
     /// Keeps what is written in an append-only file, so that it is there after
-    /// [`restart`](super::RedisServer::restart).
+    /// [`restart`](super::ServerProcess::restart).
     #[must_use]
     pub fn with_aof(self, fsync: Fsync) -> Self {
         let fsync = match fsync {
@@ -77,21 +89,6 @@ impl RedisOptions {
             .with_config("tls-auth-clients", auth)
     }
 
-    /// Gives it a wall clock of its own, which is right until
-    /// [`set_clock_offset`](super::RedisServer::set_clock_offset) makes it jump.
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
-    /// Runs it on a host, at the address of that.
-    #[must_use]
-    pub fn with_host(mut self, host: &Host) -> Self {
-        self.host = Some(host.clone());
-        self
-    }
-
     /// Lets the testkit in, whatever the users may do.
     fn secure(mut self) -> Self {
         if !self.secured {
@@ -121,35 +118,73 @@ impl RedisOptions {
         self
     }
 
-    pub(super) fn has_clock(&self) -> bool {
-        self.clock
-    }
-
-    pub(super) fn host(&self) -> Option<&Host> {
-        self.host.as_ref()
-    }
-
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    pub(super) fn is_sentinel(&self) -> bool {
-        self.sentinel
-    }
-
-    pub(super) fn files(&self) -> &[(&'static str, String)] {
-        &self.files
-    }
-
-    pub(super) fn lines(&self) -> &[String] {
-        &self.lines
-    }
-
-    pub(super) fn is_secured(&self) -> bool {
-        self.secured
+    /// A connection past the client under test, with all rights, by the socket in the server's own
+    /// directory: nobody else answers there, and neither TLS nor a proxy is in between.
+    pub(super) fn connect(&self, dir: &Path) -> io::Result<RespClient> {
+        let mut client = RespClient::connect_to(&dir.join(SOCKET), COMMAND_TIMEOUT)?;
+        if self.secured {
+            client.command(&["AUTH", ADMIN, ""])?;
+        }
+        Ok(client)
     }
 }
 
+impl Service for RedisOptions {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        for (name, content) in &self.files {
+            fs::write(site.dir.join(name), content)?;
+        }
+        let dir = site.dir.display();
+        let (plain, tls) = if self.is_tls() {
+            (0, site.port)
+        } else {
+            (site.port, 0)
+        };
+        let mut lines = vec![
+            format!("port {plain}"),
+            format!("tls-port {tls}"),
+            format!("bind {}", self.machine.address()),
+            format!("dir {dir}"),
+            format!("logfile {dir}/{LOG}"),
+            format!("unixsocket {dir}/{SOCKET}"),
+            "daemonize no".to_owned(),
+            "save \"\"".to_owned(),
+            "appendonly no".to_owned(),
+        ];
+        if self.machine.host.is_some() {
+            // A server without a password would refuse clients of other hosts.
+            lines.push("protected-mode no".to_owned());
+        }
+        lines.extend_from_slice(&self.lines);
+        // A server that starts again keeps what it has written into this file, as Sentinels do.
+        fs::write(site.dir.join(CONFIG), lines.join("\n") + "\n")
+    }
+
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
+        // What a killed server has left behind would look like one that starts.
+        remove_if_there(&site.dir.join(SOCKET))?;
+        let mut words = vec!["redis-server".into(), CONFIG.into()];
+        words.extend(self.sentinel.then(|| "--sentinel".into()));
+        Ok(words)
+    }
+
+    /// It listens on the socket after the port, so an answer says that both are its own; an error is
+    /// that of one that loads.
+    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+        let answer = self
+            .connect(site.dir)
+            .and_then(|mut client| client.command(&["PING"]));
+        matches!(answer, Ok(Reply::Simple(_)))
+    }
+}
 /// When a server writes its append-only file to the disk.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -161,4 +196,8 @@ pub enum Fsync {
 }
 
 /// The user that the testkit itself is where users are needed.
-pub(super) const ADMIN: &str = "testkit";
+const ADMIN: &str = "testkit";
+
+const CONFIG: &str = "redis.conf";
+pub(super) const SOCKET: &str = "socket";
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -27,20 +27,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the program, on a host if there is one; `dir` goes away when this process dies before the value is dropped.
+    /// Starts a program with its arguments, on a host if there is one. The shell that watches it
+    /// does what the farewell says when it is gone, and removes `dir` if this process dies before
+    /// the value is dropped.
     pub(super) fn start(
-        program: &str,
-        args: &[&OsStr],
-        dir: &Path,
-        host: Option<&Host>,
-    ) -> io::Result<Self> {
-        Self::start_with_farewell(program, args, dir, host, "")
-    }
-
-    /// The same; the shell does what the farewell says whenever the server is gone.
-    pub(super) fn start_with_farewell(
-        program: &str,
-        args: &[&OsStr],
+        words: &[OsString],
         dir: &Path,
         host: Option<&Host>,
         farewell: &str,
@@ -50,8 +41,7 @@ impl Process {
             .arg(dir)
             .arg(farewell)
             .args(prefix(host))
-            .arg(program)
-            .args(args)
+            .args(words)
             // What ends a test with its group leaves the shell its work.
             .process_group(0)
             .stdin(Stdio::piped())
@@ -95,13 +85,9 @@ impl Process {
         self.ended.get().map(String::as_str)
     }
 
+    /// Sends a signal to it and to what it has started; after SIGSTOP none of them runs any more.
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(kill_process(self.pid, signal)?)
-    }
-
-    /// The same to a server of several processes; after SIGSTOP none of them runs any more.
-    pub(super) fn signal_all(&self, signal: Signal) -> io::Result<()> {
-        self.signal(signal)?;
+        kill_process(self.pid, signal)?;
         // One that is about to stop may still start another.
         let wait = |pid| signal != Signal::STOP || stops(pid);
         wait(self.pid);
@@ -156,7 +142,7 @@ impl Drop for Process {
 
 /// Waits until this process has obeyed SIGSTOP or has ended.
 fn stops(pid: Pid) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     while Instant::now() < deadline {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
         if stat.map_or(true, |stat| stat.contains(") T ") || stat.contains(") Z ")) {
@@ -167,7 +153,7 @@ fn stops(pid: Pid) -> bool {
     false
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Holds the server on a leash: the input ends with the process that holds its other end, even if

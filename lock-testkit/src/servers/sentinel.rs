@@ -5,6 +5,7 @@ use super::cluster::{wait, wait_for};
 use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
+use super::server_process::started;
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::Host;
 use crate::proxy::Proxy;
@@ -102,14 +103,21 @@ impl RedisSentinels {
     /// `redis-sentinel://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT/main`.
     #[must_use]
     pub fn url(&self) -> String {
-        let sentinels: Vec<_> = self.sentinels.iter().map(RedisServer::address).collect();
+        let sentinels: Vec<_> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| sentinel.address())
+            .collect();
         format!("redis-sentinel://{}/{}", sentinels.join(","), Self::MASTER)
     }
 
     /// The ports of the Sentinels.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
-        self.sentinels.iter().map(RedisServer::port).collect()
+        self.sentinels
+            .iter()
+            .map(|sentinel| sentinel.port())
+            .collect()
     }
 
     /// The Sentinels.
@@ -216,22 +224,16 @@ impl RedisSentinels {
         down_after: Duration,
         hosts: &[&Host],
     ) -> Self {
-        loop {
-            let sentinels = launch(&servers, entrance, down_after, hosts);
-            match sentinels {
-                Ok(sentinels) => {
-                    let all = Self {
-                        servers,
-                        sentinels,
-                        entrance,
-                    };
-                    all.settle();
-                    return all;
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => panic!("a Sentinel does not start: {error}"),
-            }
-        }
+        let sentinels = started("a Sentinel", || {
+            launch(&servers, entrance, down_after, hosts)
+        });
+        let all = Self {
+            servers,
+            sentinels,
+            entrance,
+        };
+        all.settle();
+        all
     }
 
     fn settle(&self) {

@@ -68,6 +68,14 @@ pub(super) fn scratch(account: &Account) -> io::Result<TempDir> {
     Ok(dir)
 }
 
+/// Removes a file that may not be there.
+pub(super) fn remove_if_there(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Runs a command to its end; an error has what it printed.
 pub(super) fn run(command: &mut Command) -> io::Result<()> {
     let output = command.output()?;

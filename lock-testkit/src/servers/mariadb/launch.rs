@@ -1,19 +1,67 @@
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
 
 use super::MariaDbOptions;
-use crate::clock::ShiftedClock;
-use crate::servers::account::{Account, LOG};
-use crate::servers::process::Process;
+use crate::servers::account::Account;
+use crate::servers::database::feed;
+use crate::servers::server_process::{Machine, Service, Site};
 use crate::servers::template::{DATA, Template, run};
 
+impl Service for MariaDbOptions {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn accounts(&self) -> &'static [&'static str] {
+        &["mysql", "nobody"]
+    }
+
+    fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        make_data(site.dir, site.account)?;
+        let Some(tls) = &self.tls else {
+            return Ok(());
+        };
+        let pairs = [
+            ("server.pem", tls.server_certificate()),
+            ("server.key", tls.server_key()),
+        ];
+        for (name, source) in pairs {
+            let file = site.dir.join(DATA).join(name);
+            fs::copy(source, &file)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+            site.account.give(&file)?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
+        let (home, port) = (site.dir.display(), site.port);
+        let mut words = vec![
+            program("mariadbd")?.into(),
+            "--no-defaults".into(),
+            format!("--port={port}").into(),
+            format!("--datadir={home}/{DATA}").into(),
+            format!("--socket={home}/{SOCKET}").into(),
+            format!("--pid_file={home}/pid").into(),
+            format!("--tmpdir={home}").into(),
+        ];
+        words.extend(self.arguments().into_iter().map(Into::into));
+        Ok(words)
+    }
+
+    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+        site.log().contains("ready for connections")
+    }
+}
+
 /// Makes the data of a new server in its directory.
-pub(super) fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
+fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let server = program("mariadbd")?;
     let template = Template {
         server: "mariadb",
@@ -28,90 +76,14 @@ pub(super) fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
             .command(&program("mariadb-install-db")?, draft)
             .args(["--no-defaults", &data])
             .args(INSTALL))?;
-        let mut bootstrap = account
-            .command(&server, draft)
+        let mut bootstrap = account.command(&server, draft);
+        bootstrap
             .args(["--no-defaults", "--bootstrap", &data])
             .args(BOOTSTRAP)
-            .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut input = bootstrap.stdin.take();
-        if let Some(input) = &mut input {
-            input.write_all(STATEMENTS.as_bytes())?;
-        }
-        drop(input);
-        let status = bootstrap.wait()?;
-        let error = || io::Error::other(format!("no users are made: {status}"));
-        status.success().then_some(()).ok_or_else(error)
+            .stderr(Stdio::null());
+        feed(&mut bootstrap, STATEMENTS).map(drop)
     })
-}
-
-/// Writes what a server needs beside its data.
-pub(super) fn configure(dir: &Path, options: &MariaDbOptions, account: &Account) -> io::Result<()> {
-    let Some(tls) = options.tls() else {
-        return Ok(());
-    };
-    let pairs = [
-        ("server.pem", tls.server_certificate()),
-        ("server.key", tls.server_key()),
-    ];
-    for (name, source) in pairs {
-        let file = dir.join(DATA).join(name);
-        fs::copy(source, &file)?;
-        fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-        account.give(&file)?;
-    }
-    Ok(())
-}
-
-/// Starts the server of a directory that has all it needs, and waits until it takes connections.
-pub(super) fn launch(
-    dir: &Path,
-    port: u16,
-    options: &MariaDbOptions,
-    account: &Account,
-) -> io::Result<Process> {
-    // What a server has logged before it was killed would look like one that is ready.
-    fs::write(dir.join(LOG), "")?;
-    let home = dir.display();
-    let clock = options.has_clock().then(|| ShiftedClock::in_dir(dir));
-    let clock = clock.transpose()?;
-    let mut args = account.arguments(&program("mariadbd")?, dir, clock.as_ref());
-    args.extend(["--no-defaults".into(), format!("--port={port}").into()]);
-    args.extend([
-        format!("--datadir={home}/{DATA}").into(),
-        format!("--socket={home}/{SOCKET}").into(),
-        format!("--pid_file={home}/pid").into(),
-        format!("--tmpdir={home}").into(),
-    ]);
-    args.extend(options.arguments().into_iter().map(Into::into));
-    let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
-    let process = Process::start("sh", &args, dir, options.host())?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-        if log.contains("ready for connections") {
-            return Ok(process);
-        }
-        if let Some(printed) = process.ended() {
-            return Err(reason(dir, printed));
-        }
-        if Instant::now() > deadline {
-            return Err(reason(dir, "it takes no connections\n"));
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
-fn reason(dir: &Path, printed: &str) -> io::Error {
-    let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-    let kind = if log.contains("Address already in use") {
-        io::ErrorKind::AddrInUse
-    } else {
-        io::ErrorKind::Other
-    };
-    io::Error::new(kind, format!("{printed}{log}"))
 }
 
 fn program(name: &str) -> io::Result<PathBuf> {
@@ -146,8 +118,4 @@ GRANT ALL ON test.* TO test@'%';
 GRANT ALL ON `test\_%`.* TO test@'%';
 ";
 
-pub(super) const ROOT: &str = "root";
 pub(super) const SOCKET: &str = "socket";
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(2);

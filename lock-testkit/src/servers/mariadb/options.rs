@@ -1,17 +1,17 @@
-use crate::network::Host;
 use crate::servers::TlsFiles;
-use crate::servers::host::address;
+use crate::servers::server_process::{Machine, machine_options};
 
 /// How a [`MariaDbServer`](super::MariaDbServer) is set up. By default what is committed survives a
-/// [`kill`](super::MariaDbServer::kill) but not a power failure, the character set is `utf8mb4`, and
+/// [`kill`](crate::servers::ServerProcess::kill) but not a power failure, the character set is `utf8mb4`, and
 /// everything else is as MariaDB has it, with less memory.
 #[derive(Clone, Debug, Default)]
 pub struct MariaDbOptions {
+    pub(super) machine: Machine,
+    pub(super) tls: Option<TlsFiles>,
     config: Vec<(String, String)>,
-    host: Option<Host>,
-    tls: Option<TlsFiles>,
-    clock: bool,
 }
+
+machine_options!(MariaDbOptions);
 
 impl MariaDbOptions {
     /// A server without TLS.
@@ -42,33 +42,6 @@ impl MariaDbOptions {
         self
     }
 
-    /// Gives it a wall clock of its own, which is right until
-    /// [`set_clock_offset`](super::MariaDbServer::set_clock_offset) makes it jump.
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
-    pub(super) fn has_clock(&self) -> bool {
-        self.clock
-    }
-
-    /// Runs it on a host, at the address of that.
-    #[must_use]
-    pub fn with_host(mut self, host: &Host) -> Self {
-        self.host = Some(host.clone());
-        self
-    }
-
-    pub(super) fn host(&self) -> Option<&Host> {
-        self.host.as_ref()
-    }
-
-    pub(super) fn tls(&self) -> Option<&TlsFiles> {
-        self.tls.as_ref()
-    }
-
     /// The arguments that these options ask for; names of files are relative to its data.
     pub(super) fn arguments(&self) -> Vec<String> {
         let argument = |name: &str, value: &str| format!("--{name}={value}");
@@ -76,7 +49,7 @@ impl MariaDbOptions {
             .iter()
             .map(|(name, value)| argument(name, value))
             .collect();
-        let address = address(self.host()).to_string();
+        let address = self.machine.address().to_string();
         arguments.push(argument("bind_address", &address));
         if self.tls.is_some() {
             arguments.extend(TLS.map(|(name, value)| argument(name, value)));

@@ -1,20 +1,116 @@
-use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use super::PostgresOptions;
-use super::psql::literal;
-use crate::clock::ShiftedClock;
-use crate::servers::account::{Account, LOG};
-use crate::servers::process::Process;
-use crate::servers::template::{DATA, Template, run};
+use super::server::{SUPERUSER, literal};
+use crate::servers::account::Account;
+use crate::servers::database::feed;
+use crate::servers::server_process::{Machine, Service, Site};
+use crate::servers::template::{DATA, Template, remove_if_there, run};
+
+/// The server that a standby follows.
+#[derive(Clone, Debug)]
+pub(super) struct Primary {
+    /// Its directory has the socket.
+    pub(super) dir: PathBuf,
+    pub(super) port: u16,
+    /// Its address, if it is on a host of its own: a socket would pass by the network.
+    pub(super) address: Option<Ipv4Addr>,
+}
+
+impl Service for PostgresOptions {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn accounts(&self) -> &'static [&'static str] {
+        &["postgres", "nobody"]
+    }
+
+    fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        match &self.primary {
+            Some(primary) => primary.copy(site)?,
+            None => make_data(site.dir, site.account)?,
+        }
+        let directory = literal(&site.dir.to_string_lossy());
+        let mut lines = vec![
+            format!("port = {}", site.port),
+            format!("unix_socket_directories = {directory}"),
+        ];
+        for (name, value) in self.config() {
+            lines.push(format!("{name} = {}", literal(&value)));
+        }
+        let mut files = vec![
+            ("postgresql.conf", lines.join("\n") + "\n"),
+            ("pg_hba.conf", self.access()),
+        ];
+        if let Some(tls) = &self.tls {
+            let certificate = fs::read_to_string(tls.server_certificate())?;
+            files.push(("server.pem", certificate));
+            files.push(("server.key", fs::read_to_string(tls.server_key())?));
+        }
+        for (name, content) in files {
+            let file = site.dir.join(DATA).join(name);
+            fs::write(&file, content)?;
+            // It refuses a key that others may read.
+            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+            site.account.give(&file)?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
+        // Every process that it names is gone, and the number may be that of another one.
+        remove_if_there(&site.dir.join(DATA).join(PID_FILE))?;
+        let data = site.dir.join(DATA);
+        Ok(vec![program("postgres")?.into(), "-D".into(), data.into()])
+    }
+
+    /// As `pg_ctl` does: the first line of the file is the process, its last what that does.
+    fn is_ready(&self, site: &Site<'_>, pid: Pid) -> bool {
+        let text = fs::read_to_string(site.dir.join(DATA).join(PID_FILE)).unwrap_or_default();
+        let mut lines = text.lines();
+        let pid = pid.as_raw_nonzero().to_string();
+        lines.next() == Some(&pid) && lines.last().is_some_and(|last| last.trim() == "ready")
+    }
+
+    fn farewell(&self) -> &'static str {
+        FAREWELL
+    }
+}
+
+impl Primary {
+    fn copy(&self, site: &Site<'_>) -> io::Result<()> {
+        // By the socket, which asks for no password.
+        run(site
+            .account
+            .command(&program("pg_basebackup")?, site.dir)
+            .args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
+            .args(["--no-sync", "-U", SUPERUSER, "-h"])
+            .arg(&self.dir)
+            .args(["-p", &self.port.to_string()]))?;
+        let Some(address) = self.address else {
+            return Ok(());
+        };
+        // The last line counts.
+        let mut settings = File::options()
+            .append(true)
+            .open(site.dir.join(DATA).join("postgresql.auto.conf"))?;
+        let port = self.port;
+        let user = format!("user={SUPERUSER} password={SUPERUSER}");
+        writeln!(
+            settings,
+            "primary_conninfo = 'host={address} port={port} {user}'"
+        )
+    }
+}
 
 /// A program of the newest PostgreSQL that is installed, past the wrappers of Debian.
 pub(super) fn program(name: &str) -> io::Result<PathBuf> {
@@ -29,7 +125,7 @@ pub(super) fn program(name: &str) -> io::Result<PathBuf> {
 }
 
 /// Makes the data of a new server in its directory.
-pub(super) fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
+fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
     let initdb = program("initdb")?;
     let template = Template {
         server: "postgres",
@@ -42,118 +138,14 @@ pub(super) fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
             .command(&initdb, draft)
             .args(["-D", DATA])
             .args(INITDB))?;
-        let mut single = account
-            .command(&program("postgres")?, draft)
+        let mut single = account.command(&program("postgres")?, draft);
+        single
             .args(["--single", "-F", "-D", DATA, "-c", "min_wal_size=2MB"])
             .arg("template1")
-            .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut input = single.stdin.take();
-        if let Some(input) = &mut input {
-            input.write_all(STATEMENTS.as_bytes())?;
-        }
-        drop(input);
-        let status = single.wait()?;
-        let error = || io::Error::other(format!("no database is made: {status}"));
-        status.success().then_some(()).ok_or_else(error)
+            .stderr(Stdio::null());
+        feed(&mut single, STATEMENTS).map(drop)
     })
-}
-
-/// Writes how the server of this directory is set up.
-pub(super) fn configure(
-    dir: &Path,
-    port: u16,
-    options: &PostgresOptions,
-    account: &Account,
-) -> io::Result<()> {
-    let mut lines = vec![
-        format!("port = {port}"),
-        format!(
-            "unix_socket_directories = {}",
-            literal(&dir.to_string_lossy())
-        ),
-    ];
-    let config = options.config();
-    lines.extend(
-        config
-            .iter()
-            .map(|(name, value)| format!("{name} = {}", literal(value))),
-    );
-    let mut files = vec![
-        ("postgresql.conf", lines.join("\n") + "\n"),
-        ("pg_hba.conf", options.access()),
-    ];
-    if let Some(tls) = options.tls() {
-        let certificate = fs::read_to_string(tls.server_certificate())?;
-        files.push(("server.pem", certificate));
-        files.push(("server.key", fs::read_to_string(tls.server_key())?));
-    }
-    for (name, content) in files {
-        let file = dir.join(DATA).join(name);
-        fs::write(&file, content)?;
-        // It refuses a key that others may read.
-        fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-        account.give(&file)?;
-    }
-    Ok(())
-}
-
-/// Starts the server of a directory that has all it needs, and waits until it takes connections.
-pub(super) fn launch(
-    dir: &Path,
-    options: &PostgresOptions,
-    account: &Account,
-) -> io::Result<Process> {
-    // An old line about a port that was taken would hide why it does not start this time.
-    fs::write(dir.join(LOG), "")?;
-    let pid_file = dir.join(DATA).join(PID_FILE);
-    // Everybody that it tells of is gone, and the number may be somebody else's.
-    if let Err(error) = fs::remove_file(&pid_file)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let data = dir.join(DATA);
-    let clock = options.has_clock().then(|| ShiftedClock::in_dir(dir));
-    let clock = clock.transpose()?;
-    let mut args = account.arguments(&program("postgres")?, dir, clock.as_ref());
-    args.extend(["-D".into(), data.into()]);
-    let args: Vec<_> = args.iter().map(|arg| arg.as_os_str()).collect();
-    let args: &[&OsStr] = &args;
-    let process = Process::start_with_farewell("sh", args, dir, options.host(), FAREWELL)?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if is_ready(&pid_file, process.pid()) {
-            return Ok(process);
-        }
-        if let Some(printed) = process.ended() {
-            return Err(reason(dir, printed));
-        }
-        if Instant::now() > deadline {
-            return Err(reason(dir, "it takes no connections\n"));
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
-/// What `pg_ctl` looks at, too: its first line is the process, its last what that does.
-fn is_ready(pid_file: &Path, pid: Pid) -> bool {
-    let text = fs::read_to_string(pid_file).unwrap_or_default();
-    let mut lines = text.lines();
-    let pid = pid.as_raw_nonzero().to_string();
-    lines.next() == Some(&pid) && lines.last().is_some_and(|last| last.trim() == "ready")
-}
-
-fn reason(dir: &Path, printed: &str) -> io::Error {
-    let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-    let kind = if log.contains("Address already in use") {
-        io::ErrorKind::AddrInUse
-    } else {
-        io::ErrorKind::Other
-    };
-    io::Error::new(kind, format!("{printed}{log}"))
 }
 
 const PLACE: &str = "/usr/lib/postgresql";
@@ -188,6 +180,3 @@ const PID_FILE: &str = "postmaster.pid";
 /// A server that is killed leaves a piece of System V memory behind, of which a machine has 4,096.
 /// The seventh line has its key and its id.
 const FAREWELL: &str = r#"ipcrm -m "$(sed -n '7s/.* //p' "$dir/data/postmaster.pid")" 2>/dev/null"#;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(2);

@@ -1,18 +1,21 @@
-use crate::network::Host;
+use super::launch::Primary;
 use crate::servers::TlsFiles;
-use crate::servers::host::address;
+use crate::servers::server_process::{Machine, machine_options};
 
 /// How a [`PostgresServer`](super::PostgresServer) is set up. By default what is committed survives
-/// a [`kill`](super::PostgresServer::kill) but not a power failure, and everything else is as
+/// a [`kill`](crate::servers::ServerProcess::kill) but not a power failure, and everything else is as
 /// PostgreSQL has it, with less memory.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
+    pub(super) machine: Machine,
+    pub(super) tls: Option<TlsFiles>,
+    /// Whose data it starts with; none for new data.
+    pub(super) primary: Option<Primary>,
     config: Vec<(String, String)>,
-    host: Option<Host>,
     users: Vec<(String, String)>,
-    tls: Option<TlsFiles>,
-    clock: bool,
 }
+
+machine_options!(PostgresOptions);
 
 impl PostgresOptions {
     /// A server without TLS and with the roles `postgres` and `test`.
@@ -49,33 +52,6 @@ impl PostgresOptions {
         self
     }
 
-    /// Gives it a wall clock of its own, which is right until
-    /// [`set_clock_offset`](super::PostgresServer::set_clock_offset) makes it jump.
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
-    pub(super) fn has_clock(&self) -> bool {
-        self.clock
-    }
-
-    /// Runs it on a host, at the address of that.
-    #[must_use]
-    pub fn with_host(mut self, host: &Host) -> Self {
-        self.host = Some(host.clone());
-        self
-    }
-
-    pub(super) fn host(&self) -> Option<&Host> {
-        self.host.as_ref()
-    }
-
-    pub(super) fn tls(&self) -> Option<&TlsFiles> {
-        self.tls.as_ref()
-    }
-
     pub(in crate::servers) fn users(&self) -> &[(String, String)] {
         &self.users
     }
@@ -86,7 +62,7 @@ impl PostgresOptions {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        let address = address(self.host()).to_string();
+        let address = self.machine.address().to_string();
         config.push(("listen_addresses".to_owned(), address));
         if self.tls.is_some() {
             config.extend(TLS.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -102,7 +78,7 @@ impl PostgresOptions {
         } else {
             "host"
         };
-        let clients = match self.host {
+        let clients = match self.machine.host {
             Some(_) => "198.18.0.0/15",
             None => "127.0.0.1/32",
         };

@@ -1,19 +1,15 @@
-use std::fs::File;
-use std::io::{self, Write};
 use std::ops::Deref;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::launch::program;
-use super::psql::SUPERUSER;
+use super::launch::Primary;
 use super::{PostgresOptions, PostgresServer};
 use crate::network::Host;
-use crate::servers::account::Account;
-use crate::servers::template::{DATA, run};
+use crate::servers::port::free_port;
+use crate::servers::server_process::started;
 
 /// A standby that follows another server by asynchronous streaming, and is a server of its own: it
-/// can be stopped, killed and [restarted](PostgresServer::restart). It takes reads until it is
+/// can be stopped, killed and [restarted](crate::servers::ServerProcess::restart). It takes reads until it is
 /// [promoted](Self::promote).
 #[derive(Debug)]
 pub struct PostgresStandby(PostgresServer);
@@ -55,10 +51,15 @@ impl PostgresStandby {
         Self::start(primary, primary.options().clone().with_host(host))
     }
 
-    fn start(primary: &PostgresServer, options: PostgresOptions) -> Self {
-        let copy = |dir: &Path, account: &Account| copy(primary, dir, account);
-        let started = PostgresServer::try_start(options, copy);
-        let server = started.unwrap_or_else(|error| panic!("no standby starts: {error}"));
+    fn start(primary: &PostgresServer, mut options: PostgresOptions) -> Self {
+        options.primary = Some(Primary {
+            dir: primary.dir().to_owned(),
+            port: primary.port(),
+            address: primary.host().map(Host::address),
+        });
+        let server = started("a standby", || {
+            PostgresServer::start_at(free_port()?, options.clone())
+        });
         Self(server)
     }
 
@@ -115,7 +116,7 @@ impl PostgresStandby {
     }
 
     fn wait_for(&self, condition: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + REPLAY_TIMEOUT;
         while self.sql(condition) != [["t"]] {
             assert!(Instant::now() < deadline, "it does not come: {condition}");
             thread::sleep(PAUSE);
@@ -131,34 +132,11 @@ impl Deref for PostgresStandby {
     }
 }
 
-fn copy(primary: &PostgresServer, dir: &Path, account: &Account) -> io::Result<()> {
-    // By the socket, which asks for no password.
-    run(account
-        .command(&program("pg_basebackup")?, dir)
-        .args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
-        .args(["--no-sync", "-U", "postgres", "-h"])
-        .arg(primary.dir())
-        .args(["-p", &primary.port().to_string()]))?;
-    let Some(host) = primary.host() else {
-        return Ok(());
-    };
-    // The socket would pass by the network. The last line counts.
-    let mut settings = File::options()
-        .append(true)
-        .open(dir.join(DATA).join("postgresql.auto.conf"))?;
-    writeln!(
-        settings,
-        "primary_conninfo = 'host={} port={} user={SUPERUSER} password={SUPERUSER}'",
-        host.address(),
-        primary.port()
-    )
-}
-
 /// What is committed is sent once it is flushed, which a commit without `synchronous_commit` does not
 /// wait for. Where the next record goes would be past the header of a page that is not sent yet.
 const FLUSH: &str = "SET synchronous_commit = local;
     SELECT pg_logical_emit_message(true, '', '');
     SELECT pg_current_wal_flush_lsn()";
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);

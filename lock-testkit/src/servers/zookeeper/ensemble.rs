@@ -3,12 +3,14 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::launch::{DATA, LOG, PATIENCE, Ports, Ready};
+use super::launch::{DATA, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
 use crate::network::Host;
+use crate::servers::account::LOG;
 use crate::servers::host::address;
 use crate::servers::nodes::at_once;
 use crate::servers::port::free_port;
+use crate::servers::server_process::{START_TIMEOUT, started};
 
 /// Several ZooKeeper servers that elect a leader.
 #[derive(Debug)]
@@ -65,13 +67,7 @@ impl ZooKeeperEnsemble {
     }
 
     fn start_members(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> Self {
-        loop {
-            match Self::try_start(hosts, options) {
-                Ok(ensemble) => return ensemble,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => panic!("ZooKeeper does not start: {error}"),
-            }
-        }
+        started("ZooKeeper", || Self::try_start(hosts, options))
     }
 
     /// The one ensemble of three that all tests of a run use, started by the first that asks.
@@ -137,7 +133,7 @@ impl ZooKeeperEnsemble {
     /// `127.0.0.1:PORT` of each.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.servers.iter().map(ZooKeeperServer::address).collect()
+        self.servers.iter().map(|server| server.address()).collect()
     }
 
     /// `zk://127.0.0.1:PORT,127.0.0.1:PORT,...`.
@@ -161,18 +157,19 @@ impl ZooKeeperEnsemble {
             .with_default("initLimit", "20")
             .with_default("syncLimit", "6");
         for (place, host) in hosts.iter().enumerate() {
-            members.push((Ports::free(&options)?, *host));
+            members.push((free_port()?, *host));
             let (quorum, election) = (free_port()?, free_port()?);
             let peer = format!("{}:{quorum}:{election}", address(*host));
             options = options.with_default(&format!("server.{}", place + 1), &peer);
         }
-        let servers = at_once(members.into_iter().enumerate(), |(place, (ports, host))| {
+        let servers = at_once(members.into_iter().enumerate(), |(place, (port, host))| {
             let id = (place + 1).to_string();
             let mut options = options.clone().with_file(&format!("{DATA}/myid"), &id);
             if let Some(host) = host {
                 options = options.with_host(host);
             }
-            ZooKeeperServer::start_at(ports, options, Ready::Runs)
+            options.ready = Ready::Runs;
+            ZooKeeperServer::start_at(port, options.with_free_ports()?)
         });
         let servers = servers.into_iter().collect::<io::Result<Vec<_>>>()?;
         let ensemble = Self { servers };
@@ -183,7 +180,7 @@ impl ZooKeeperEnsemble {
     }
 
     fn settles(&self) -> bool {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while Instant::now() < deadline {
             let modes: Vec<_> = self
                 .servers

@@ -1,9 +1,10 @@
 use std::io;
 
-use super::launch::{DATA, Ports, Ready};
+use super::launch::{DATA, Ready};
 use super::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use crate::proxy::Proxy;
 use crate::servers::port::free_port;
+use crate::servers::server_process::started;
 
 impl ZooKeeperEnsemble {
     /// Starts three of which the last leads, and the first follows it through a proxy: held back, the
@@ -31,13 +32,7 @@ impl ZooKeeperEnsemble {
 }
 
 fn start(options: &ZooKeeperOptions, far: usize) -> (ZooKeeperEnsemble, Proxy) {
-    loop {
-        match try_start(options, far) {
-            Ok(started) => return started,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => panic!("ZooKeeper does not start: {error}"),
-        }
-    }
+    started("ZooKeeper", || try_start(options, far))
 }
 
 /// The first `far` servers reach the last one through the proxy.
@@ -45,7 +40,7 @@ fn try_start(options: &ZooKeeperOptions, far: usize) -> io::Result<(ZooKeeperEns
     let mut options = options.clone().with_default("initLimit", "20");
     let (mut members, mut peers) = (Vec::new(), Vec::new());
     for id in 1..=3 {
-        members.push(Ports::free(&options)?);
+        members.push(free_port()?);
         let (quorum, election) = (free_port()?, free_port()?);
         peers.push((quorum, election));
         let peer = format!("127.0.0.1:{quorum}:{election}");
@@ -58,8 +53,9 @@ fn try_start(options: &ZooKeeperOptions, far: usize) -> io::Result<(ZooKeeperEns
             true => options.clone().with_config("server.3", &leader),
             false => options.clone(),
         };
-        let options = options.with_file(&format!("{DATA}/myid"), &id.to_string());
-        ZooKeeperServer::start_at(members[id - 1], options, Ready::Runs)
+        let mut options = options.with_file(&format!("{DATA}/myid"), &id.to_string());
+        options.ready = Ready::Runs;
+        ZooKeeperServer::start_at(members[id - 1], options.with_free_ports()?)
     };
     // Of two without data the one with the larger number leads, and goes on to when a third comes.
     let near = ZooKeeperEnsemble::of(vec![start(3)?, start(2)?]);

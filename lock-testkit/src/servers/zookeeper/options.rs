@@ -1,11 +1,14 @@
 use std::fs;
+use std::io;
 
-use crate::network::Host;
+use super::launch::Ready;
+use crate::servers::port::free_port;
+use crate::servers::server_process::{Machine, machine_options};
 use crate::servers::{ClientCertificate, TlsFiles};
 
 /// How a [`ZooKeeperServer`](super::ZooKeeperServer) is set up. By default a tick is 0.5 s, sessions
 /// last 0.5 to 10 s, four-letter words are open to everybody, and what is written survives a
-/// [`restart`](super::ZooKeeperServer::restart) but not a power failure.
+/// [`restart`](crate::servers::ServerProcess::restart) but not a power failure.
 ///
 /// `{dir}` in a value or in a file stands for the directory of the server.
 #[derive(Clone, Debug, Default)]
@@ -15,9 +18,13 @@ pub struct ZooKeeperOptions {
     files: Vec<(String, String)>,
     users: Vec<(String, String)>,
     tls: Option<TlsFiles>,
-    clock_offset: Option<i64>,
-    host: Option<Host>,
+    pub(super) machine: Machine,
+    /// The port that takes TLS, with files of which it is opened.
+    pub(super) secure_port: Option<u16>,
+    pub(super) ready: Ready,
 }
+
+machine_options!(ZooKeeperOptions);
 
 impl ZooKeeperOptions {
     /// A server that asks for no password.
@@ -81,39 +88,16 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Makes its clock wrong by so many seconds, and lets
-    /// [`set_clock_offset`](super::ZooKeeperServer::set_clock_offset) change that while it runs.
-    ///
-    /// The wall clock only; sessions run out by a clock that nobody can set.
-    #[must_use]
-    pub fn with_clock_offset(mut self, seconds: i64) -> Self {
-        self.clock_offset = Some(seconds);
-        self
-    }
-
-    /// Runs it on a host, at the address of that.
-    #[must_use]
-    pub fn with_host(mut self, host: &Host) -> Self {
-        self.host = Some(host.clone());
-        self
-    }
-
     /// Adds a line that those of the user replace.
     pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
         self.config.insert(0, (name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(super) fn host(&self) -> Option<&Host> {
-        self.host.as_ref()
-    }
-
-    pub(super) fn is_secure(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    pub(super) fn clock_offset(&self) -> Option<i64> {
-        self.clock_offset
+    /// With a port of its own for TLS, if it takes TLS.
+    pub(super) fn with_free_ports(mut self) -> io::Result<Self> {
+        self.secure_port = self.tls.is_some().then(free_port).transpose()?;
+        Ok(self)
     }
 
     /// The lines of `zoo.cfg` that these options ask for.

@@ -1,0 +1,322 @@
+use std::io::{self, Write};
+use std::ops::Deref;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::ServerProcess;
+use super::shared::{Member, join, unique};
+
+/// A PostgreSQL or MariaDB server that runs statements past the code under test.
+///
+/// It has a superuser, `postgres` or `root`, and the user `test`, each with its name as the password,
+/// and the database `test` of the latter.
+#[derive(Debug)]
+pub struct DatabaseServer {
+    process: ServerProcess,
+    dialect: &'static Dialect,
+}
+
+/// What differs between the two.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    pub(super) name: &'static str,
+    pub(super) scheme: &'static str,
+    pub(super) superuser: &'static str,
+    /// The socket in the directory of a server with this port.
+    pub(super) socket: fn(&Path, u16) -> PathBuf,
+    /// The command of the client, without its input.
+    pub(super) client: fn(&Client<'_>, &str, &str) -> io::Result<Command>,
+    /// The rows that it has printed.
+    pub(super) rows: fn(&str) -> Vec<Vec<String>>,
+    /// Counts the connections of `test`; a condition on the database may follow.
+    pub(super) count: &'static str,
+    /// That condition, before the name in quotes.
+    pub(super) of_database: &'static str,
+    /// Makes a database of `test`, before its name and after it.
+    pub(super) create: (&'static str, &'static str),
+}
+
+impl DatabaseServer {
+    pub(super) fn new(process: ServerProcess, dialect: &'static Dialect) -> Self {
+        Self { process, dialect }
+    }
+
+    /// `postgres://test:test@127.0.0.1:PORT/test`, or with `mysql:`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.dialect.url("test", &self.address(), "test")
+    }
+
+    /// The same for the superuser.
+    #[must_use]
+    pub fn admin_url(&self) -> String {
+        let user = self.dialect.superuser;
+        self.dialect.url(user, &self.address(), "test")
+    }
+
+    /// Runs statements past the code under test, as the superuser in the database `test`, on a
+    /// connection of its own. Returns the rows of all of them; null is an empty text in PostgreSQL and
+    /// `NULL` in MariaDB.
+    ///
+    /// # Panics
+    ///
+    /// If one fails, or it does not connect within 5 s.
+    pub fn sql(&self, text: &str) -> Vec<Vec<String>> {
+        self.try_sql(text).expect("the server does it")
+    }
+
+    /// The same of a server that may be stopped or killed.
+    ///
+    /// # Errors
+    ///
+    /// If a statement fails, or it does not connect within 5 s.
+    pub fn try_sql(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
+        self.client().run(text)
+    }
+
+    /// The same as [`sql`](Self::sql), as somebody else.
+    ///
+    /// # Panics
+    ///
+    /// As [`sql`](Self::sql), and if the password is wrong.
+    pub fn sql_as(&self, user: &str, password: &str, text: &str) -> Vec<Vec<String>> {
+        let rows = self.try_sql_as(user, password, text);
+        rows.expect("the server does it")
+    }
+
+    /// The same as [`try_sql`](Self::try_sql), as somebody else.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_sql`](Self::try_sql), and if the password is wrong.
+    pub fn try_sql_as(
+        &self,
+        user: &str,
+        password: &str,
+        text: &str,
+    ) -> io::Result<Vec<Vec<String>>> {
+        self.client().run_as(user, password, text)
+    }
+
+    /// How many connections the user `test` has, as the server tells.
+    ///
+    /// # Panics
+    ///
+    /// As [`sql`](Self::sql).
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.client().connections(None)
+    }
+
+    /// The same, by the name that PostgreSQL has for them.
+    ///
+    /// # Panics
+    ///
+    /// As [`sql`](Self::sql).
+    #[must_use]
+    pub fn backends(&self) -> usize {
+        self.connections()
+    }
+
+    /// Makes an empty database of the user `test` with a name of its own, and returns its URL.
+    ///
+    /// # Panics
+    ///
+    /// As [`sql`](Self::sql).
+    #[must_use]
+    pub fn database(&self) -> String {
+        let name = self.client().make_database();
+        self.dialect.url("test", &self.address(), &name)
+    }
+
+    pub(super) fn into_member(self) -> Member {
+        self.process.into_member()
+    }
+
+    fn client(&self) -> Client<'_> {
+        Client {
+            dialect: self.dialect,
+            dir: self.dir(),
+            port: self.port(),
+            database: "test",
+        }
+    }
+}
+
+impl Deref for DatabaseServer {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
+    }
+}
+
+/// A server that the tests of a run have in common, though each runs in a process of its own. Nobody
+/// may stop it; it ends within a second after the run.
+///
+/// A run is that of `cargo nextest`, and else the process.
+#[derive(Clone, Debug)]
+pub struct SharedDatabase {
+    dialect: &'static Dialect,
+    port: u16,
+    dir: PathBuf,
+}
+
+impl SharedDatabase {
+    /// Its port of 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Makes an empty database of the user `test` with a name of its own, and returns its URL:
+    /// up to 0.5 s, and up to 8 MB that are there until the end of the run.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not do it.
+    #[must_use]
+    pub fn database(&self) -> String {
+        let name = self.client("test").make_database();
+        self.dialect.url("test", &self.address(), &name)
+    }
+
+    /// The URL of the superuser for the same database.
+    #[must_use]
+    pub fn admin_url(&self, database: &str) -> String {
+        let user = self.dialect.superuser;
+        self.dialect.url(user, &self.address(), name(database))
+    }
+
+    /// Runs statements in the database of this URL, as [`DatabaseServer::sql`] does.
+    ///
+    /// # Panics
+    ///
+    /// As [`DatabaseServer::sql`].
+    pub fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
+        let rows = self.client(name(database)).run(text);
+        rows.expect("the server does it")
+    }
+
+    /// How many connections the user `test` has to the database of this URL.
+    ///
+    /// # Panics
+    ///
+    /// As [`DatabaseServer::sql`].
+    #[must_use]
+    pub fn connections(&self, database: &str) -> usize {
+        let name = name(database);
+        self.client(name).connections(Some(name))
+    }
+
+    /// The same, by the name that PostgreSQL has for them.
+    ///
+    /// # Panics
+    ///
+    /// As [`DatabaseServer::sql`].
+    #[must_use]
+    pub fn backends(&self, database: &str) -> usize {
+        self.connections(database)
+    }
+
+    /// Finds the one of this run, or starts it.
+    pub(super) fn join(dialect: &'static Dialect, start: impl Fn() -> DatabaseServer) -> Self {
+        let mut places = join(
+            dialect.name,
+            || vec![start().into_member()],
+            |place| UnixStream::connect((dialect.socket)(&place.dir, place.port)).is_ok(),
+        );
+        let place = places.pop().expect("BUG: one server is started");
+        Self {
+            dialect,
+            port: place.port,
+            dir: place.dir,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn client<'a>(&'a self, database: &'a str) -> Client<'a> {
+        Client {
+            dialect: self.dialect,
+            dir: &self.dir,
+            port: self.port,
+            database,
+        }
+    }
+}
+
+impl Dialect {
+    /// What a client gets to know.
+    fn url(&self, user: &str, address: &str, database: &str) -> String {
+        let scheme = self.scheme;
+        format!("{scheme}://{user}:{user}@{address}/{database}")
+    }
+}
+
+/// The way to a server past the code under test: its socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client<'a> {
+    pub(super) dialect: &'static Dialect,
+    pub(super) dir: &'a Path,
+    pub(super) port: u16,
+    pub(super) database: &'a str,
+}
+
+impl Client<'_> {
+    /// Runs the statements as the superuser and returns the rows of all of them.
+    fn run(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
+        let user = self.dialect.superuser;
+        self.run_as(user, user, text)
+    }
+
+    fn run_as(&self, user: &str, password: &str, text: &str) -> io::Result<Vec<Vec<String>>> {
+        let mut client = (self.dialect.client)(self, user, password)?;
+        client.stderr(Stdio::piped());
+        let printed = feed(client.stdout(Stdio::piped()), text)?;
+        Ok((self.dialect.rows)(&printed))
+    }
+
+    /// Makes a database with a name that no other has.
+    fn make_database(&self) -> String {
+        let name = unique("test");
+        let (before, after) = self.dialect.create;
+        let made = self.run(&format!("{before}{name}{after}"));
+        made.expect("the server does it");
+        name
+    }
+
+    fn connections(&self, database: Option<&str>) -> usize {
+        let Dialect {
+            count, of_database, ..
+        } = self.dialect;
+        let only = database.map(|name| format!(" AND {of_database} = '{name}'"));
+        let rows = self.run(&format!("{count}{}", only.unwrap_or_default()));
+        rows.expect("the server does it")[0][0]
+            .parse()
+            .expect("a number")
+    }
+}
+
+/// Runs a command with this input and returns what it prints.
+pub(super) fn feed(command: &mut Command, input: &str) -> io::Result<String> {
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A client that does not connect reads nothing, and says why.
+        drop(stdin.write_all(input.as_bytes()));
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("{}: {errors}", output.status)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The name in the URL of a database.
+fn name(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or_default()
+}

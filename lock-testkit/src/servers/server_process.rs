@@ -1,0 +1,318 @@
+use std::ffi::OsString;
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
+
+use super::account::{Account, LOG};
+use super::host::address;
+use super::process::Process;
+use super::shared::Member;
+use crate::clock::ShiftedClock;
+use crate::network::Host;
+
+/// The process of one server of any kind, with its port and its temporary directory. It is killed
+/// when the value is dropped.
+#[derive(Debug)]
+pub struct ServerProcess {
+    // Ends before its directory goes.
+    process: Mutex<Process>,
+    dir: TempDir,
+    port: u16,
+    service: Box<dyn Service>,
+}
+
+/// What one kind of server needs to run, and how it shows that it serves.
+pub(super) trait Service: Debug + Send + Sync {
+    /// Where it runs, and by which clock.
+    fn machine(&self) -> &Machine;
+
+    /// Users of whom the first that exists runs the server if this process is root's; without any,
+    /// whoever runs this process.
+    fn accounts(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Writes what it needs into its directory, before it starts for the first time.
+    fn configure(&self, site: &Site<'_>) -> io::Result<()>;
+
+    /// The program and its arguments, before each start.
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>>;
+
+    /// Whether it serves.
+    fn is_ready(&self, site: &Site<'_>, pid: Pid) -> bool;
+
+    /// What a shell does when the server is gone; `$dir` is its directory.
+    fn farewell(&self) -> &'static str {
+        ""
+    }
+}
+
+/// Where a server is.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) port: u16,
+    pub(super) account: &'a Account,
+}
+
+impl Site<'_> {
+    /// What it has logged since its start.
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
+    }
+}
+
+/// Where a server runs, and by which clock: on a host of its own if it has one, and with a wall
+/// clock of its own.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Machine {
+    pub(super) host: Option<Host>,
+    pub(super) has_clock: bool,
+}
+
+impl Machine {
+    /// The address that its servers listen on.
+    pub(super) fn address(&self) -> Ipv4Addr {
+        address(self.host.as_ref())
+    }
+}
+
+/// The options of a server that say where it runs, and by which clock.
+macro_rules! machine_options {
+    ($options:ty) => {
+        impl $options {
+            /// Gives it a wall clock of its own, which is right until
+            /// [`set_clock_offset`](crate::servers::ServerProcess::set_clock_offset) makes it jump.
+            #[must_use]
+            pub fn with_clock(mut self) -> Self {
+                self.machine.has_clock = true;
+                self
+            }
+
+            /// Runs it on a host, at the address of that.
+            #[must_use]
+            pub fn with_host(mut self, host: &crate::network::Host) -> Self {
+                self.machine.host = Some(host.clone());
+                self
+            }
+        }
+    };
+}
+pub(super) use machine_options;
+
+/// Starts something, again and again as long as one of its ports is found to be taken by another
+/// program.
+///
+/// # Panics
+///
+/// If it does not start.
+pub(super) fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
+    loop {
+        match start() {
+            Ok(started) => return started,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => panic!("{name} does not start: {error}"),
+        }
+    }
+}
+
+impl ServerProcess {
+    /// Starts a server at this port and waits until it serves.
+    ///
+    /// The error is [`AddrInUse`](io::ErrorKind::AddrInUse) if another program has taken the port,
+    /// and has the log of the server.
+    pub(super) fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
+        let account = Account::of(service.accounts())?;
+        let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
+        account.give(dir.path())?;
+        let site = Site {
+            dir: dir.path(),
+            port,
+            account: &account,
+        };
+        service.configure(&site)?;
+        let process = launch(&service, &site)?;
+        Ok(Self {
+            process: Mutex::new(process),
+            dir,
+            port,
+            service: Box::new(service),
+        })
+    }
+
+    /// Its port of 127.0.0.1, or of its host.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its host, if it has one of its own.
+    #[must_use]
+    pub fn host(&self) -> Option<&Host> {
+        self.service.machine().host.as_ref()
+    }
+
+    /// `127.0.0.1:PORT`, or with the address of its host.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.service.machine().address(), self.port)
+    }
+
+    /// Its directory, with its configuration, its data and the file `log`.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process().pid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Stops it with all its processes, as a machine does that freezes: SIGSTOP.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such process any more.
+    pub fn stop(&self) {
+        self.process().signal(Signal::STOP).expect("it runs");
+    }
+
+    /// Lets it go on: SIGCONT.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such process any more.
+    pub fn resume(&self) {
+        self.process().signal(Signal::CONT).expect("it runs");
+    }
+
+    /// Kills it with all its processes, running or stopped, and waits until they are gone: SIGKILL.
+    ///
+    /// # Panics
+    ///
+    /// If the shell that watches it is gone.
+    pub fn kill(&self) {
+        self.process().kill().expect("it is watched by a shell");
+    }
+
+    /// Kills it if it runs, starts it on the same port and in the same directory, and waits until it
+    /// serves: with what it has persisted.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start again.
+    pub fn restart(&self) {
+        let mut process = self.process();
+        process.kill().expect("it is watched by a shell");
+        let account = Account::of(self.service.accounts()).expect("it ran as somebody");
+        let site = Site {
+            dir: self.dir.path(),
+            port: self.port,
+            account: &account,
+        };
+        let deadline = Instant::now() + PORT_TIMEOUT;
+        *process = started("it", || {
+            let launched = launch(&*self.service, &site);
+            launched.map_err(|error| match Instant::now() > deadline {
+                true => io::Error::other(error),
+                false => error,
+            })
+        });
+    }
+
+    /// Makes its wall clock jump to so many seconds ahead of the clock of the machine, or behind it,
+    /// at once; a [`restart`](Self::restart) changes nothing about that. Connections of the server
+    /// and what it has measured by other clocks stay as they are.
+    ///
+    /// # Panics
+    ///
+    /// If its options had no `with_clock`.
+    pub fn set_clock_offset(&self, seconds: i64) {
+        self.clock().set_offset(seconds);
+    }
+
+    /// Makes its wall clock fast by so many parts of a million, or slow, without a jump: 50,000 is
+    /// 5 %.
+    ///
+    /// # Panics
+    ///
+    /// If its options had no `with_clock`.
+    pub fn set_clock_drift(&self, parts_per_million: i64) {
+        self.clock().set_drift(parts_per_million);
+    }
+
+    /// Hands it over to a test run.
+    pub(super) fn into_member(self) -> Member {
+        let process = self.process.into_inner();
+        Member {
+            process: process.unwrap_or_else(PoisonError::into_inner),
+            dir: self.dir,
+            port: self.port,
+        }
+    }
+
+    fn clock(&self) -> ShiftedClock {
+        assert!(self.service.machine().has_clock, "started without a clock");
+        ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the server of a directory that has all it needs, and waits until it serves.
+fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<Process> {
+    // What a server has logged before it was killed would look like one that is ready, or whose port
+    // is taken.
+    fs::write(site.dir.join(LOG), "")?;
+    site.account.give(&site.dir.join(LOG))?;
+    let machine = service.machine();
+    let mut words = Vec::new();
+    if machine.has_clock {
+        words = ShiftedClock::in_dir(site.dir)?.words();
+    }
+    words.extend(service.command(site)?);
+    let words = site.account.words_in(site.dir, words);
+    let process = Process::start(&words, site.dir, machine.host.as_ref(), service.farewell())?;
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        if service.is_ready(site, process.pid()) {
+            return Ok(process);
+        }
+        if let Some(printed) = process.ended() {
+            return Err(reason(printed, site));
+        }
+        if Instant::now() > deadline {
+            let silent = format!("not ready within {START_TIMEOUT:?}\n");
+            return Err(reason(&silent, site));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn reason(why: &str, site: &Site<'_>) -> io::Error {
+    let log = site.log();
+    let kind = if log.contains("Address already in use") || why.contains("Address already in use") {
+        io::ErrorKind::AddrInUse
+    } else {
+        io::ErrorKind::Other
+    };
+    io::Error::new(kind, format!("{why}{log}"))
+}
+
+/// A start takes up to 1.3 s of processor time, and long where many compete for it.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long another program may have the port of a server that starts again.
+const PORT_TIMEOUT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(2);
