@@ -362,7 +362,7 @@ async fn a_clock_that_is_off_is_found() {
     let clock = ShiftedClock::new();
     for (shift, says) in [(3_600, true), (-3_600, true), (0, false)] {
         let mut process = Command::new(env::current_exe().expect("it runs"));
-        process.args(["--exact", "looked_at_by_another_clock"]);
+        process.args(["--exact", "examine::looked_at_by_another_clock"]);
         process.args(["--ignored", "--nocapture"]);
         clock.set_offset(shift);
         clock.apply(&mut process).env(EXAMINED, server.url());

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
 use tokio::time::Instant;
 
-use crate::support::{Place, SOON, TTL, loss, ms, request, take, waiting, within};
+use crate::support::{Place, SOON, TTL, assert_took, loss, ms, request, take, waiting, within};
 
 /// The release of that family: compare and delete.
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
@@ -144,11 +144,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     let began = Instant::now();
     assert!(foreign.give_back(), "they release what they hold");
     let guard = waiter.await.expect("no panic").expect("it is granted");
-    assert!(
-        began.elapsed() < TTL / 5 + ms(1_000),
-        "{:?}",
-        began.elapsed()
-    );
+    assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
     assert!(!foreign.take(), "two hold the lock");
     assert!(!foreign.give_back(), "they release what they do not hold");

@@ -233,7 +233,10 @@ async fn a_master_without_its_cluster_keeps_a_lock_for_the_node_timeout_and_a_le
     let overlap = overlap_of(&sides, urls, || has_moved(&nodes)).await;
     // The last renewal that the old master takes, and the last one that the new one has.
     let bound = NODE_TIMEOUT + TTL / 3 + SOON / 5;
-    assert!(overlap.unwrap_or_default() < bound, "{overlap:?}");
+    assert!(
+        overlap.unwrap_or_default() < bound,
+        "two holders for {overlap:?}, and not less than {bound:?}"
+    );
 }
 
 #[tokio::test]

@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, key, lease, loss, ms, open, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, assert_took, key, lease, loss, ms, open, request, take, until,
+    waiting, within,
 };
 
 #[tokio::test]
@@ -45,7 +46,7 @@ async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
     guard.release().await.expect("it is released");
     let next = next.await.expect("no panic").expect("it is granted");
     // One grant to a dead waiter, and a heartbeat until somebody notices.
-    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
     next.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks], "a").await;
 }
@@ -183,7 +184,7 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
             let guard = waiter.await.expect("no panic").expect("it is granted");
             guard.release().await.expect("it is released");
         }
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert_took("serving five waiters", began, ..SOON);
         // The wait has an end as well.
         let guard = take(&other, "a").await;
         let began = Instant::now();
@@ -192,7 +193,7 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
             error.expect_err("it is held").kind(),
             lock_core::ErrorKind::Contended
         );
-        assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(1_500));
+        assert_took("a wait of 300 ms", began, ms(300)..ms(1_500));
         guard.release().await.expect("it is released");
     }
     place.assert_nothing_left(&[&locks, &other], "a").await;

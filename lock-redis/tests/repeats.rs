@@ -8,7 +8,7 @@ use lock_testkit::proxy::{Answer, Command, Fate};
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, key, lease, ms, open, request, take, waiting, within,
+    ALIVE, Place, SOON, TTL, assert_took, key, lease, ms, open, request, take, waiting, within,
 };
 
 fn attempt(name: &str) -> AcquireRequest {
@@ -104,7 +104,7 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
         .release()
         .await
         .expect("it is released");
-    assert!(began.elapsed() < TTL + ms(1_500), "{:?}", began.elapsed());
+    assert_took("the lease of a late copy", began, ..TTL + ms(1_500));
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
@@ -131,7 +131,7 @@ async fn a_place_in_the_queue_that_comes_again_costs_little() {
     let began = Instant::now();
     guard.release().await.expect("it is released");
     let next = next.await.expect("no panic").expect("it is granted");
-    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    assert_took("passing over a late copy", began, ..ALIVE + ms(1_500));
     next.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
@@ -220,7 +220,7 @@ async fn no_reply_is_taken_for_that_of_another_request() {
             fence.starts_with(&format!("{:016}", token + 31)),
             "{fence} {token}"
         );
-        assert!(began.elapsed() < SOON);
+        assert_took("a grant after late replies", began, ..SOON);
         guard.release().await.expect("it is released");
         for name in ["late", "free"] {
             place.assert_nothing_left(&[&locks], name).await;
@@ -281,7 +281,7 @@ async fn a_request_that_comes_again_after_its_time_is_granted_to_nobody() {
         guard.release().await.expect("it is released");
     }
     late.extend(many.seen().into_iter().next());
-    assert!(late.len() >= 4, "{late:?}");
+    assert!(late.len() >= 4, "fewer requests than expected: {late:?}");
     // Others have the locks after that.
     for name in ["a", "many/1", "many/2"] {
         let guard = take(&other, name).await;

@@ -7,7 +7,7 @@ use lock_testkit::servers::{RedisNodes, RedisOptions};
 
 use super::nodes::{PATIENT, config};
 
-pub(crate) use crate::support::{SOON, ms, until, within};
+pub(crate) use crate::support::{SOON, assert_took, ms, until, within};
 
 /// A lease that a busy machine renews in time.
 pub(crate) const TTL: Duration = Duration::from_secs(2);

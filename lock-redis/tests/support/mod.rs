@@ -5,6 +5,8 @@ mod requests;
 pub(crate) mod rights;
 mod store;
 
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +78,20 @@ pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "it does not come true: {what}");
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// Asserts how long something took that began at a moment.
+#[track_caller]
+pub(crate) fn assert_took(
+    what: &str,
+    began: Instant,
+    expected: impl RangeBounds<Duration> + Debug,
+) {
+    let took = began.elapsed();
+    assert!(
+        expected.contains(&took),
+        "{what} took {took:?}, and not {expected:?}"
+    );
 }
 
 /// How the holder loses the lock.
