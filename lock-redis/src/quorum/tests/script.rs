@@ -186,7 +186,7 @@ impl<'a> Scripts<'a> {
                 match self.eval(&VOTE, &args) {
                     Reply::Integer(token) => {
                         self.is_shared = shared;
-                        Granted(self.from_base(token))
+                        Granted(self.after_base(token))
                     }
                     _ => Held,
                 }
@@ -197,7 +197,7 @@ impl<'a> Scripts<'a> {
                 match self.eval(&RAISE, &[&id(of), &token, &top]) {
                     Reply::Integer(0) => NotHeld,
                     Reply::Integer(1) => Recorded,
-                    Reply::Integer(last) => Overtaken(self.from_base(last)),
+                    Reply::Integer(last) => Overtaken(self.after_base(last)),
                     reply => panic!("raise.lua answers {reply:?}"),
                 }
             }
@@ -218,7 +218,7 @@ impl<'a> Scripts<'a> {
         reply
     }
 
-    fn from_base(&self, token: i64) -> u64 {
+    fn after_base(&self, token: i64) -> u64 {
         u64::try_from(token).unwrap() - self.base
     }
 }
