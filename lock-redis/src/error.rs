@@ -47,7 +47,7 @@ pub(crate) enum Cause {
     #[error("the runtime that the connection to {server} belongs to is shut down")]
     Runtime { server: Arc<str> },
 
-    #[error("the server takes a request for out of date as it arrives: its clock steps")]
+    #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
 
     #[error("the server did not answer the renewal in time")]

@@ -48,6 +48,9 @@ pub(super) async fn follow(
             let Some(master) = master.upgrade() else {
                 return;
             };
+            if failures > 0 {
+                master.followed().lose(&sentinel);
+            }
             if how == Following::Discovered && failures >= MAX_FAILURES {
                 // Sentinels remember those that moved for ever. One that comes back is found again.
                 master.followed().remove(&sentinel);

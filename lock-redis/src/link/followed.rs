@@ -37,13 +37,20 @@ impl Followed {
         is_known
     }
 
+    /// Nobody answers at this address: who does next may be another one.
+    pub(super) fn lose(&mut self, sentinel: &Endpoint) {
+        if let Some(identity) = self.0.get_mut(sentinel) {
+            *identity = None;
+        }
+    }
+
     /// Nobody listens at this address any more.
     pub(super) fn remove(&mut self, sentinel: &Endpoint) {
         self.0.remove(sentinel);
     }
 
-    /// How many Sentinels are known by their identity. One of the configuration that has not
-    /// answered yet may be any of those that others know.
+    /// How many Sentinels are known by their identity. One that does not answer may be any of those
+    /// that others know, or none of them any more.
     pub(super) fn count(&self) -> usize {
         let identities: HashSet<_> = self.0.values().flatten().collect();
         identities.len()
@@ -91,6 +98,19 @@ mod tests {
         assert_eq!(followed.count(), 2);
         assert!(followed.discover(&at("10.0.0.3"), &b));
         assert_eq!(followed.count(), 3);
+    }
+
+    #[test]
+    fn one_that_was_replaced_at_another_address_is_found() {
+        let [a, b] = ["a", "b"].map(Arc::<str>::from);
+        let mut followed = Followed::default();
+        assert!(followed.add(at("one.internal")));
+        assert!(!followed.identify(&at("one.internal"), &a));
+        followed.lose(&at("one.internal"));
+        assert_eq!(followed.count(), 0, "one that is gone counts");
+        assert!(followed.discover(&at("10.0.0.2"), &b));
+        assert_eq!(followed.count(), 1);
+        assert!(!followed.add(at("one.internal")), "it is listened to still");
     }
 
     #[test]
