@@ -54,7 +54,7 @@ impl LockAdmin for Client {
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let due = [RenewalRequest::new(key.clone(), id, ttl)];
-        let renewed = self.shared.server.renew(&due).await.remove(0);
+        let renewed = self.shared.server.renew(&due, &|_, _| ()).await.remove(0);
         renewed.map_err(|failure| named(failure).with_key(key))
     }
 

@@ -33,6 +33,11 @@ impl ServerClock {
         self.learn_at(here(), millis);
     }
 
+    /// Whether anything has been learned.
+    pub(crate) fn is_known(&self) -> bool {
+        self.ahead.load(Ordering::Relaxed) != UNKNOWN
+    }
+
     /// After which time of the server a request is refused that is sent now and given up after
     /// `within`; nothing if that is unknown.
     pub(crate) fn limit(&self, within: Duration) -> String {

@@ -47,8 +47,11 @@ pub(crate) enum Cause {
     #[error("the runtime that the connection to {server} belongs to is shut down")]
     Runtime { server: Arc<str> },
 
-    #[error("the clock of the server jumps, it has requests for too late as they come")]
+    #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
+
+    #[error("the server did not answer the renewal in time")]
+    LateRenewal,
 
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
@@ -198,6 +201,14 @@ impl Failure {
         }
     }
 
+    /// A renewal had no answer while somebody waited for it.
+    pub(crate) fn late_renewal() -> Self {
+        Self {
+            cause: Cause::LateRenewal,
+            outcome_unknown: true,
+        }
+    }
+
     /// What the server refused, if that is what happened.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
@@ -228,6 +239,7 @@ impl Cause {
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Late
+            | Self::LateRenewal
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
             | Self::Runtime { .. }

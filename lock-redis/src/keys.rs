@@ -19,6 +19,12 @@ pub(crate) struct Keys {
     companions: Box<[u8]>,
 }
 
+/// Where a node of a quorum keeps how old clients know it to be.
+///
+/// No lock has this name, and none has it for a companion: it ends as a companion does, and so does
+/// what is before that.
+pub(crate) const AGE_KEY: &str = "{polylock:age}:notes:notes";
+
 const SUFFIXES: [&[u8]; 3] = [b":fence", b":queue", b":notes"];
 const SUFFIX_LEN: usize = 6;
 
@@ -219,6 +225,21 @@ mod tests {
         let count = all.len();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn no_lock_has_the_key_of_the_ages() {
+        assert!(Keys::is_companion(&LockKey::new(AGE_KEY).unwrap()));
+        // A companion is the name of its lock with something around it and a suffix behind it.
+        for (start, _) in AGE_KEY.char_indices() {
+            for (end, _) in AGE_KEY.char_indices().filter(|(end, _)| *end > start) {
+                let name = LockKey::new(&AGE_KEY[start..end]).unwrap();
+                if let Ok(keys) = Keys::checked(&name) {
+                    let all = keys.all();
+                    assert!(!all.contains(&AGE_KEY.as_bytes()), "{name}: {all:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -140,13 +140,18 @@ impl fmt::Debug for RedisLease {
 
 /// Renews the leases on one server, in as few calls as they fit in.
 #[derive(Debug)]
-pub(crate) struct RedisRenewer(pub(crate) Arc<Server>);
+pub(crate) struct RedisRenewer {
+    pub(crate) server: Arc<Server>,
+    pub(crate) live: Arc<Live>,
+}
 
 #[async_trait]
 impl Renewer for RedisRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let answers = self.0.renew(due).await.into_iter();
+        let lost = |id, reason| self.live.lost(id, reason);
+        let answers = self.server.renew(due, &lost).await;
         answers
+            .into_iter()
             .map(|answer| answer.map_err(Failure::into))
             .collect()
     }

@@ -21,18 +21,25 @@ impl Live {
         drop(detached);
     }
 
-    /// Takes a message, `broken|<id>`; whether it is one. Nobody else knows the id of a lease, so
-    /// that what comes with it needs no question to the server.
+    /// Takes a message, `broken|<id>`; whether it is one. A message of the server is taken at its
+    /// word: who may publish on this channel may break locks as well.
     pub(crate) fn broken(&self, payload: &[u8]) -> bool {
         let Some(id) = payload.strip_prefix(b"broken|") else {
             return false;
         };
         let id = std::str::from_utf8(id).ok().and_then(LeaseId::from_hex);
-        let control = id.and_then(|id| self.lock().get(&id).cloned());
-        if let Some(control) = control {
-            control.lose(LostReason::Broken);
+        if let Some(id) = id {
+            self.lost(id, LostReason::Broken);
         }
         true
+    }
+
+    /// The server says that a lease is lost.
+    pub(crate) fn lost(&self, id: LeaseId, reason: LostReason) {
+        let control = self.lock().get(&id).cloned();
+        if let Some(control) = control {
+            control.lose(reason);
+        }
     }
 
     /// Another server answers from now on, which may not know of these leases: all are renewed now.

@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding, Grant,
     Lease, LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
 };
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Handle;
 
 use crate::attempt::{Attempt, Outcome};
 use crate::budget::Budget;
@@ -20,7 +20,7 @@ use crate::crowds::Crowds;
 use crate::inbox::Inbox;
 use crate::keys::Keys;
 use crate::lease::{RedisLease, RedisRenewer, Shared};
-use crate::link::{self, Deaf, Ears};
+use crate::link::{self, Deaf, Ears, Runtimes};
 use crate::live::Live;
 use crate::server::{Claim, Holder, Server};
 
@@ -57,7 +57,7 @@ pub(crate) struct Client {
     /// What one request takes at most.
     longest: Duration,
     /// The runtimes whose connections hear, or tried to.
-    listening: RwLock<HashSet<Id>>,
+    listening: Runtimes,
 }
 
 /// Name of the backend.
@@ -94,7 +94,10 @@ impl Redis {
         let server = Server::new(link, config.retention).in_database(config.database);
         let server = server.with_proof(replicas, config.timeout);
         let server = Arc::new(server.with_clock(clock));
-        let renewer = Arc::new(RedisRenewer(Arc::clone(&server)));
+        let renewer = Arc::new(RedisRenewer {
+            server: Arc::clone(&server),
+            live: Arc::clone(&live),
+        });
         Ok(Self {
             client: Client {
                 engine,
@@ -114,7 +117,7 @@ impl Redis {
                     }
                 },
                 replicas,
-                listening: RwLock::default(),
+                listening: Runtimes::default(),
             },
         })
     }
@@ -319,21 +322,7 @@ impl Client {
     /// that: until then, and where it is impossible, the next renewal tells.
     fn listen(&self) {
         let runtime = Handle::current();
-        let id = runtime.id();
-        let has_begun = |begun: &HashSet<Id>| begun.contains(&id);
-        if has_begun(
-            &self
-                .listening
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        ) {
-            return;
-        }
-        let mut begun = self
-            .listening
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        if begun.insert(id) {
+        if self.listening.add(&runtime) {
             let link = Arc::clone(&self.shared.server.link);
             drop(runtime.spawn(async move { drop(link.channel().await) }));
         }

@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::engine::{LeaseId, is_mutant};
 use lock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 use redis::Value;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 use crate::clock::ServerClock;
 use crate::config::RedisConfig;
@@ -116,6 +118,9 @@ pub(crate) enum Answer {
     },
 }
 
+/// Is told that a lease is lost, for certain.
+pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
+
 impl Server {
     pub(crate) fn new(link: Arc<dyn Link>, retention: Duration) -> Self {
         Self {
@@ -137,6 +142,11 @@ impl Server {
     pub(crate) fn with_clock(mut self, clock: ServerClock) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// How late it is at the servers.
+    pub(crate) fn clock(&self) -> &ServerClock {
+        &self.clock
     }
 
     /// Has renewals count only if replicas have them, and confirmed within a time.
@@ -165,14 +175,16 @@ impl Server {
 
     /// Sends a request that may take locks, with the time after which the server has to refuse it: a
     /// copy that comes later takes nothing. A clock that has jumped is learned of by a refusal.
-    async fn take_in_time(
+    pub(crate) async fn take_in_time(
         &self,
         call: Call<'_>,
         limit_at: usize,
         wait: Option<(u32, Duration)>,
     ) -> Result<Done, Failure> {
+        // A request that waits for replicas is given up that much later.
+        let longest = wait.map_or(Duration::ZERO, |(_, longest)| longest);
         for _ in 0..2 {
-            let limit = self.clock.limit(self.timeout);
+            let limit = self.clock.limit(self.timeout + longest);
             let mut args = call.args.to_vec();
             args.insert(limit_at, limit.as_bytes());
             let call = Call {
@@ -204,8 +216,7 @@ impl Server {
         let mut done = self.take_in_time(call, 3, None).await?;
         let value = std::mem::replace(&mut done.value, Value::Nil);
         let token = reply::optional(value, |reply| reply::token(&reply))?;
-        if let Some(token) = token {
-            self.clock.learn(token / 1_000);
+        if token.is_some() {
             self.confirm_grant(&done, claim.ttl).await?;
         }
         Ok(token)
@@ -239,9 +250,6 @@ impl Server {
         };
         let mut done = self.take_in_time(call, 5, wait).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
-        if let Answer::Granted(token) = answer {
-            self.clock.learn(token / 1_000);
-        }
         match (answer, wait) {
             (Answer::Granted(_), Some((acks, _))) if done.acked < acks => {
                 return Err(Failure::too_few_replicas(done.acked, acks));
@@ -323,29 +331,48 @@ impl Server {
         }
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow.
-    pub(crate) async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        if self.link.one_slot() {
-            let mut answers = Vec::with_capacity(due.len());
-            for chunk in due.chunks(MOST_RENEWALS) {
-                answers.extend(self.renew_together(chunk).await);
-            }
-            return answers;
-        }
-        let alone = due.iter().map(std::slice::from_ref);
-        let renewed = alone.map(|one| self.renew_together(one));
-        let answers = futures_util::future::join_all(renewed).await;
-        answers.into_iter().flatten().collect()
+    /// Extends leases in as few calls as the slots of their keys allow. A loss is told to `lost` as
+    /// soon as it is certain: whether the others are confirmed takes longer.
+    pub(crate) async fn renew(
+        &self,
+        due: &[RenewalRequest],
+        lost: &Lost<'_>,
+    ) -> Vec<Result<LeaseState, Failure>> {
+        // The keeper drops all answers of a round that takes longer than its shortest timeout.
+        let shortest = due.iter().map(|one| one.timeout).min();
+        let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
+        let (most, at_once) = match self.link.one_slot() {
+            true => (MOST_RENEWALS, 1),
+            false => (1, usize::MAX),
+        };
+        // One call after the other, for the sake of the other clients of the server.
+        let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
+        let chunks = due
+            .chunks(most)
+            .map(|chunk| self.renew_together(chunk, limit, &turns, lost));
+        let states = join_all(chunks).await;
+        states.into_iter().flatten().collect()
     }
 
-    async fn renew_together(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        // The core gives up a renewal after a fifth of the ttl.
-        let least = due.iter().map(|one| one.ttl).min().unwrap_or_default();
-        let within = (least / 6).max(LEAST_PROOF).min(self.timeout);
-        let limit = Instant::now() + within;
-        let wait = self.replicas.filter(|_| self.wants_proof());
-        let wait = wait.map(|(acks, longest)| (acks, longest.min(within / 2)));
-        let (held, done) = match self.extend_with(due, wait).await {
+    async fn renew_together(
+        &self,
+        due: &[RenewalRequest],
+        limit: Instant,
+        turns: &Semaphore,
+        lost: &Lost<'_>,
+    ) -> Vec<Result<LeaseState, Failure>> {
+        let extending = async {
+            let _turn = turns.acquire().await;
+            let left = limit.saturating_duration_since(Instant::now());
+            let wait = self.replicas.filter(|_| self.wants_proof());
+            let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
+            (wait, self.extend_with(due, wait).await)
+        };
+        let extended = match timeout_at(limit, extending).await {
+            Ok((wait, extended)) => extended.map(|(held, done)| (wait, held, done)),
+            Err(_) => Err(Failure::late_renewal()),
+        };
+        let (wait, held, done) = match extended {
             Ok(extended) => extended,
             Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
         };
@@ -363,14 +390,16 @@ impl Server {
             }
         };
         // All at once: those that are held must not wait for what became of many others.
-        let lost = due.iter().zip(&held).filter(|(_, held)| !**held);
+        let gone = due.iter().zip(&held).filter(|(_, held)| !**held);
         let why = |one: RenewalRequest| async move {
             let keys = Keys::of(&one.key);
-            let why = tokio::time::timeout(LONGEST_WHY, self.why(&keys, one.id));
-            why.await.unwrap_or(LostReason::Stolen)
+            let until = limit.min(Instant::now() + LONGEST_WHY);
+            let reason = timeout_at(until, self.why(&keys, one.id)).await;
+            let reason = reason.unwrap_or(LostReason::Stolen);
+            lost(one.id, reason);
+            reason
         };
-        let reasons = lost.map(|(one, _)| why(one.clone()));
-        let reasons = futures_util::future::join_all(reasons);
+        let reasons = join_all(gone.map(|(one, _)| why(one.clone())));
         let (reasons, proof) = tokio::join!(reasons, proof);
         let mut reasons = reasons.into_iter();
         let states = held.iter().map(|held| {
@@ -468,9 +497,6 @@ pub(crate) const MOST_RENEWALS: usize = 2_000;
 /// How long before a grant the master may have been confirmed last, so that nobody waits for that
 /// who acquires often. Usually less than a failover takes; a forced one can be faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
-
-/// What a renewal for what is left of a least hold has for its proof.
-const LEAST_PROOF: Duration = Duration::from_millis(50);
 
 /// How long the reason of a loss may take: it must not hold up what is known of other leases.
 const LONGEST_WHY: Duration = Duration::from_millis(100);

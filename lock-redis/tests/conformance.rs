@@ -1,27 +1,25 @@
 //! Redis keeps every promise, in every way to run it but for the quorum, which has tests of its own.
 
-mod support;
-
 mod single {
-    lock_testkit::conformance!(harness = super::support::Store::single().await);
+    lock_testkit::conformance!(harness = crate::support::Store::single().await);
 }
 
 mod least_rights {
-    lock_testkit::conformance!(harness = super::support::Store::with_least_rights().await);
+    lock_testkit::conformance!(harness = crate::support::Store::with_least_rights().await);
 }
 
 #[cfg(feature = "tls")]
 mod tls {
     lock_testkit::conformance!(
-        harness = super::support::Store::with_tls(),
+        harness = crate::support::Store::with_tls(),
         skip = [Duplicates, Faults]
     );
 }
 
 mod sentinels {
-    lock_testkit::conformance!(harness = super::support::Store::sentinels().await);
+    lock_testkit::conformance!(harness = crate::support::Store::sentinels().await);
 }
 
 mod cluster {
-    lock_testkit::conformance!(harness = super::support::Store::cluster().await);
+    lock_testkit::conformance!(harness = crate::support::Store::cluster().await);
 }

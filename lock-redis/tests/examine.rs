@@ -1,7 +1,5 @@
 //! What is found of servers that are not fit for locks, and of those that are.
 
-mod support;
-
 use std::env;
 use std::fs;
 use std::process::Command;
@@ -13,7 +11,7 @@ use lock_testkit::servers::{
     Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply,
 };
 
-use support::{rights, until};
+use crate::support::{rights, until};
 
 async fn try_examine(url: &str) -> Result<Vec<Finding>> {
     let registry = Registry::new().with(RedisBackend::default());
@@ -364,7 +362,7 @@ async fn a_clock_that_is_off_is_found() {
     let clock = ShiftedClock::new();
     for (shift, says) in [(3_600, true), (-3_600, true), (0, false)] {
         let mut process = Command::new(env::current_exe().expect("it runs"));
-        process.args(["--exact", "looked_at_by_another_clock"]);
+        process.args(["--exact", "examine::looked_at_by_another_clock"]);
         process.args(["--ignored", "--nocapture"]);
         clock.set_offset(shift);
         clock.apply(&mut process).env(EXAMINED, server.url());

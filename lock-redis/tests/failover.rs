@@ -1,7 +1,5 @@
 //! Fail-overs and moving slots: what is replicated is kept, what is lost is noticed.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use support::{SOON, TTL, key, look, ms, open, request, until, within};
+use crate::support::{SOON, TTL, key, look, ms, open, request, until, within};
 
 /// A fail-over takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -81,7 +79,7 @@ async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     let config = by_sentinels(&servers);
     // The replica knows of an earlier lock, and of nothing later.
     let locks = open(config.clone()).await;
-    support::take(&locks, "a")
+    crate::support::take(&locks, "a")
         .await
         .release()
         .await
@@ -206,8 +204,8 @@ async fn a_waiter_has_replicas_confirm_its_grant_and_no_heartbeat() {
     let careful = config.clone().with_replica_acks(1, ms(500));
     let careful = open(careful.expect("it is in range")).await;
     let other = open(config).await;
-    let guard = support::take(&other, "a").await;
-    let next = support::waiting(&careful, lasting("a", TTL));
+    let guard = crate::support::take(&other, "a").await;
+    let next = crate::support::waiting(&careful, lasting("a", TTL));
     let master = servers.master();
     queued(master, 1).await;
     let waits = || {
@@ -247,7 +245,7 @@ async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     });
     let replica = replica.expect("it has a replica");
     let locks = open(by_nodes(&cluster)).await;
-    support::take(&locks, "a")
+    crate::support::take(&locks, "a")
         .await
         .release()
         .await

@@ -1,7 +1,5 @@
 //! Clients of other libraries that take locks by `SET NX PX` on the same key.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
 use tokio::time::Instant;
 
-use support::{Place, SOON, TTL, loss, ms, request, take, waiting, within};
+use crate::support::{Place, SOON, TTL, assert_took, loss, ms, request, take, waiting, within};
 
 /// The release of that family: compare and delete.
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
@@ -135,7 +133,10 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
         ErrorKind::Contended
     );
     let admin = locks.admin().expect("it has an administration");
-    let seen = admin.inspect(&support::key("a")).await.expect("it answers");
+    let seen = admin
+        .inspect(&crate::support::key("a"))
+        .await
+        .expect("it answers");
     assert_eq!(seen.expect("it is held").holders.len(), 1);
     // A waiter of ours gets it within a heartbeat of their release, which tells nobody.
     let waiter = waiting(&locks, within(request("a"), SOON));
@@ -143,11 +144,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     let began = Instant::now();
     assert!(foreign.give_back(), "they release what they hold");
     let guard = waiter.await.expect("no panic").expect("it is granted");
-    assert!(
-        began.elapsed() < TTL / 5 + ms(1_000),
-        "{:?}",
-        began.elapsed()
-    );
+    assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
     assert!(!foreign.take(), "two hold the lock");
     assert!(!foreign.give_back(), "they release what they do not hold");

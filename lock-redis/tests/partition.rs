@@ -2,8 +2,6 @@
 //!
 //! Needs the rights to make network namespaces.
 
-mod support;
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use lock_testkit::network::{Host, Network};
 use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
-use support::{SOON, key, ms, until};
+use crate::support::{SOON, key, ms, until};
 
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
@@ -235,7 +233,10 @@ async fn a_master_without_its_cluster_keeps_a_lock_for_the_node_timeout_and_a_le
     let overlap = overlap_of(&sides, urls, || has_moved(&nodes)).await;
     // The last renewal that the old master takes, and the last one that the new one has.
     let bound = NODE_TIMEOUT + TTL / 3 + SOON / 5;
-    assert!(overlap.unwrap_or_default() < bound, "{overlap:?}");
+    assert!(
+        overlap.unwrap_or_default() < bound,
+        "two holders for {overlap:?}, and not less than {bound:?}"
+    );
 }
 
 #[tokio::test]

@@ -1,10 +1,9 @@
 //! The queue on the server: in order, past the dead, and whether or not messages arrive.
 
-mod support;
-
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::rights;
 use lock_core::memory::Reachable;
 use lock_core::{DistributedLock, LostReason, Registry, Wait};
 use lock_redis::RedisBackend;
@@ -12,68 +11,13 @@ use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Proxy, PushFate, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
 use lock_testkit::taker::Taker;
-use support::rights;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use support::{
-    ALIVE, Place, SOON, TTL, key, lease, loss, ms, open, request, take, until, waiting, within,
+use crate::support::{
+    ALIVE, Place, SOON, TTL, assert_took, key, lease, loss, ms, open, request, take, until,
+    waiting, within,
 };
-
-#[tokio::test]
-async fn grants_follow_the_order_of_arrival_over_processes() {
-    let place = Place::new().await;
-    let holder = place.elsewhere().await;
-    let guard = take(&holder, "a").await;
-    let served = Arc::<Mutex<Vec<usize>>>::default();
-    let mut threads = Vec::new();
-    let mut go = Vec::new();
-    for _ in 0..3 {
-        // A runtime and connections of its own, as a process has.
-        let (config, served) = (place.config(), Arc::clone(&served));
-        let (sender, mut turns) = tokio::sync::mpsc::unbounded_channel::<usize>();
-        go.push(sender);
-        threads.push(std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async {
-                let locks = open(config).await;
-                let mut tasks = JoinSet::new();
-                while let Some(turn) = turns.recv().await {
-                    let (locks, served) = (Arc::clone(&locks), Arc::clone(&served));
-                    tasks.spawn(async move {
-                        let one = within(request("a"), SOON * 6);
-                        let guard = locks.acquire(&one).await.expect("it is granted");
-                        served.lock().expect("no panic").push(turn);
-                        tokio::time::sleep(ms(1)).await;
-                        guard.release().await.expect("it is released");
-                    });
-                }
-                while let Some(done) = tasks.join_next().await {
-                    done.expect("no panic");
-                }
-            });
-        }));
-    }
-    for turn in 0..30 {
-        go[turn % 3].send(turn).expect("it listens");
-        place.queued("a", turn + 1).await;
-    }
-    guard.release().await.expect("it is released");
-    drop(go);
-    until("all are served", || {
-        served.lock().expect("no panic").len() == 30
-    })
-    .await;
-    let served = served.lock().expect("no panic").clone();
-    assert_eq!(served, (0..30).collect::<Vec<_>>());
-    for thread in threads {
-        thread.join().expect("no panic");
-    }
-    place.assert_nothing_left(&[], "a").await;
-}
 
 #[tokio::test]
 async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
@@ -102,7 +46,7 @@ async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
     guard.release().await.expect("it is released");
     let next = next.await.expect("no panic").expect("it is granted");
     // One grant to a dead waiter, and a heartbeat until somebody notices.
-    assert!(began.elapsed() < ALIVE + ms(1_500), "{:?}", began.elapsed());
+    assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
     next.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks], "a").await;
 }
@@ -240,7 +184,7 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
             let guard = waiter.await.expect("no panic").expect("it is granted");
             guard.release().await.expect("it is released");
         }
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        assert_took("serving five waiters", began, ..SOON);
         // The wait has an end as well.
         let guard = take(&other, "a").await;
         let began = Instant::now();
@@ -249,7 +193,7 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
             error.expect_err("it is held").kind(),
             lock_core::ErrorKind::Contended
         );
-        assert!(began.elapsed() >= ms(300) && began.elapsed() < ms(1_500));
+        assert_took("a wait of 300 ms", began, ms(300)..ms(1_500));
         guard.release().await.expect("it is released");
     }
     place.assert_nothing_left(&[&locks, &other], "a").await;
@@ -310,44 +254,22 @@ async fn a_waiter_is_told_in_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_client_without_resp3_is_served_and_warned_once() {
+async fn clients_that_are_not_notified_are_served_and_warned_once() {
     let place = Place::new().await;
-    assert_eq!(served_untold(&place, place.config().with_resp2()).await, 1);
-}
-
-#[tokio::test]
-async fn a_client_that_wants_no_messages_is_served() {
-    let place = Place::new().await;
-    assert_eq!(
-        served_untold(&place, place.config().without_push()).await,
-        0
-    );
-}
-
-/// A server where this user lacks the right to some commands.
-async fn without(denied: &str) -> (Place, lock_redis::RedisConfig) {
-    let rules = format!("{} {denied}", rights::user("secret", "a*"));
-    let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
-    let config = place.config().with_login("locks", "secret");
-    (place, config)
-}
-
-#[tokio::test]
-async fn a_client_that_may_not_subscribe_is_served_and_warned_once() {
-    let (place, config) = without("-subscribe").await;
-    assert_eq!(served_untold(&place, config).await, 1);
-}
-
-#[tokio::test]
-async fn a_client_that_may_not_use_its_channel_is_served_and_warned_once() {
-    let (place, config) = without("resetchannels").await;
-    assert_eq!(served_untold(&place, config).await, 1);
-}
-
-#[tokio::test]
-async fn a_client_that_may_not_publish_is_served_and_warned_once() {
-    let (place, config) = without("-publish").await;
-    assert_eq!(served_untold(&place, config).await, 1);
+    for (what, config, warnings) in [
+        ("without RESP3", place.config().with_resp2(), 1),
+        ("that want no messages", place.config().without_push(), 0),
+    ] {
+        let warned = served_untold(&place, config).await;
+        assert_eq!(warned, warnings, "warnings of clients {what}");
+    }
+    for denied in ["-subscribe", "resetchannels", "-publish"] {
+        let rules = format!("{} {denied}", rights::user("secret", "a*"));
+        let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+        let config = place.config().with_login("locks", "secret");
+        let warned = served_untold(&place, config).await;
+        assert_eq!(warned, 1, "warnings of a user with {denied}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

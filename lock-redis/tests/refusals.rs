@@ -1,14 +1,12 @@
 //! What a server refuses is an error of the documented kind, and never a grant.
 
-mod support;
-
 use std::time::Duration;
 
 use lock_core::{DistributedLock, Error, ErrorKind, Wait};
 use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 
-use support::{Place, SOON, key, ms, open, request, take, until};
+use crate::support::{Place, SOON, key, ms, open, request, take, until};
 
 /// What one attempt comes to.
 async fn refused(locks: &Redis) -> Error {
@@ -219,7 +217,7 @@ async fn what_the_user_may_not_do_is_denied() {
             }
         }
         // At worst, half of a script costs one lease.
-        tokio::time::sleep(support::TTL).await;
+        tokio::time::sleep(crate::support::TTL).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
 }

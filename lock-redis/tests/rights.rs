@@ -1,15 +1,13 @@
 //! The list of rights that a user needs has what is used, and no more.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use lock_core::{DistributedLock, Mode, Released};
 use lock_testkit::servers::RedisOptions;
 
-use support::rights::{self, CHECKS, COMMANDS, LIST};
-use support::{Place, SOON, key, lease, loss, open, request, take, waiting, within};
+use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
+use crate::support::{Place, SOON, key, lease, loss, open, request, take, waiting, within};
 
 const NAME: &str = "lock:a";
 

@@ -1,14 +1,12 @@
 //! What a master may grant and extend that Sentinels watch.
 
-mod support;
-
 use std::time::Duration;
 
 use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
 use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisSentinels, RedisServer};
 
-use support::{SOON, TTL, loss, ms, open, request, take, within};
+use crate::support::{SOON, TTL, loss, ms, open, request, take, within};
 
 fn config(servers: &RedisSentinels) -> RedisConfig {
     named(&servers.ports())
@@ -71,7 +69,7 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let left = || master.command(&["EXISTS", "b"]).integer();
     assert_eq!(left(), Some(0));
     // Waiters get through as soon as there is a majority.
-    let waiting = support::waiting(&locks, within(request("b"), SOON * 2));
+    let waiting = crate::support::waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();
     let guard = waiting.await.expect("no panic").expect("it is confirmed");
     guard.release().await.expect("it is released");
@@ -85,6 +83,74 @@ async fn sentinels_that_the_configuration_does_not_name_are_found_and_counted() 
     servers.sentinels()[1].stop();
     tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_held(), "two of three are a majority");
+    servers.sentinels()[2].stop();
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+}
+
+/// What a Sentinel says how many there are, itself included.
+fn counted_by(sentinel: &RedisServer) -> usize {
+    let name = RedisSentinels::MASTER;
+    sentinel
+        .command(&["SENTINEL", "SENTINELS", name])
+        .items()
+        .len()
+        + 1
+}
+
+#[tokio::test]
+async fn sentinels_that_join_later_are_found_and_counted() {
+    let servers = RedisSentinels::start_light();
+    let [first, second, third] = servers.sentinels() else {
+        panic!("there are three Sentinels");
+    };
+    // The first one is alone until the others go on.
+    second.stop();
+    third.stop();
+    first.command(&["SENTINEL", "RESET", RedisSentinels::MASTER]);
+    assert_eq!(counted_by(first), 1, "it has not forgotten the others");
+    let locks = open(named(&servers.ports()[..1])).await;
+    let guard = hold(&locks, "a").await;
+    second.resume();
+    third.resume();
+    crate::support::until("the first one knows the others", || counted_by(first) == 3).await;
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(
+        guard.is_held(),
+        "lost as {:?}, although three of three Sentinels answer",
+        guard.lost().reason()
+    );
+    third.stop();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(
+        guard.is_held(),
+        "lost as {:?}, although two of three Sentinels answer",
+        guard.lost().reason()
+    );
+    second.stop();
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+}
+
+/// Two addresses of the configuration are of one Sentinel.
+#[tokio::test]
+async fn a_sentinel_with_two_names_counts_once() {
+    let servers = RedisSentinels::start_light();
+    let [first, second, _] = servers.ports()[..] else {
+        panic!("there are three Sentinels");
+    };
+    let names = [
+        ("localhost", first),
+        ("127.0.0.1", first),
+        ("127.0.0.1", second),
+    ];
+    let locks = open(RedisConfig::sentinel(names, RedisSentinels::MASTER)).await;
+    let guard = hold(&locks, "a").await;
+    servers.sentinels()[1].stop();
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(
+        guard.is_held(),
+        "lost as {:?}, although the first Sentinel and the third one answer",
+        guard.lost().reason()
+    );
     servers.sentinels()[2].stop();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
 }

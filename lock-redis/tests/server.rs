@@ -1,7 +1,5 @@
 //! Whatever becomes of the server: no overlap, no phantom, everybody served in the end.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +12,9 @@ use lock_testkit::servers::{Fsync, RedisOptions};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use support::{Place, SOON, TTL, key, lease, loss, ms, request, take, until, waiting, within};
+use crate::support::{
+    Place, SOON, TTL, key, lease, loss, ms, request, take, until, waiting, within,
+};
 
 const KEYS: usize = 5;
 const WAITERS: usize = 50;

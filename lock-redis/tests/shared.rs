@@ -1,17 +1,10 @@
-//! Locks with several holders: none outlives its lease, none starves, nothing piles up.
-
-mod support;
+//! Locks with several holders: limits are compared, and nothing piles up.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Wait};
-use lock_testkit::history::{Checker, Recorder};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use lock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode};
 
-use support::{Place, SOON, TTL, key, lease, ms, request, take, waiting, within};
+use crate::support::{Place, SOON, key, lease, request, take, waiting, within};
 
 fn shared(name: &str) -> AcquireRequest {
     request(name).with_mode(Mode::Shared)
@@ -22,95 +15,11 @@ fn permit(name: &str, limit: u32) -> AcquireRequest {
     request(name).with_mode(Mode::Permit { limit })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_is_not_starved_by_readers_of_several_clients() {
-    let place = Place::new().await;
-    let (recorder, over) = (Recorder::new(), Arc::<AtomicBool>::default());
-    let mut readers = JoinSet::new();
-    for _ in 0..3 {
-        let client = place.client().await;
-        for _ in 0..4 {
-            let (client, recorder, over) =
-                (Arc::clone(&client), recorder.clone(), Arc::clone(&over));
-            readers.spawn(async move {
-                while !over.load(Ordering::SeqCst) {
-                    let one = within(shared("a"), SOON * 2);
-                    let guard = recorder
-                        .acquire(&client, &one)
-                        .await
-                        .expect("it is granted");
-                    tokio::time::sleep(ms(3)).await;
-                    guard.look();
-                    guard.release().await.expect("it is released");
-                }
-            });
-        }
-    }
-    let writer = place.client().await;
-    for _ in 0..5 {
-        tokio::time::sleep(ms(50)).await;
-        let began = Instant::now();
-        let one = within(request("a"), SOON * 2);
-        let guard = recorder
-            .acquire(&writer, &one)
-            .await
-            .expect("it is granted");
-        assert!(began.elapsed() < SOON, "waited {:?}", began.elapsed());
-        tokio::time::sleep(ms(3)).await;
-        guard.release().await.expect("it is released");
-    }
-    over.store(true, Ordering::SeqCst);
-    while let Some(done) = readers.join_next().await {
-        done.expect("no panic");
-    }
-    place.assert_nothing_left(&[&writer], "a").await;
-    Checker::new().check(&recorder.events()).assert_clean();
-}
-
 #[tokio::test]
-async fn a_dead_reader_does_not_outlive_its_ttl_while_another_renews() {
+async fn permits_with_another_limit_that_wait_are_refused() {
     let place = Place::new().await;
     let (locks, other) = (place.client().await, place.elsewhere().await);
-    let renewed = locks.acquire(&permit("a", 2)).await.expect("it is granted");
-    let dead = permit("a", 2).with_renewal(lock_core::Renewal::Manual);
-    let began = Instant::now();
-    other.acquire(&dead).await.expect("it is granted").abandon();
-    let refused = locks.acquire(&permit("a", 2).with_wait(Wait::Never)).await;
-    assert_eq!(
-        refused.expect_err("three hold two").kind(),
-        ErrorKind::Contended
-    );
-    let next = locks
-        .acquire(&within(permit("a", 2), SOON))
-        .await
-        .expect("it is granted");
-    let waited = began.elapsed();
-    assert!(
-        waited >= TTL.mul_f64(0.98) && waited < TTL + ms(1_500),
-        "{waited:?}"
-    );
-    assert!(renewed.is_held());
-    renewed.release().await.expect("it is released");
-    next.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks, &other], "a").await;
-}
-
-#[tokio::test]
-async fn permits_with_another_limit_are_refused_held_or_waiting() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
-    let held = locks.acquire(&permit("a", 2)).await.expect("it is granted");
-    for one in [permit("a", 3), permit("a", 1), within(permit("a", 3), SOON)] {
-        let error = other
-            .acquire(&one)
-            .await
-            .expect_err("another limit is in force");
-        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-        assert!(error.to_string().contains("limit 2"), "{error}");
-        assert!(!error.is_retryable());
-    }
-    held.release().await.expect("it is released");
-    // In the queue of a lock that is held in another way, they are told later.
+    // While the lock is held in another way, all of them wait.
     let held = take(&locks, "a").await;
     let two = waiting(&locks, within(permit("a", 2), SOON));
     place.queued("a", 1).await;
@@ -125,6 +34,8 @@ async fn permits_with_another_limit_are_refused_held_or_waiting() {
         .expect("no panic")
         .expect_err("another limit is in force");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    assert!(error.to_string().contains("limit 2"), "{error}");
+    assert!(!error.is_retryable(), "{error}");
     let last = last.await.expect("no panic").expect("it is granted");
     for guard in [two, last] {
         guard.release().await.expect("it is released");

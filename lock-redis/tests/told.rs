@@ -1,7 +1,5 @@
 //! Holders are told at once of what an administrator does.
 
-mod support;
-
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +9,7 @@ use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer};
 use tokio::time::Instant;
 
-use support::{SOON, key, ms, open, request, take, until, within};
+use crate::support::{SOON, key, ms, open, request, take, until, within};
 
 /// The first renewal is due after 40 s.
 const LONG: Duration = Duration::from_secs(120);

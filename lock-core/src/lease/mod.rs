@@ -129,13 +129,21 @@ pub struct RenewalRequest {
     pub id: LeaseId,
     /// The time from now that the lease shall last.
     pub ttl: Duration,
+    /// How long the caller waits for the answer: of a renewal that takes longer, it takes in nothing.
+    pub timeout: Duration,
 }
 
 impl RenewalRequest {
-    /// Asks for a lease of `ttl` from now.
+    /// Asks for a lease of `ttl` from now, with the timeout of a renewal of such a lease.
     #[must_use]
     pub fn new(key: LockKey, id: LeaseId, ttl: Duration) -> Self {
-        Self { key, id, ttl }
+        let timeout = Terms::new(ttl).attempt_timeout();
+        Self {
+            key,
+            id,
+            ttl,
+            timeout,
+        }
     }
 }
 

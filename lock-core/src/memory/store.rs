@@ -214,7 +214,7 @@ struct Waiter {
 impl Renewer for Store {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let mut answers = Vec::with_capacity(due.len());
-        for RenewalRequest { key, id, ttl } in due {
+        for RenewalRequest { key, id, ttl, .. } in due {
             let renew = || self.renew(key, *id, *ttl);
             answers.push(self.faults.send(Request::Renew, renew).await);
         }

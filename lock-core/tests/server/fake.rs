@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) laconic: bool,
     /// Renewals that arrived.
     pub(crate) renewals: usize,
+    /// How long the caller of the last one waits.
+    pub(crate) timeout: Duration,
     /// The handle of the latest holder.
     pub(crate) control: Option<LeaseControl>,
     lease: Weak<FakeLease>,
@@ -69,6 +71,7 @@ impl Fake {
             panics_in: None,
             laconic: false,
             renewals: 0,
+            timeout: Duration::ZERO,
             control: None,
             lease: Weak::new(),
             holder: None,
@@ -237,8 +240,10 @@ impl Renewer for Server {
         let now = self.engine.now();
         let mut state = self.state();
         let mut answers = Vec::new();
-        for RenewalRequest { id, ttl, .. } in due {
+        for request in due {
+            let RenewalRequest { id, ttl, .. } = request;
             state.renewals += 1;
+            state.timeout = request.timeout;
             answers.push(Ok(if state.is_held_by(*id, now) {
                 state.holder = Some((*id, now + *ttl));
                 LeaseState::Held

@@ -35,6 +35,20 @@ async fn the_first_lease_counts_and_the_later_ones_are_whole() {
     assert_eq!(lost(guard.lost(), secs(100)).await, None);
 }
 
+/// A backend that needs several steps for a renewal has to know when nobody waits any more.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_says_how_long_the_lease_in_hand_lets_it_take() {
+    let locks = provisional();
+    locks.state().first = Some(secs(2));
+    let guard = locks.lock("k").await.unwrap();
+    guard.renew().await.unwrap();
+    let (of_first, fifth) = (locks.state().timeout, Duration::from_millis(360));
+    assert_eq!(of_first, fifth, "a fifth of 1.8 s of the first lease");
+    guard.renew().await.unwrap();
+    let of_next = locks.state().timeout;
+    assert_eq!(of_next, secs(1), "a thirtieth of the next one of 30 s");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_released_soon_is_never_renewed() {
     let locks = provisional();

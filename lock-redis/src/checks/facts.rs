@@ -8,6 +8,7 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::error::Failure;
 use crate::link::{Link, Said};
+use crate::reply;
 
 /// What a server says of itself; `None` where it does not.
 #[derive(Clone, Debug, Default)]
@@ -143,10 +144,7 @@ impl Facts {
     }
 
     fn time(&mut self, said: Said) {
-        let time = from_redis_value::<(u64, u64)>(said.value.clone());
-        self.time = time
-            .ok()
-            .map(|(secs, micros)| secs * 1_000 + micros / 1_000);
+        self.time = reply::time(&said.value).ok();
         self.clock = offset(said.value, said.asked, said.round);
     }
 }

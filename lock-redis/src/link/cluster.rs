@@ -93,7 +93,8 @@ impl Cluster {
                 Step::Retry => {
                     self.map.outdated(&slots);
                     let next = Instant::now() + self.shared.pause();
-                    if next >= deadline {
+                    // Cut by the deadline, a request would turn a refusal into an unknown outcome.
+                    if next + self.shared.timeout / 4 >= deadline {
                         return Err(failure);
                     }
                     before(next, std::future::pending::<()>()).await;

@@ -33,7 +33,13 @@ pub(super) async fn follow(
         let mut failures = 0;
         loop {
             match listen(&master, &sentinel, how).await {
-                Ok(()) => failures = 0,
+                Ok(Ended::Twice) => {
+                    if let Some(master) = master.upgrade() {
+                        master.followed().remove(&sentinel);
+                    }
+                    return;
+                }
+                Ok(Ended::Closed) => failures = 0,
                 Err(failure) => {
                     failures += 1;
                     tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
@@ -42,9 +48,12 @@ pub(super) async fn follow(
             let Some(master) = master.upgrade() else {
                 return;
             };
+            if failures > 0 {
+                master.followed().lose(&sentinel);
+            }
             if how == Following::Discovered && failures >= MAX_FAILURES {
                 // Sentinels remember those that moved for ever. One that comes back is found again.
-                master.unfollow(&sentinel);
+                master.followed().remove(&sentinel);
                 return;
             }
             let pause = master.shared.engine.jitter(PAUSE / 2, PAUSE);
@@ -61,12 +70,28 @@ pub(super) async fn follow(
 /// Between two attempts to hear a Sentinel, about as long as it takes to find a master dead.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// How often one Sentinel is asked at most which others it knows, while it knows more than are
+/// listened to: some of them may be gone for good.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
 /// How often in a row a Sentinel may fail that the configuration does not name.
 const MAX_FAILURES: u32 = 30;
 
-async fn listen(master: &Weak<Master>, sentinel: &Endpoint, how: Following) -> Result<(), Failure> {
+/// How listening to a Sentinel ended.
+enum Ended {
+    /// The connection or the link is closed.
+    Closed,
+    /// The Sentinel is listened to at another address.
+    Twice,
+}
+
+async fn listen(
+    master: &Weak<Master>,
+    sentinel: &Endpoint,
+    how: Following,
+) -> Result<Ended, Failure> {
     let Some(strong) = master.upgrade() else {
-        return Ok(());
+        return Ok(Ended::Closed);
     };
     let dial = strong.to_sentinels.to(sentinel)?;
     let within = strong.shared.connect_timeout;
@@ -88,36 +113,48 @@ async fn listen(master: &Weak<Master>, sentinel: &Endpoint, how: Following) -> R
     if identity.is_none() && how == Following::Discovered {
         return Err(silent());
     }
+    if let Some(identity) = &identity {
+        let Some(strong) = master.upgrade() else {
+            return Ok(Ended::Closed);
+        };
+        let is_known = strong.followed().identify(sentinel, identity);
+        if is_known && how == Following::Discovered {
+            return Ok(Ended::Twice);
+        }
+    }
     let own = identity.clone().unwrap_or_else(|| Arc::clone(&dial.server));
 
     let mut asked: Option<Moment> = None;
+    let mut discovered: Option<Moment> = None;
     loop {
         let since = *wanted.borrow_and_update();
         if asked.is_none_or(|asked| asked < since) {
             let Some(strong) = master.upgrade() else {
-                return Ok(());
+                return Ok(Ended::Closed);
             };
             let now = strong.shared.engine.now();
             drop(strong);
-            let is_first = asked.replace(now).is_none();
+            asked = Some(now);
             let said = timeout(within, ask(&mut connection, &name)).await;
             let said = said.map_err(|_| silent())?.map_err(broken)?;
             let (Some(strong), Some(said)) = (master.upgrade(), said) else {
                 continue;
             };
-            let others = is_first && identity.is_some() && strong.has_more(said.sentinels);
+            let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
+            let has_more = is_due && said.sentinels > strong.followed().count();
             let endpoint = said.master.clone();
             strong.reported(Arc::clone(&own), said.at(now));
             notice(&strong, &endpoint).await;
             drop(strong);
-            if others {
+            if has_more && identity.is_some() {
+                discovered = Some(now);
                 let known = timeout(within, others_of(&mut connection, &name)).await;
                 let known = known.map_err(|_| silent())?.map_err(broken)?;
                 let Some(strong) = master.upgrade() else {
-                    return Ok(());
+                    return Ok(Ended::Closed);
                 };
-                for other in known {
-                    strong.follow(other, Following::Discovered);
+                for (other, identity) in known {
+                    strong.discover(other, &identity);
                 }
             }
             continue;
@@ -126,12 +163,14 @@ async fn listen(master: &Weak<Master>, sentinel: &Endpoint, how: Following) -> R
             push = pushes.recv(), if hears => push,
             changed = wanted.changed() => match changed {
                 Ok(()) => continue,
-                Err(_) => return Ok(()),
+                Err(_) => return Ok(Ended::Closed),
             },
         };
-        let Some(push) = push else { return Ok(()) };
+        let Some(push) = push else {
+            return Ok(Ended::Closed);
+        };
         match push.kind {
-            PushKind::Disconnection => return Ok(()),
+            PushKind::Disconnection => return Ok(Ended::Closed),
             PushKind::Message => {}
             _ => continue,
         }
@@ -224,23 +263,21 @@ async fn identity(connection: &mut MultiplexedConnection) -> Result<Option<Arc<s
     }
 }
 
-/// Where a Sentinel knows others; nowhere, if it does not say.
+/// Where a Sentinel knows others, and their identities; nowhere, if it does not say.
 async fn others_of(
     connection: &mut MultiplexedConnection,
     name: &str,
-) -> Result<Vec<Endpoint>, RedisError> {
+) -> Result<Vec<(Endpoint, Arc<str>)>, RedisError> {
     let request = command("SENTINELS", name);
     let others = match connection.send_packed_command(&request).await? {
         Value::ServerError(_) => return Ok(Vec::new()),
         others => from_redis_value::<Vec<HashMap<String, String>>>(others)?,
     };
-    let address = |fields: HashMap<String, String>| {
-        Some(Endpoint::tcp(
-            fields.get("ip")?.clone(),
-            fields.get("port")?.parse().ok()?,
-        ))
+    let other = |fields: HashMap<String, String>| {
+        let endpoint = Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?);
+        Some((endpoint, fields.get("runid")?.as_str().into()))
     };
-    Ok(others.into_iter().filter_map(address).collect())
+    Ok(others.into_iter().filter_map(other).collect())
 }
 
 fn command(what: &str, name: &str) -> Cmd {

@@ -5,12 +5,14 @@ mod cluster;
 mod dial;
 mod ear;
 mod follow;
+mod followed;
 mod lane;
 mod map;
 mod node;
 mod on_demand;
 mod reports;
 mod request;
+mod runtimes;
 mod scan;
 mod sentinel;
 mod shared;
@@ -38,6 +40,8 @@ use self::cluster::Cluster;
 use self::sentinel::Sentinel;
 use self::shared::Shared;
 use self::single::Single;
+
+pub(crate) use self::runtimes::Runtimes;
 
 /// One run of a script. All keys lie in one slot.
 #[derive(Clone, Copy, Debug)]

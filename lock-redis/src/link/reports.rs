@@ -1,6 +1,7 @@
 //! What the Sentinels say of the master, and what that proves.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,16 @@ impl Reports {
         // Those that were replaced must not count for ever.
         self.by_sentinel
             .retain(|_, old| report.asked.since(old.asked) < MEMORY);
-        self.by_sentinel.insert(sentinel, report);
+        match self.by_sentinel.entry(sentinel) {
+            // Of a Sentinel that is asked at two addresses, an answer can be overtaken.
+            Entry::Occupied(mut last) if last.get().asked <= report.asked => {
+                last.insert(report);
+            }
+            Entry::Occupied(_) => {}
+            Entry::Vacant(first) => {
+                first.insert(report);
+            }
+        }
     }
 
     /// Since when no majority can have named another master: a majority vouches for this one in
@@ -158,6 +168,21 @@ mod tests {
         reports.add("same".into(), report(9, 1));
         assert_eq!(reports.confirmed(&master(1)), None);
         assert_eq!(reports.count(&master(1), at(0)), 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_overtaken_replaces_no_later_one() {
+        let mut reports = Reports::new(1);
+        reports.add("same".into(), report(9, 1));
+        reports.add("same".into(), report(8, 2));
+        assert_eq!(
+            reports.confirmed(&master(1)),
+            Some(at(9)),
+            "the later question was about another master"
+        );
+        assert_eq!(reports.confirmed(&master(2)), None);
+        reports.add("same".into(), report(10, 2));
+        assert_eq!(reports.confirmed(&master(2)), Some(at(10)));
     }
 
     #[test]

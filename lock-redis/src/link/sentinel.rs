@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::ballot::Ballot;
 use super::dial::Dials;
 use super::follow::{Following, follow};
+use super::followed::Followed;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
 use super::reports::{Report, Reports};
@@ -48,7 +49,7 @@ pub(super) struct Master {
     /// The last one that was verified, in doubt or not.
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
     /// Where Sentinels are followed: those of the configuration, and those that they know besides.
-    followed: Mutex<HashSet<Endpoint>>,
+    followed: Mutex<Followed>,
     reports: watch::Sender<Reports>,
     /// The Sentinels are to be asked if they were not since then.
     wanted: watch::Sender<Moment>,
@@ -79,7 +80,9 @@ impl Sentinel {
             shared,
         });
         for sentinel in configured {
-            master.follow(sentinel, Following::Configured);
+            if master.followed().add(sentinel.clone()) {
+                master.follow(sentinel, Following::Configured);
+            }
         }
         Ok(Self {
             master,
@@ -103,17 +106,16 @@ impl Master {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
     }
 
-    /// Listens to a Sentinel, unless somebody does.
-    pub(super) fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
-        if self.followed().insert(sentinel.clone()) {
-            let following = follow(Arc::downgrade(self), sentinel, how, self.end.clone());
-            self.shared.engine.spawn_service(following);
+    /// Listens to a Sentinel that another one knows, unless somebody does.
+    pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
+        if self.followed().discover(&sentinel, identity) {
+            self.follow(sentinel, Following::Discovered);
         }
     }
 
-    /// Nobody listens to a Sentinel any more.
-    pub(super) fn unfollow(&self, sentinel: &Endpoint) {
-        self.followed().remove(sentinel);
+    fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
+        let following = follow(Arc::downgrade(self), sentinel, how, self.end.clone());
+        self.shared.engine.spawn_service(following);
     }
 
     /// When the Sentinels are to be asked.
@@ -125,11 +127,6 @@ impl Master {
     pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
         self.reports
             .send_modify(|reports| reports.add(sentinel, report));
-    }
-
-    /// Whether there are Sentinels that the configuration does not name.
-    pub(super) fn has_more(&self, sentinels: usize) -> bool {
-        sentinels > self.sentinels.len()
     }
 
     fn want(&self, since: Moment) {
@@ -292,7 +289,7 @@ impl Master {
         }
     }
 
-    fn followed(&self) -> MutexGuard<'_, HashSet<Endpoint>> {
+    pub(super) fn followed(&self) -> MutexGuard<'_, Followed> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,15 +1,13 @@
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::engine::Engine;
 use tokio::runtime::{Handle, Id};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Ears;
-use super::witness::witness;
+use super::runtimes::Runtimes;
 use crate::config::RedisConfig;
 
 /// Where every client hears of locks that an administrator breaks; the script knows it as well.
@@ -26,9 +24,7 @@ pub(super) struct Shared {
     /// What the channels of this link begin with.
     channel: String,
     /// Runtimes whose channel is wanted, on whatever server is used for them next.
-    listening: Mutex<HashSet<Id>>,
-    /// What takes them out at their end.
-    witnesses: Mutex<Vec<AbortHandle>>,
+    listening: Runtimes,
     has_warned: AtomicBool,
 }
 
@@ -41,8 +37,7 @@ impl Shared {
             connect_timeout: config.connect_timeout,
             push: config.push,
             channel: format!("polylock:{}", engine.lease_id().to_hex()),
-            listening: Mutex::default(),
-            witnesses: Mutex::default(),
+            listening: Runtimes::default(),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -79,43 +74,10 @@ impl Shared {
     }
 
     pub(super) fn listens(&self, runtime: Id) -> bool {
-        self.listening().contains(&runtime)
+        self.listening.contains(runtime)
     }
 
-    pub(super) fn listen(self: &Arc<Self>, runtime: &Handle) {
-        let id = runtime.id();
-        if !self.listening().insert(id) {
-            return;
-        }
-        let shared = Arc::downgrade(self);
-        // Outside the lock: on a runtime that is over already, this ends at once.
-        let witness = witness(runtime, move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.listening().remove(&id);
-            }
-        });
-        let mut witnesses = self.witnesses();
-        witnesses.retain(|witness| !witness.is_finished());
-        witnesses.push(witness);
-    }
-
-    fn listening(&self) -> MutexGuard<'_, HashSet<Id>> {
-        self.listening
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn witnesses(&self) -> MutexGuard<'_, Vec<AbortHandle>> {
-        self.witnesses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for witness in self.witnesses().iter() {
-            witness.abort();
-        }
+    pub(super) fn listen(&self, runtime: &Handle) {
+        self.listening.add(runtime);
     }
 }

@@ -47,7 +47,11 @@ impl Client {
                 Outcome::Unreachable { .. } => request.note_unanswered(),
             }
             let took = self.ensemble.engine.now().since(began);
-            pending.undo().await;
+            // A node that does not answer holds up nobody: its release goes on in the background.
+            tokio::select! {
+                () = pending.undo() => {}
+                () = lease.shares.freed() => {}
+            }
             let pause = waiting.pause(outcome, took)?;
             tokio::time::sleep(waiting.budget.left(pause)).await;
             if waiting.budget.is_over() {

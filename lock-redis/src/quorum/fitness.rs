@@ -8,6 +8,7 @@ use lock_core::Finding;
 use super::vote::majority;
 use crate::checks::Facts;
 use crate::config::{Endpoint, RedisConfig, Servers};
+use crate::keys::AGE_KEY;
 
 /// What is known of one of them.
 #[derive(Clone, Debug, Default)]
@@ -170,9 +171,11 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
     if answering().any(|master| master.age == Age::Denied) {
         return Finding::warning(
             "rejoin",
-            "this user may not use the key polylock:age, where clients note how old a master is",
+            format!(
+                "this user may not use the key {AGE_KEY}, where clients note how old a master is"
+            ),
             format!("each client watches the masters for {delay:?} before it acquires anything"),
-            "give the user ~polylock:age",
+            format!("give the user ~{AGE_KEY}"),
         );
     }
     let is_old = |master: &&Master| matches!(master.age, Age::Known(age) if age >= delay);
@@ -257,7 +260,7 @@ mod tests {
             ),
             (
                 |m, _| m[0].age = Age::Denied,
-                "rejoin this user may not use the key polylock:age",
+                "rejoin this user may not use the key {polylock:age}:notes:notes",
             ),
             (
                 |m, _| {

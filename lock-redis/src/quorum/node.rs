@@ -9,6 +9,7 @@ use redis::Value;
 use super::age::{KnownRun, left};
 use crate::error::Failure;
 use crate::keys::Keys;
+use crate::link::Call;
 use crate::reply;
 use crate::script::{RAISE, VOTE};
 use crate::server::{Claim, Holder, MOST_RENEWALS, Server, millis, mode_text};
@@ -106,11 +107,28 @@ impl Node {
             elder.as_bytes(),
             waiter.as_deref().unwrap_or_default().as_bytes(),
         ];
-        let answer = self.server.run(&VOTE, keys, &args).await;
-        match answer.and_then(|reply| self.ballot(&reply)) {
-            Ok(ballot) => ballot,
-            Err(failure) => Ballot::Failed(failure),
+        let call = Call {
+            script: &VOTE,
+            keys: &keys.all(),
+            args: &args,
+        };
+        let answer = async {
+            self.learn_time().await?;
+            let done = self.server.take_in_time(call, args.len(), None).await?;
+            self.ballot(&done.value)
+        };
+        answer.await.unwrap_or_else(Ballot::Failed)
+    }
+
+    /// Learns how late it is at the node, unless that is known.
+    async fn learn_time(&self) -> Result<(), Failure> {
+        if !self.server.clock().is_known() {
+            let time = redis::cmd("TIME");
+            for said in self.server.link.on_each_master(&time).await? {
+                self.server.clock().learn(reply::time(&said.value)?);
+            }
         }
+        Ok(())
     }
 
     fn ballot(&self, reply: &Value) -> Result<Ballot, Failure> {

@@ -73,7 +73,7 @@ pub(super) struct NodeEars {
 }
 
 impl Ears for NodeEars {
-    /// Takes `broken|<id>`. Nobody else knows the id of a lease, so that the node needs no question.
+    /// Takes `broken|<id>` at its word: who may publish on this channel may break locks as well.
     fn heard(&self, payload: &[u8]) {
         let id = payload.strip_prefix(b"broken|");
         let id = id.and_then(|id| std::str::from_utf8(id).ok());

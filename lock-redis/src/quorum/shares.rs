@@ -1,12 +1,12 @@
 //! What each node may keep of one acquisition.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 
 use super::vote::Votes;
 
 /// The nodes of one acquisition.
 #[derive(Debug)]
-pub(super) struct Shares(Mutex<Vec<Share>>);
+pub(super) struct Shares(watch::Sender<Vec<Share>>);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Share {
@@ -22,17 +22,17 @@ enum Share {
 impl Shares {
     /// Nobody is asked yet.
     pub(super) fn none(nodes: usize) -> Self {
-        Self(Mutex::new(vec![Share::Nothing; nodes]))
+        Self(watch::Sender::new(vec![Share::Nothing; nodes]))
     }
 
     /// Every node may have something.
     pub(super) fn unknown(nodes: usize) -> Self {
-        Self(Mutex::new(vec![Share::Asked; nodes]))
+        Self(watch::Sender::new(vec![Share::Asked; nodes]))
     }
 
     /// All nodes are about to be asked.
     pub(super) fn ask(&self) {
-        self.lock().fill(Share::Asked);
+        self.0.send_modify(|shares| shares.fill(Share::Asked));
     }
 
     pub(super) fn granted(&self, node: usize) {
@@ -45,23 +45,32 @@ impl Shares {
 
     /// A node has released the lock, or has not had it.
     pub(super) fn released(&self, node: usize, was_held: bool) {
-        self.lock()[node] = if was_held {
+        let share = if was_held {
             Share::Released
         } else {
             Share::Nothing
         };
+        self.0.send_modify(|shares| shares[node] = share);
+    }
+
+    /// Waits until no node is known to have the lock.
+    pub(super) async fn freed(&self) {
+        let mut shares = self.0.subscribe();
+        let freed = shares.wait_for(|shares| !shares.contains(&Share::Granted));
+        // The sender is here.
+        drop(freed.await);
     }
 
     /// Which nodes may still have something.
     pub(super) fn open(&self) -> Vec<bool> {
-        let shares = self.lock();
+        let shares = self.0.borrow();
         let is_open = |share: &Share| matches!(share, Share::Asked | Share::Granted);
         shares.iter().map(is_open).collect()
     }
 
     /// Which nodes have the lock, as far as is known.
     pub(super) fn held(&self) -> Vec<bool> {
-        let shares = self.lock();
+        let shares = self.0.borrow();
         shares
             .iter()
             .map(|share| *share == Share::Granted)
@@ -70,7 +79,7 @@ impl Shares {
 
     /// The answers to the release.
     pub(super) fn votes(&self) -> Votes {
-        let shares = self.lock();
+        let shares = self.0.borrow();
         let count = |wanted| shares.iter().filter(|share| **share == wanted).count();
         let mut votes = Votes::new(shares.len());
         votes.yes = count(Share::Released);
@@ -80,14 +89,11 @@ impl Shares {
 
     /// Takes an answer to the acquisition, which may come after the release.
     fn settle(&self, node: usize, share: Share) {
-        let mut shares = self.lock();
-        if shares[node] == Share::Asked {
-            shares[node] = share;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Share>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.send_modify(|shares| {
+            if shares[node] == Share::Asked {
+                shares[node] = share;
+            }
+        });
     }
 }
 

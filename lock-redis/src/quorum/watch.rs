@@ -1,5 +1,6 @@
 //! Watching how old the nodes get, and telling them.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use redis::Value;
 
 use super::node::Node;
 use crate::error::Failure;
+use crate::keys::AGE_KEY;
 use crate::link::Call;
 use crate::reply;
 use crate::script::AGE;
@@ -54,7 +56,7 @@ impl Node {
         let age = age.to_string();
         let call = Call {
             script: &AGE,
-            keys: &[AGE_KEY],
+            keys: &[AGE_KEY.as_bytes()],
             args: &[run.as_bytes(), age.as_bytes()],
         };
         let reply = self.server.link.call(call).await?;
@@ -102,19 +104,12 @@ impl Node {
     /// What a client does that trusts the clock of the server.
     async fn believe_uptime(&self) -> Result<(), Failure> {
         let mut info = redis::cmd("INFO");
-        info.arg("server");
-        for said in self.server.link.on_each_master(&info).await? {
-            let text: String = redis::from_redis_value(said.value.clone())
-                .map_err(|_| reply::strange(&said.value))?;
-            let field = |name: &str| {
-                let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-                lines.find(|(key, _)| *key == name).map(|(_, value)| value)
-            };
-            if let (Some(run), Some(Ok(secs))) = (
-                field("run_id"),
-                field("uptime_in_seconds").map(str::parse::<u64>),
-            ) {
-                // Both ends of the uptime are cut to whole seconds.
+        for said in self.server.link.on_each_master(info.arg("server")).await? {
+            let text: String = redis::from_redis_value(said.value).unwrap_or_default();
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            let fields: HashMap<_, _> = lines.collect();
+            let uptime = fields.get("uptime_in_seconds").map(|n| n.parse::<u64>());
+            if let (Some(run), Some(Ok(secs))) = (fields.get("run_id"), uptime) {
                 self.saw(run, Duration::from_secs(secs.saturating_sub(1)));
             }
         }
@@ -132,9 +127,6 @@ impl Drop for Watching {
         }
     }
 }
-
-/// One for all locks of a server. It begins as the channels do, in no namespace.
-const AGE_KEY: &[u8] = b"polylock:age";
 
 /// Time between two comparisons: what a client that ends has seen since the last one is lost.
 const MAX_PAUSE: Duration = Duration::from_secs(1);

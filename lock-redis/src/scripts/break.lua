@@ -4,7 +4,7 @@
 --
 -- ARGV: retention of FENCE (ms), reason.
 -- Gives what inspect gives.
--- Holders of clients that do not listen for it, older ones among them, learn it at their next renewal.
+-- Holders of clients that do not listen for it learn it at their next renewal.
 local found = inspect()
 if found then
   local longest = 1

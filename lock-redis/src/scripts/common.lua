@@ -28,7 +28,7 @@ local function keep_notes(ms)
 end
 
 -- Forgets locks that were broken so long ago that no holder asks for the reason any more. NOTES of a
--- lock in steady use never end by time alone. Older clients leave these to newer ones.
+-- lock in steady use never end by time alone.
 local function forget_broken()
   local until_ = tonumber(call('HGET', NOTES, 'b:') or math.huge)
   if until_ > now then

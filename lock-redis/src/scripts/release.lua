@@ -1,8 +1,7 @@
 
 -- Gives back the lock, or the place in its queue, if this id has it, and grants it to who is next.
 --
--- ARGV: retention of FENCE (ms), id, and 1 if a copy of its acquisition may still be under way; older
---       clients do not say.
+-- ARGV: retention of FENCE (ms), id, and 1 if a copy of its acquisition may still be under way.
 -- Gives 1 if the id held the lock, else 0.
 local id = ARGV[2]
 local released, had_place = 0, false

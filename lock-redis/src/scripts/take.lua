@@ -2,7 +2,7 @@
 -- It has half the keys and arguments of acquire, which cost the server more than what it does.
 --
 -- KEYS: LOCK, FENCE. ARGV: "<id>|<label>", ttl (ms), retention of FENCE (ms), and the time of the
--- server (ms) after which nobody waits for the answer any more; older clients give none.
+-- server (ms) after which nobody waits for the answer any more, if that is known.
 -- Gives the token, false, or {"late", time of the server}: then nothing is taken.
 local limit = tonumber(ARGV[4])
 local fence = redis.call('GET', KEYS[2])

@@ -3,10 +3,11 @@
 -- Idempotent by id: who has the vote is given it again, with the same token.
 --
 -- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
---       server that may vote, or nothing for any, and for one who waits "<claim for ms>|<name of
---       the waiter>".
--- Gives the token; else what is in the way: young, with the run of the server; gone; held, with the
--- ms until it expires.
+--       server that may vote, or nothing for any, for one who waits "<claim for ms>|<name of the
+--       waiter>", and the time of the server (ms) after which nobody waits for the answer any more,
+--       if that is known.
+-- Gives the token; else what is in the way: young, with the run of the server; gone; late, with the
+-- time of the server; held, with the ms until it expires.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
 local proposal, elder = tonumber(ARGV[6]), ARGV[7]
 local patience, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
@@ -31,6 +32,11 @@ end
 -- Voted for before, and ended since: a request that came twice takes nothing.
 if string.sub(call('GET', FENCE) or '', 18, 49) == id then
   return {'gone', 0}
+end
+-- A copy that comes after others had the vote takes nothing.
+local limit = tonumber(ARGV[9])
+if limit and now > limit then
+  return {'late', now}
 end
 
 -- A writer that waits keeps new readers out.

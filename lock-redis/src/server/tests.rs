@@ -1,11 +1,19 @@
+use std::sync::Mutex;
+
 use async_trait::async_trait;
 
 use super::*;
 use crate::link::Said;
 
-/// Renews every other lease, and never says why.
-#[derive(Debug)]
-struct Mute;
+/// Renews every other lease after a while, never says why the others are lost, and never confirms
+/// that it is the master.
+#[derive(Debug, Default)]
+struct Mute {
+    /// How long each call takes.
+    takes: Duration,
+    /// The arguments of the last call.
+    asked: Mutex<Vec<String>>,
+}
 
 #[async_trait]
 impl Link for Mute {
@@ -13,6 +21,9 @@ impl Link for Mute {
         if call.script.name == WHY.name {
             std::future::pending::<()>().await;
         }
+        tokio::time::sleep(self.takes).await;
+        let text = |arg: &&[u8]| String::from_utf8_lossy(arg).into_owned();
+        *self.asked.lock().unwrap() = call.args.iter().map(text).collect();
         let held = (0..call.keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
         Ok(Value::Array(held.collect()))
     }
@@ -27,6 +38,11 @@ impl Link for Mute {
             acked: 0,
             server: "a:1".into(),
         })
+    }
+
+    async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), Failure> {
+        tokio::time::sleep(within).await;
+        Err(Failure::late_renewal())
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
@@ -50,16 +66,98 @@ impl Link for Mute {
     }
 }
 
-#[tokio::test]
-async fn a_reason_that_does_not_come_holds_up_no_answer() {
-    let server = Server::new(Arc::new(Mute), Duration::from_secs(1));
+fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     let id = LeaseId::from_hex("000102030405060708090a0b0c0d0e0f").unwrap();
-    let due = ["a", "b", "c"].map(|name| {
-        let key = LockKey::new(name).unwrap();
-        RenewalRequest::new(key, id, Duration::from_secs(9))
-    });
-    let renewed = tokio::time::timeout(Duration::from_secs(5), server.renew(&due)).await;
-    let renewed: Result<Vec<_>, _> = renewed.unwrap().into_iter().collect();
+    let key = |n| LockKey::new(format!("k{n}")).unwrap();
+    let due = (0..count).map(|n| RenewalRequest::new(key(n), id, ttl));
+    due.collect()
+}
+
+fn mute(takes: Duration) -> Server {
+    let link = Mute {
+        takes,
+        ..Mute::default()
+    };
+    let replicas = Some((0, Duration::from_secs(9)));
+    Server::new(Arc::new(link), Duration::from_secs(1))
+        .with_proof(replicas, Duration::from_secs(60))
+}
+
+/// Whatever is not there when the keeper gives up is lost, so that losses are never told.
+#[tokio::test(start_paused = true)]
+async fn a_round_of_renewals_ends_before_the_keeper_gives_it_up() {
+    let ms = Duration::from_millis;
+    for (count, ttl, takes) in [
+        (3, ms(1_000), ms(0)),
+        (3, ms(30_000), ms(0)),
+        (3, ms(900_000), ms(0)),
+        // Several calls, of which none takes long.
+        (4 * MOST_RENEWALS + 1, ms(1_000), ms(30)),
+        // And a server that hangs.
+        (4 * MOST_RENEWALS + 1, ms(1_000), ms(100)),
+        (3, ms(1_000), ms(5_000)),
+    ] {
+        let due = due(count, ttl);
+        let (server, began) = (mute(takes), Instant::now());
+        let states = server.renew(&due, &|_, _| ()).await;
+        let (took, timeout) = (began.elapsed(), due[0].timeout);
+        assert!(
+            took < timeout,
+            "{count} renewals for {ttl:?} take {took:?}, and the keeper waits for {timeout:?}"
+        );
+        assert_eq!(states.len(), count);
+        assert!(states[0].is_err(), "nobody has confirmed the master");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_before_others_are_confirmed() {
+    let told = Mutex::new(Vec::new());
+    let began = Instant::now();
+    let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
+    let due = due(MOST_RENEWALS + 2, Duration::from_secs(30));
+    let states = mute(Duration::ZERO).renew(&due, &lost).await;
+    let took = began.elapsed();
+    let told = told.into_inner().unwrap();
+    assert_eq!(told.len(), MOST_RENEWALS / 2 + 1);
+    let last = told.iter().map(|(_, when)| *when).max().unwrap();
+    assert!(
+        last <= LONGEST_WHY && last < took,
+        "the last loss is told after {last:?}, the round takes {took:?}"
+    );
     let lost = LeaseState::Lost(LostReason::Stolen);
-    assert_eq!(renewed.unwrap(), [LeaseState::Held, lost, LeaseState::Held]);
+    for (n, state) in states.into_iter().enumerate() {
+        match n % MOST_RENEWALS % 2 {
+            0 => assert!(state.is_err(), "lease {n} counts as held: {state:?}"),
+            _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
+        }
+    }
+}
+
+/// A request may be under way for as long as it waits for replicas, and its copies.
+#[tokio::test]
+async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
+    let limit = async |wait: Option<(u32, Duration)>| {
+        let link = Arc::new(Mute::default());
+        let clock = ServerClock::default();
+        clock.learn(1_000_000);
+        let of_link: Arc<dyn Link> = Arc::<Mute>::clone(&link);
+        let server = Server::new(of_link, Duration::from_secs(1)).with_clock(clock);
+        let call = Call {
+            script: &ACQUIRE,
+            keys: &[b"k"],
+            args: &[],
+        };
+        server.take_in_time(call, 0, wait).await.unwrap();
+        let asked = link.asked.lock().unwrap();
+        asked[0].parse::<u64>().unwrap()
+    };
+    let (without, with) = (
+        limit(None).await,
+        limit(Some((1, Duration::from_secs(60)))).await,
+    );
+    assert!(
+        with >= without + 60_000,
+        "copies are refused after {with} ms, without replicas after {without} ms"
+    );
 }

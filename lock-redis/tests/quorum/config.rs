@@ -5,10 +5,7 @@ use lock_redis::{RedisBackend, RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 
 use super::support::{SOON, TTL, ms, once, release, request, start, take, to, within};
-
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "../support/rights.rs"]
-mod rights;
+use crate::support::rights;
 
 async fn refusal(config: RedisConfig) -> String {
     let error = Redlock::connect(config).await.expect_err("it is refused");
@@ -74,7 +71,7 @@ async fn a_url_opens_a_quorum() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_listed_rights_are_enough() {
-    let rules = rights::user("secret", "lock:*") + " ~polylock:age";
+    let rules = rights::user("secret", "lock:*") + " ~{polylock:age}:notes:notes";
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_user("locks", &rules));
     // With a delay, so that INFO is needed as well.
     let config = to(&nodes)

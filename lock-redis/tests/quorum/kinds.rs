@@ -5,6 +5,8 @@ use lock_core::{AcquireRequest, DistributedLock, LockKey};
 use lock_redis::{RedisConfig, Redlock};
 use lock_testkit::proxy::{Command, Proxy, Watch};
 
+use crate::support::hash;
+
 /// Which scripts are which requests.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds(HashMap<String, Request>);
@@ -38,16 +40,5 @@ impl Kinds {
 
     pub(crate) fn of(&self, command: &Command) -> Option<Request> {
         self.0.get(&hash(command)?).copied()
-    }
-}
-
-/// The hash of the script that a command runs.
-fn hash(command: &Command) -> Option<String> {
-    if command.is("EVALSHA") {
-        Some(command.arg(1).into_owned())
-    } else if command.is("EVAL") {
-        Some(redis::Script::new(&command.arg(1)).get_hash().to_owned())
-    } else {
-        None
     }
 }

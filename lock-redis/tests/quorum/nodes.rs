@@ -6,6 +6,7 @@ use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer, Reply};
 
 use super::kinds::Kinds;
+use crate::support::look;
 
 /// Independent servers, with a proxy before each.
 #[derive(Debug)]
@@ -51,6 +52,16 @@ impl Nodes {
             .collect()
     }
 
+    /// Ends a lock on every node. A vote that is on its way would bring it back to a node, so that
+    /// the slow ones are given time to follow the others.
+    pub(crate) async fn end(&self, name: &str) {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < deadline && self.servers.iter().any(|s| holders(s, name) == 0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.each(&["DEL", name]);
+    }
+
     /// The most holders that any node has, once a minority has had the time to follow the others.
     pub(crate) async fn most_holders(&self, name: &str) -> usize {
         let deadline = Instant::now() + Duration::from_millis(500);
@@ -86,13 +97,5 @@ pub(crate) async fn open(config: RedisConfig) -> Arc<Redlock> {
 
 /// How many holders a node has of a lock.
 pub(crate) fn holders(server: &RedisServer, name: &str) -> usize {
-    let count = |words: &[&str]| match server.command(words) {
-        Reply::Integer(count) => usize::try_from(count).expect("a number"),
-        reply => panic!("{words:?}: {reply:?}"),
-    };
-    match server.command(&["TYPE", name]).text().as_deref() {
-        // Without the mark of the mode.
-        Some("zset") => count(&["ZCARD", name]).saturating_sub(1),
-        _ => count(&["EXISTS", name]),
-    }
+    look(server, name).holders
 }

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::nodes::open;
 use super::support::{
-    SOON, TTL, lease, ms, once, release, request, start, take, to, token, until, within,
+    SOON, TTL, assert_took, lease, ms, once, release, request, start, take, to, token, until,
+    within,
 };
 
 const DELAY: Duration = Duration::from_secs(2);
@@ -39,13 +40,16 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     );
     let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
     let guard = guard.expect("they vote in the end");
-    assert!(began.elapsed() >= DELAY, "{:?}", began.elapsed());
+    assert_took("waiting for the first votes", began, DELAY..);
     release(guard).await;
 }
 
+/// Where clients note on a node how old they know it to be.
+const AGES: &str = "{polylock:age}:notes:notes";
+
 /// For how long clients have told a node that it is up, together with the run that they saw.
 fn noted(node: &RedisServer) -> Option<(String, u64)> {
-    let note = node.command(&["GET", "polylock:age"]).text()?;
+    let note = node.command(&["GET", AGES]).text()?;
     let (run, age) = note.split_once('|').expect("a run and an age");
     Some((run.to_owned(), age.parse().expect("a number")))
 }
@@ -109,7 +113,7 @@ async fn clients_that_come_and_go_watch_together() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     };
-    assert!(began.elapsed() >= DELAY, "{:?}", began.elapsed());
+    assert_took("waiting for the first votes", began, DELAY..);
     release(guard).await;
 }
 
@@ -124,6 +128,29 @@ async fn holders_watch_a_node_that_restarts() {
     nodes[1].restart();
     grown_up(&nodes).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+}
+
+/// No lock has the key that says how old a node is, whatever it is called.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_named_like_the_ages_is_a_lock() {
+    let nodes = start(3);
+    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
+    grown_up(&nodes).await;
+    let guard = locks.acquire(&within(request("polylock:age"), SOON)).await;
+    let guard = guard.expect("a free lock is granted, the ages of the nodes are not in its way");
+    // Clients that note ages do not touch it.
+    let stranger = careful(&nodes).await;
+    for locks in [&other, &stranger] {
+        let refused = locks.acquire(&once(request("polylock:age"))).await;
+        let refused = refused.expect_err("two hold the lock");
+        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    }
+    guard.renew().await.expect("nobody has overwritten it");
+    release(guard).await;
+    assert!(
+        nodes.iter().all(is_noted),
+        "the lock has taken the place of the age of a node"
+    );
 }
 
 /// What a user may not note, it has to see for itself.
@@ -141,7 +168,7 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
     let guard = guard.expect("it has watched them");
-    assert!(began.elapsed() >= DELAY - SLACK, "{:?}", began.elapsed());
+    assert_took("waiting for the first votes", began, DELAY - SLACK..);
     release(guard).await;
     release(take(&old, "a").await).await;
 }

@@ -52,10 +52,20 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
 
     // A round without an answer would make the reason `Unreachable`, at the end of the lease.
     let reason = tokio::time::timeout(SOON, broken.lost().into_future()).await;
-    assert_eq!(reason, Ok(LostReason::Broken), "{:?}", began.elapsed());
+    assert_eq!(
+        reason,
+        Ok(LostReason::Broken),
+        "after {:?}",
+        began.elapsed()
+    );
     for guard in &lost {
         let reason = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-        assert_eq!(reason, Ok(LostReason::Stolen), "{:?}", began.elapsed());
+        assert_eq!(
+            reason,
+            Ok(LostReason::Stolen),
+            "after {:?}",
+            began.elapsed()
+        );
     }
     stays_held(&held).await;
     nodes[0].resume();

@@ -1,22 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Renewal, Wait};
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, Renewal, Wait};
 use lock_redis::{RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
-use tokio::time::Instant;
 
 use super::nodes::{PATIENT, config};
 
-/// Within this time happens what needs no more than a few requests, on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
+pub(crate) use crate::support::{SOON, assert_took, ms, until, within};
 
 /// A lease that a busy machine renews in time.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Nodes without anything in between.
 pub(crate) fn start(count: usize) -> RedisNodes {
@@ -34,17 +28,12 @@ pub(crate) async fn client(nodes: &RedisNodes) -> Arc<Redlock> {
 
 /// A request with a short lease, which is renewed.
 pub(crate) fn request(name: &str) -> AcquireRequest {
-    let key = LockKey::new(name).expect("it is a key");
-    AcquireRequest::new(key).with_ttl(TTL)
+    crate::support::request(name).with_ttl(TTL)
 }
 
 /// The same with a lease that nobody renews.
 pub(crate) fn lease(name: &str) -> AcquireRequest {
     request(name).with_renewal(Renewal::Manual)
-}
-
-pub(crate) fn within(request: AcquireRequest, limit: Duration) -> AcquireRequest {
-    request.with_wait(Wait::AtMost(limit))
 }
 
 pub(crate) fn once(request: AcquireRequest) -> AcquireRequest {
@@ -64,13 +53,4 @@ pub(crate) async fn release(guard: LockGuard) {
 
 pub(crate) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().expect("a holder has a token").value()
-}
-
-/// Waits until something is true.
-pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON * 2;
-    while !is_true() {
-        assert!(Instant::now() < deadline, "it does not come true: {what}");
-        tokio::time::sleep(ms(5)).await;
-    }
 }

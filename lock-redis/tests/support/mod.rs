@@ -1,12 +1,12 @@
 //! What the tests of this crate share.
 
-#![allow(dead_code, reason = "each test uses some of it")]
-
 mod place;
 mod requests;
 pub(crate) mod rights;
 mod store;
 
+use std::fmt::Debug;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +16,9 @@ use lock_core::{
 use lock_redis::{Redis, RedisConfig};
 use tokio::time::Instant;
 
-#[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use self::{
-    place::{Place, look},
-    store::Store,
-};
+pub(crate) use self::place::{Place, look};
+pub(crate) use self::requests::hash;
+pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
@@ -80,6 +78,20 @@ pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "it does not come true: {what}");
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// Asserts how long something took that began at a moment.
+#[track_caller]
+pub(crate) fn assert_took(
+    what: &str,
+    began: Instant,
+    expected: impl RangeBounds<Duration> + Debug,
+) {
+    let took = began.elapsed();
+    assert!(
+        expected.contains(&took),
+        "{what} took {took:?}, and not {expected:?}"
+    );
 }
 
 /// How the holder loses the lock.

@@ -82,7 +82,7 @@ fn says_where(command: &Command) -> bool {
 }
 
 /// The hash of the script that a command runs.
-fn hash(command: &Command) -> Option<String> {
+pub(crate) fn hash(command: &Command) -> Option<String> {
     if command.is("EVALSHA") {
         Some(command.arg(1).into_owned())
     } else if command.is("EVAL") {

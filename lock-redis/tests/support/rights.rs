@@ -11,15 +11,6 @@ pub(crate) const LIST: &str = "+scan";
 /// Those of the checks at the start; without them there is a warning less.
 pub(crate) const CHECKS: &str = "+info +config|get";
 
-/// What a cluster asks for besides.
-pub(crate) const CLUSTER: &str = "+asking +cluster|slots +ping";
-
-/// What the master of Sentinels is asked besides. The Sentinels themselves have users of their own.
-pub(crate) const SENTINELS: &str = "+role";
-
-/// What `min-replica-acks` asks for besides.
-pub(crate) const REPLICAS: &str = "+wait";
-
 /// The rules of a user with this password whose locks begin with `prefix`.
 pub(crate) fn user(password: &str, prefix: &str) -> String {
     let keys = format!("~{prefix} ~{{{prefix} ~{{*}}:{{{prefix}");

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::layers::Prefix;
@@ -15,7 +16,7 @@ use lock_testkit::taker::Taker;
 
 use super::place::look;
 use super::requests::Kinds;
-use super::{SOON, rights};
+use super::{SOON, TTL, rights};
 
 /// One of the ways to run Redis, for the conformance suite.
 #[derive(Debug)]
@@ -168,6 +169,15 @@ impl Harness for Store {
         match self.namespace {
             Some(namespace) => Arc::new(Prefix::new(locks, namespace).expect("it is a namespace")),
             None => locks,
+        }
+    }
+
+    /// A connection over TLS takes several round trips more, and a renewal behind Sentinels an answer
+    /// of two of them. Each waits for its turn on a busy machine.
+    fn shortest_ttl(&self) -> Duration {
+        match self.servers {
+            Servers::Sentinels(_) | Servers::Tls(..) => 2 * TTL,
+            Servers::Cluster(_) | Servers::Single(_) => TTL,
         }
     }
 

@@ -121,7 +121,9 @@ impl Hold {
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
         match &self.upkeep {
             Upkeep::Renewed { id, renewer } => {
-                let request = RenewalRequest::new(self.key.clone(), *id, ttl);
+                let mut request = RenewalRequest::new(self.key.clone(), *id, ttl);
+                // That of the lease in hand, which may be shorter or longer than the next one.
+                request.timeout = self.attempt_timeout();
                 Some((request, Arc::clone(renewer)))
             }
             Upkeep::Reported => None,

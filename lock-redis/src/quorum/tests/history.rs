@@ -1,4 +1,5 @@
 use lock_core::engine::{Entropy, SeededEntropy};
+use lock_history::{Access, Hold, Violation, check_holds};
 
 use super::super::agreement::Agreement;
 use super::super::node::Raised;
@@ -14,26 +15,6 @@ pub(super) struct Rules {
     pub(super) shared: bool,
 }
 
-/// What a history comes to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
-    pub(super) grants: u64,
-    /// Two writers at a time.
-    pub(super) overlaps: u64,
-    /// Tokens that are not larger than that of somebody who had the lock before the request.
-    pub(super) regressions: u64,
-    pub(super) doubles: u64,
-}
-
-impl Found {
-    pub(super) fn add(&mut self, other: Self) {
-        self.grants += other.grants;
-        self.overlaps += other.overlaps;
-        self.regressions += other.regressions;
-        self.doubles += other.doubles;
-    }
-}
-
 /// Some clients that acquire and release, one message at a time.
 pub(super) struct History {
     rules: Rules,
@@ -43,9 +24,7 @@ pub(super) struct History {
     clients: Vec<Option<Attempt>>,
     /// Votes that nobody waits for any more, and that may still arrive.
     stray: Vec<(u64, usize, u64)>,
-    /// Until when each guard is valid, with its token.
-    guards: Vec<(u64, u64, u64)>,
-    found: Found,
+    guards: Vec<Hold>,
 }
 
 struct Attempt {
@@ -56,8 +35,6 @@ struct Attempt {
     missing: Vec<usize>,
     votes: Votes,
     agreement: Agreement,
-    /// The largest token that was known to anybody when it began.
-    before: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -84,11 +61,11 @@ impl History {
             clients: (0..CLIENTS).map(|_| None).collect(),
             stray: Vec::new(),
             guards: Vec::new(),
-            found: Found::default(),
         }
     }
 
-    pub(super) fn run(mut self) -> Found {
+    /// The guards that there were, in the order of their grants, and what is wrong with them.
+    pub(super) fn run(mut self) -> (Vec<Hold>, Vec<Violation>) {
         for id in 1..=STEPS as u64 {
             self.now += self.below(TTL / 25);
             let client = self.below(CLIENTS as u64) as usize;
@@ -105,7 +82,8 @@ impl History {
                 self.nodes[node].vote(id, self.rules.shared, self.now, until);
             }
         }
-        self.found
+        let wrong = check_holds(self.guards.iter().copied());
+        (self.guards, wrong)
     }
 
     fn begin(&mut self, id: u64) -> Attempt {
@@ -117,7 +95,6 @@ impl History {
             missing: (0..count).collect(),
             votes: Votes::new(count),
             agreement: Agreement::new(count),
-            before: self.guards.iter().map(|guard| guard.2).max().unwrap_or(0),
         }
     }
 
@@ -203,21 +180,22 @@ impl History {
         if until <= self.now {
             return self.giving_back(attempt);
         }
+        let access = match self.rules.shared {
+            true => Access::Shared,
+            false => Access::Exclusive,
+        };
+        let guard = Hold::new(attempt.id, self.now, until).with_access(access);
         let token = attempt.agreement.token();
-        let valid = self.guards.iter().filter(|guard| guard.1 > self.now);
-        self.found.overlaps += u64::from(!self.rules.shared && valid.count() > 0);
-        self.found.regressions += u64::from(token <= attempt.before);
-        self.found.doubles += u64::from(self.guards.iter().any(|guard| guard.2 == token));
-        self.found.grants += 1;
-        self.guards.push((attempt.id, until, token));
+        self.guards
+            .push(guard.with_requested(attempt.began).with_token(token));
         attempt.phase = Phase::Holding;
         attempt
     }
 
     fn giving_back(&mut self, mut attempt: Attempt) -> Attempt {
-        let guard = self.guards.iter_mut().find(|guard| guard.0 == attempt.id);
-        if let Some(guard) = guard {
-            guard.1 = guard.1.min(self.now);
+        let mut guards = self.guards.iter_mut();
+        if let Some(guard) = guards.find(|guard| guard.holder == attempt.id) {
+            guard.until = guard.until.min(self.now);
         }
         attempt.phase = Phase::Releasing;
         attempt.missing = (0..self.nodes.len()).collect();

@@ -49,6 +49,6 @@ impl Node {
     }
 }
 
-fn end(shared: bool, token: u64) -> u64 {
+pub(super) fn end(shared: bool, token: u64) -> u64 {
     if shared { token } else { token + BLOCK - 1 }
 }

@@ -59,7 +59,7 @@ mod conformance_suite {
         }
 
         async fn end(&self, key: &LockKey) {
-            self.each(&["DEL", key.as_str()]);
+            Self::end(self, key.as_str()).await;
         }
 
         fn duplicates(&self) -> bool {

@@ -1,0 +1,21 @@
+//! The tests of this crate, in one program: each one links for as long as all of them.
+
+mod cancellation;
+mod conformance;
+mod examine;
+mod failover;
+mod fencing;
+mod interop;
+mod network;
+mod partition;
+mod queue;
+mod quorum;
+mod refusals;
+mod repeats;
+mod restart;
+mod rights;
+mod sentinel;
+mod server;
+mod shared;
+mod support;
+mod told;
