@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Latencies;
-use crate::plan::{ContendersAs, Plan, Workload};
+use crate::plan::{ContendersAs, Plan, Workload, name_of};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "lock-bench/1";
@@ -114,6 +116,14 @@ impl Series {
     }
 }
 
+/// What was measured of whom: `hand-off of redis, 16 contenders, hold 1ms`.
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (workload, parameters) = (name_of(self.workload), &self.parameters);
+        write!(f, "{workload} of {}, {parameters}", self.target)
+    }
+}
+
 /// What a measurement was made with.
 #[non_exhaustive]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -130,6 +140,28 @@ pub struct Parameters {
     pub ttl_ms: u64,
     /// Acquisitions per second that were asked for, in the open loop.
     pub rate: Option<f64>,
+}
+
+/// The parameters in one line: `16 contenders (processes), hold 1ms`.
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.contenders == 1 { "" } else { "s" };
+        write!(f, "{} contender{plural}", self.contenders)?;
+        if self.contenders_as == ContendersAs::Processes {
+            f.write_str(" (processes)")?;
+        }
+        if self.keys != 1 && self.keys != self.contenders {
+            write!(f, ", {} keys", self.keys)?;
+        }
+        let hold = Duration::from_nanos(self.hold_ns);
+        if !hold.is_zero() {
+            write!(f, ", hold {}", humantime::format_duration(hold))?;
+        }
+        match self.rate {
+            Some(rate) => write!(f, ", {rate}/s asked for"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One measurement.
@@ -189,6 +221,27 @@ pub struct Sample {
     /// the lock.
     #[serde(default)]
     pub unserved: u64,
+    /// What locks and waiters took, where that is what was measured.
+    #[serde(default)]
+    pub footprint: Option<Footprint>,
+}
+
+/// What locks and waiters of this process take.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Footprint {
+    /// Locks that were held, with a waiter for each later on.
+    pub locks: u64,
+    /// Growth of the process while they were acquired, in bytes.
+    pub held_bytes: u64,
+    /// Growth of the process while tasks began to wait for them, in bytes.
+    pub waiting_bytes: u64,
+    /// From the first release until all waiters had been served, in nanoseconds.
+    pub served_ns: u64,
+    /// Further locks that were acquired and released, each once.
+    pub used_once: u64,
+    /// Growth of the process by these, in bytes.
+    pub left_bytes: u64,
 }
 
 /// Times of requests to a service of the same process, from the call to the answer.

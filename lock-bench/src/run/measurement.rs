@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::crash;
 use super::prepared::Prepared;
+use super::{crash, footprint};
 use crate::clock::{self, nanos};
 use crate::measure::{Recorded, Window, sample};
 use crate::plan::{ContendersAs, Plan, Workload};
@@ -25,8 +25,12 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     pub(super) async fn make(self) -> Result<Sample, Failure> {
-        if self.workload == Workload::CrashRecovery {
-            return crash::measure(self.target, self.parameters, &self.prefix).await;
+        match self.workload {
+            Workload::CrashRecovery => {
+                return crash::measure(self.target, self.parameters, &self.prefix).await;
+            }
+            Workload::Footprint => return footprint::measure(&self).await,
+            _ => {}
         }
         let contenders = self.parameters.contenders;
         let (recorded, commands, window) = match self.parameters.contenders_as {
@@ -104,7 +108,7 @@ impl Measurement<'_> {
         }
     }
 
-    fn window(&self, lead: Duration) -> Window {
+    pub(super) fn window(&self, lead: Duration) -> Window {
         let start = clock::now() + nanos(lead);
         let from = start + nanos(self.plan.warm_up);
         Window {
@@ -115,13 +119,20 @@ impl Measurement<'_> {
     }
 
     /// Commands that the server counts in the window.
-    async fn commands(&self, window: Window) -> Option<u64> {
+    pub(super) async fn commands(&self, window: Window) -> Option<u64> {
         let probe = self.target.probe.as_deref()?;
         clock::sleep_until(window.from).await;
         let before = count(probe).await?;
         clock::sleep_until(window.end).await;
         let after = count(probe).await?;
         after.checked_sub(before)
+    }
+}
+
+impl Sample {
+    pub(super) fn count(&mut self, failure: &Failure) {
+        *self.errors.entry(failure.kind().to_owned()).or_default() += 1;
+        self.failures.push(failure.to_string());
     }
 }
 
