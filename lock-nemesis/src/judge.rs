@@ -66,7 +66,7 @@ pub(crate) fn judge(
     faults: &[Struck],
 ) -> Judgment {
     // Whether locks recover is judged by `recovery`: requests wait for too short a time.
-    let checker = Checker::new().with_patience(NEVER);
+    let checker = Checker::new().with_max_idle(NEVER);
     let verdict = checker.check(events);
     let attempts = Attempts::of(events);
     let mut judgment = Judgment {

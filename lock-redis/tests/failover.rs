@@ -121,7 +121,7 @@ async fn served(mut tasks: JoinSet<()>, recorder: &Recorder) {
     while let Some(done) = tasks.join_next().await {
         done.expect("every waiter is served");
     }
-    let checker = Checker::new().with_patience(PATIENCE);
+    let checker = Checker::new().with_max_idle(PATIENCE);
     checker.check(&recorder.events()).assert_clean();
 }
 

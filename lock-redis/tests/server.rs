@@ -77,7 +77,7 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         recorder.left(&key(&name(n)), look.holders as u64, look.waiters as u64);
     }
     let summary = Checker::new()
-        .with_patience(Duration::from_secs(30))
+        .with_max_idle(Duration::from_secs(30))
         .check(&recorder.events())
         .assert_clean();
     assert!(summary.grants >= WAITERS + KEYS, "{summary:?}");

@@ -1,8 +1,9 @@
 use std::ops::Deref;
 
 use lock_core::{AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result};
+use lock_history::What;
 
-use super::event::What;
+use super::access;
 use super::recorder::Recorder;
 
 /// A request whose outcome is to be noted; dropped, it was cancelled.
@@ -19,7 +20,7 @@ impl Attempt {
     pub(super) fn new(recorder: Recorder, id: u64, request: &AcquireRequest) -> Self {
         let exact = request.renewal() == Renewal::Manual;
         let what = What::Requested {
-            access: request.mode().into(),
+            access: access(request.mode()),
             exact,
         };
         recorder.record(request.key(), id, what);

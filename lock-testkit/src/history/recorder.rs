@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lock_core::engine::{BootClock, Clock, Moment};
 use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
+use lock_history::{Event, What};
 use tokio::time::Instant;
 
-use super::event::{Event, What};
 use super::recorded::{Attempt, Recorded};
 
 /// Notes what happens to locks, for a [`Checker`](super::Checker).

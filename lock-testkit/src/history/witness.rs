@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lock_core::{FencingToken, LockKey};
+use lock_history::What;
 
-use super::event::What;
 use super::recorder::Recorder;
 
 /// A register that refuses a write with a smaller token than it has seen, as a resource should.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::log::{Answer, Ending, Operation, Validity, nanos};
 use super::process::Process;
 use super::world::World;
-use crate::history::What;
+use crate::history::{What, access};
 
 impl World {
     /// Opens the record of an operation; its number.
@@ -42,7 +42,7 @@ impl World {
             lingers: !request.min_hold().is_zero(),
         });
         let what = What::Requested {
-            access: mode.into(),
+            access: access(mode),
             exact: true,
         };
         book.event(at, &key, Some(number), what);

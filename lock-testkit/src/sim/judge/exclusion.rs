@@ -11,7 +11,7 @@ impl Case<'_> {
     /// together with others whom it excludes, tokens grow, and nobody is robbed.
     pub(super) fn judge_exclusion(&mut self) {
         // It knows nothing of pauses and faults, which make signals late and waits long.
-        let checker = Checker::new().with_signal_delay(LONG).with_patience(LONG);
+        let checker = Checker::new().with_signal_delay(LONG).with_max_idle(LONG);
         for (key, violation) in checker.check(&self.book.events).violations {
             // A grant that was on its way when the store lost its data may come after a later one.
             let overtaken =
@@ -73,5 +73,6 @@ fn kind(violation: &Violation) -> ViolationKind {
         Violation::TokenReused { .. } | Violation::TokenWentBack { .. } => {
             ViolationKind::TokenOrder
         }
+        other => unreachable!("BUG: the simulation has no word for {other}"),
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lock_history::{Exclusion, Hold, TokenOrder};
 use polylock::prelude::*;
-use polylock::{Fencing, FencingToken, Finding, LockGuard, Wait};
+use polylock::{Fencing, Finding, LockGuard, Wait};
 
 use super::{Outcome, PATIENCE, Pair};
 use crate::text::human;
@@ -13,13 +14,13 @@ use crate::text::human;
 pub(super) async fn try_it(pair: Pair<'_>, key: String, time: Duration) -> Outcome<Vec<Finding>> {
     let record = Record::default();
     let guard = take(pair.first, &key).await?;
-    record.enter(&guard);
+    let first = record.enter(&guard);
     let meanwhile = pair.second.try_lock(&*key).await?;
     if let Some(second) = &meanwhile {
-        record.enter(second);
-        record.leave(second);
+        let number = record.enter(second);
+        record.leave(number, second);
     }
-    record.leave(&guard);
+    record.leave(first, &guard);
     guard.release().await?;
     if let Some(second) = meanwhile {
         second.release().await?;
@@ -54,10 +55,10 @@ async fn contend(
 ) -> Outcome<()> {
     loop {
         let guard = take(locks, key).await?;
-        record.enter(&guard);
+        let number = record.enter(&guard);
         // Time for the other one to come in, if it can.
         tokio::time::sleep(HOLD).await;
-        record.leave(&guard);
+        record.leave(number, &guard);
         guard.release().await?;
         if Instant::now() >= until {
             return Ok(());
@@ -73,30 +74,43 @@ struct Record(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
-    inside: u32,
+    exclusion: Exclusion,
+    order: TokenOrder,
+    holders: u64,
     overlaps: u32,
     lost: u32,
-    tokens: Vec<Option<FencingToken>>,
+    /// Holders without a fencing token.
+    without: u64,
+    /// Tokens that are not larger than all before them.
+    backward: u64,
 }
 
 impl Record {
-    fn enter(&self, guard: &LockGuard) {
+    /// Returns the number of the holder.
+    fn enter(&self, guard: &LockGuard) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.overlaps += u32::from(seen.inside > 0);
-        seen.inside += 1;
-        seen.tokens.push(guard.fencing_token());
+        seen.enter(guard.fencing_token().map(u64::from))
     }
 
-    fn leave(&self, guard: &LockGuard) {
+    fn leave(&self, number: u64, guard: &LockGuard) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.inside -= 1;
+        seen.exclusion.leave(number);
         seen.lost += u32::from(!guard.is_held());
     }
 }
 
 impl Seen {
+    fn enter(&mut self, token: Option<u64>) -> u64 {
+        self.holders += 1;
+        let hold = Hold::open(self.holders, self.holders).with_token(token);
+        self.overlaps += u32::from(self.exclusion.enter(hold).is_some());
+        self.without += u64::from(token.is_none());
+        self.backward += u64::from(self.order.grant(hold).is_some());
+        self.holders
+    }
+
     fn exclusion(&self, time: Duration) -> Finding {
-        let holders = self.tokens.len();
+        let holders = self.holders;
         if self.overlaps == 0 {
             let what = format!(
                 "two connections contended for {} and never had the lock both: {holders} holders, \
@@ -136,24 +150,19 @@ impl Seen {
                  late",
             );
         }
-        let tokens: Vec<_> = self.tokens.iter().flatten().copied().collect();
-        let without = self.tokens.len() - tokens.len();
+        let (holders, without, backward) = (self.holders, self.without, self.backward);
         if without > 0 {
             return Finding::error(
                 "token-order",
-                format!(
-                    "{without} of {} holders got no fencing token",
-                    self.tokens.len()
-                ),
+                format!("{without} of {holders} holders got no fencing token"),
                 "a resource cannot refuse a holder that comes late",
                 "report it: this backend is said to have tokens",
             );
         }
-        let backward = tokens.windows(2).filter(|pair| pair[0] >= pair[1]).count();
         if backward > 0 {
             return Finding::error(
                 "token-order",
-                format!("{backward} of {} fencing tokens did not grow", tokens.len()),
+                format!("{backward} of {holders} fencing tokens did not grow"),
                 "a resource that refuses smaller tokens refuses the holder and takes the writes \
                  of who was before it",
                 "look for a server that has lost data, or for two servers behind one address",
@@ -163,10 +172,7 @@ impl Seen {
             Fencing::Strong => "",
             _ => ", which holds for as long as the server keeps what it acknowledges",
         };
-        let what = format!(
-            "the tokens of {} holders grew each time{promise}",
-            tokens.len()
-        );
+        let what = format!("the tokens of {holders} holders grew each time{promise}");
         Finding::good("token-order", what)
     }
 }
@@ -185,10 +191,11 @@ mod tests {
     }
 
     fn tokens(tokens: &[u64]) -> Seen {
-        Seen {
-            tokens: tokens.iter().map(|n| Some(FencingToken::new(*n))).collect(),
-            ..Seen::default()
+        let mut seen = Seen::default();
+        for token in tokens {
+            seen.enter(Some(*token));
         }
+        seen
     }
 
     #[tokio::test]
@@ -234,25 +241,17 @@ mod tests {
 
     #[test]
     fn an_overlap_with_a_lost_lock_is_less_than_an_error() {
-        let seen = Seen {
-            overlaps: 1,
-            lost: 1,
-            ..Seen::default()
-        };
+        let mut seen = tokens(&[1, 2]);
+        seen.lost = 1;
         assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Warning);
-        let seen = Seen {
-            overlaps: 2,
-            ..seen
-        };
+        seen.enter(Some(3));
         assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Error);
     }
 
     #[test]
     fn a_holder_without_a_token_is_an_error_where_there_are_tokens() {
-        let seen = Seen {
-            tokens: vec![Some(FencingToken::new(1)), None],
-            ..Seen::default()
-        };
+        let mut seen = tokens(&[1]);
+        seen.enter(None);
         assert_eq!(seen.token_order(Fencing::Strong).verdict, Verdict::Error);
         assert!(!seen.token_order(Fencing::Unavailable).is_fault());
     }

@@ -1,15 +1,19 @@
-use std::io::BufRead;
 use std::num::NonZeroU32;
 
-use lock_core::Mode;
+#[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 
 /// Something that happened to one acquisition, or to a key from outside.
 ///
-/// Times are nanoseconds since the boot of the machine, so that the events of its processes can be
-/// compared. The order within a process is that of `seq`.
+/// A client writes [`Requested`](What::Requested) before it sends a request,
+/// [`Granted`](What::Granted) after it has the lock, [`Held`](What::Held) after it has checked that
+/// it still has it, and [`Releasing`](What::Releasing) before it sends the release.
+///
+/// Times are nanoseconds of a clock that all processes share, such as the one since the boot of a
+/// machine. The order within a recorder is that of `seq`.
 #[non_exhaustive]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 pub struct Event {
     /// When it happened.
     pub at: u64,
@@ -22,12 +26,12 @@ pub struct Event {
     /// The acquisition, unique over processes; 0 for what happens to a key from outside.
     pub attempt: u64,
     /// What happened.
-    #[serde(flatten)]
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub what: What,
 }
 
 impl Event {
-    /// An event of one process.
+    /// An event of this process, the first of its recorder.
     #[must_use]
     pub fn new(at: u64, key: impl Into<String>, attempt: u64, what: What) -> Self {
         Self {
@@ -42,9 +46,12 @@ impl Event {
 }
 
 /// What happened.
+///
+/// With the feature `serde`, the tag of a variant is called `op`.
 #[non_exhaustive]
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(tag = "op", rename_all = "snake_case"))]
 pub enum What {
     /// The future of the request was dropped before it was answered.
     Cancelled,
@@ -55,7 +62,7 @@ pub enum What {
         /// Until when it is valid unless it is renewed; `None` without a time limit.
         until: Option<u64>,
     },
-    /// The holder looked, and held the lock.
+    /// The holder checked, and held the lock.
     Held {
         /// Until when it is valid unless it is renewed; `None` without a time limit.
         until: Option<u64>,
@@ -74,7 +81,8 @@ pub enum What {
     },
     /// The loss was signalled.
     Lost {
-        /// One word, as of `LostReason::as_str`.
+        /// One word. `broken`, `session_ended` and `stolen` mean that the server ended the hold
+        /// before its deadline, which takes an [`Interfered`](Self::Interfered).
         reason: String,
     },
     /// The request was refused or failed.
@@ -87,7 +95,7 @@ pub enum What {
         /// Whether the lock was held until then; `None` if nobody knows.
         clean: Option<bool>,
     },
-    /// The holder is about to give the lock back.
+    /// The holder is about to release the lock.
     Releasing {
         /// Whether it held the lock at that moment.
         held: bool,
@@ -108,10 +116,22 @@ pub enum What {
     },
 }
 
-/// How a lock is held, for the judge.
+impl What {
+    /// A request for an exclusive lock, whose holder renews it by itself.
+    #[must_use]
+    pub fn exclusive() -> Self {
+        Self::Requested {
+            access: Access::Exclusive,
+            exact: false,
+        }
+    }
+}
+
+/// How a lock is held.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Access {
     /// By one.
     Exclusive,
@@ -119,34 +139,4 @@ pub enum Access {
     Permit(NonZeroU32),
     /// By any number.
     Shared,
-}
-
-impl From<Mode> for Access {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Permit { limit } => Self::Permit(limit),
-            Mode::Shared => Self::Shared,
-            // A mode that the judge does not know is held to the strictest rule.
-            _ => Self::Exclusive,
-        }
-    }
-}
-
-/// Reads a file of JSON lines; a last line without its end, of a process that was killed, is left
-/// out.
-///
-/// # Errors
-///
-/// Those of reading, and [`InvalidData`](std::io::ErrorKind::InvalidData) for a line that is
-/// complete and no event.
-pub fn read_history(mut lines: impl BufRead) -> std::io::Result<Vec<Event>> {
-    let mut events = Vec::new();
-    let mut line = String::new();
-    while lines.read_line(&mut line)? > 0 {
-        if let Some(complete) = line.strip_suffix('\n') {
-            events.push(serde_json::from_str(complete)?);
-        }
-        line.clear();
-    }
-    Ok(events)
 }

@@ -8,7 +8,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::{Story, naive, permit, strict};
-use crate::history::event::{Access, What};
+use crate::event::{Access, What};
 
 /// One acquisition of a random history, with few distinct times so that ties are common.
 fn acquisition(attempt: u64) -> impl Strategy<Value = Story> {
@@ -66,10 +66,10 @@ fn history() -> impl Strategy<Value = Story> {
     })
 }
 
-/// What both judges say of a history, with a patience that random histories try.
+/// What both judges say of a history, with a max_idle that random histories try.
 fn both(story: &Story) -> (Vec<naive::Finding>, Vec<naive::Finding>) {
     let verdict = strict()
-        .with_patience(Duration::from_nanos(15))
+        .with_max_idle(Duration::from_nanos(15))
         .check(&story.0);
     let quick = verdict
         .violations

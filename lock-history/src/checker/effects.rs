@@ -1,8 +1,8 @@
 //! Nobody touches another holder's lock, and who loses one is told in time.
 
-use super::Violation;
-use crate::history::event::Access;
-use crate::history::span::{KeyHistory, Span, Tenure};
+use crate::event::Access;
+use crate::span::{KeyHistory, Span, Tenure};
+use crate::violation::Violation;
 
 pub(super) fn check(history: &KeyHistory, signal_delay: u64, found: &mut Vec<Violation>) {
     let order = Order::of(history);

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::{Exclusion, Hold, TokenOrder};
+
 /// Something that must not happen. Numbers of acquisitions are those of the events.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -126,4 +128,33 @@ impl fmt::Display for Violation {
             }
         }
     }
+}
+
+/// Judges all holds of one key, in the order of [`from`](Hold::from): exclusion and tokens.
+pub fn check_holds(holds: impl IntoIterator<Item = Hold>) -> Vec<Violation> {
+    let (mut exclusion, mut order) = (Exclusion::new(), TokenOrder::new());
+    let (mut overlaps, mut disorder) = (Vec::new(), Vec::new());
+    for hold in holds {
+        if let Some(first) = exclusion.enter(hold) {
+            overlaps.push(Violation::Overlap {
+                first: first.holder,
+                second: hold.holder,
+            });
+        }
+        let before = order.grant(hold).and_then(|before| before.token);
+        if let (Some(largest), Some(token)) = (before, hold.token) {
+            let later = hold.holder;
+            disorder.push(if token == largest {
+                Violation::TokenReused { later, token }
+            } else {
+                Violation::TokenWentBack {
+                    later,
+                    token,
+                    largest,
+                }
+            });
+        }
+    }
+    overlaps.append(&mut disorder);
+    overlaps
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{Access, Event, What};
+use crate::event::{Access, Event, What};
+use crate::hold::Hold;
 
 /// Everything that is known of one acquisition.
 #[derive(Clone, Debug)]
@@ -71,6 +72,21 @@ impl KeyHistory {
         self.spans
             .iter()
             .filter_map(|span| span.tenure.as_ref().map(|tenure| (span, tenure)))
+    }
+
+    /// The same as [`Hold`]s, in the order of their begins.
+    pub(super) fn holds(&self) -> Vec<Hold> {
+        let mut holds: Vec<_> = self
+            .tenures()
+            .map(|(span, tenure)| {
+                Hold::new(span.attempt, tenure.from, span.valid_until(tenure))
+                    .with_access(span.access)
+                    .with_requested(span.requested)
+                    .with_token(tenure.token)
+            })
+            .collect();
+        holds.sort_unstable_by_key(|hold| (hold.from, hold.holder));
+        holds
     }
 
     fn add(&mut self, event: &Event) {

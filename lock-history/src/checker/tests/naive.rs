@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
-use crate::history::event::{Access, Event, What};
+use crate::event::{Access, Event, What};
 
 /// A kind of violation with the acquisition that is to blame.
 pub(super) type Finding = (&'static str, u64);
@@ -41,7 +41,7 @@ struct Life {
     rose: bool,
 }
 
-pub(super) fn judge(events: &[Event], delay: u64, patience: u64) -> Vec<Finding> {
+pub(super) fn judge(events: &[Event], delay: u64, max_idle: u64) -> Vec<Finding> {
     let broken: Vec<u64> = events
         .iter()
         .filter(|event| matches!(event.what, What::Interfered { .. }))
@@ -83,7 +83,7 @@ pub(super) fn judge(events: &[Event], delay: u64, patience: u64) -> Vec<Finding>
                 found.push(("foreign release", life.id));
             }
         }
-        if starved(life, &lives, &broken, patience) {
+        if starved(life, &lives, &broken, max_idle) {
             found.push(("starved", life.id));
         }
     }
@@ -129,11 +129,11 @@ fn clash(life: &Life, inside: &[&Life]) -> bool {
 }
 
 /// Whether there is a moment from which on the lock was free and undisturbed for longer than
-/// `patience`, up to an event that ended it, all the while `life` waited.
-fn starved(life: &Life, lives: &[Life], broken: &[u64], patience: u64) -> bool {
+/// `max_idle`, up to an event that ended it, all the while `life` waited.
+fn starved(life: &Life, lives: &[Life], broken: &[u64], max_idle: u64) -> bool {
     let last = lives.iter().map(|life| life.answered).max().unwrap_or(0);
     (life.asked..life.answered).any(|begin| {
-        let end = begin + patience + 1;
+        let end = begin + max_idle + 1;
         let held = |moment: u64| {
             lives.iter().any(|other| {
                 other.granted && other.answered <= moment && moment < other.end(broken)

@@ -1,70 +1,64 @@
-//! The judge: what a history proves to be wrong.
-
 mod effects;
 mod liveness;
-mod overlap;
 #[cfg(test)]
 mod tests;
-mod tokens;
-mod violation;
 
 use std::time::Duration;
 
-use super::event::Event;
-use super::span::{KeyHistory, by_key};
-
-pub use self::violation::Violation;
+use crate::event::Event;
+use crate::span::{KeyHistory, Write, by_key};
+use crate::violation::{Violation, check_holds};
 
 /// Judges histories, in time that grows as n log n.
 ///
-/// Every rule counts only what events prove; times that are noted late or early make it miss a
-/// violation rather than see one where there is none. The two tolerances are for what a busy
-/// machine adds to the times of a real run; under virtual time both may be tight.
+/// Every rule counts only what events prove: a grant that is noted late makes the judge miss a
+/// violation, and never report one that did not happen. The two tolerances are for what a busy
+/// machine adds to the times of a real run; under virtual time both may be small.
 #[derive(Clone, Debug)]
 pub struct Checker {
     signal_delay: Duration,
-    patience: Duration,
+    max_idle: Duration,
 }
 
 impl Checker {
-    /// Tolerates 500 ms between the end of a lease and the note that its loss was signalled, and
-    /// 10 s in which a free lock is not granted to somebody who waits.
+    /// Tolerates 500 ms from the end of a lease to the event that signals its loss, and 10 s in which
+    /// a lock with waiters is free.
     #[must_use]
     pub fn new() -> Self {
         Self {
             signal_delay: Duration::from_millis(500),
-            patience: Duration::from_secs(10),
+            max_idle: Duration::from_secs(10),
         }
     }
 
-    /// Sets how much later than the deadline the loss of a lease may be noted.
+    /// Sets how much later than its deadline the loss of a lease may be signaled: 500 ms by default.
     #[must_use]
     pub fn with_signal_delay(mut self, delay: Duration) -> Self {
         self.signal_delay = delay;
         self
     }
 
-    /// Sets how long a lock may stay free while somebody waits: ttl, polling and scheduling
-    /// together.
+    /// Sets how long a lock with waiters may be free: 10 s by default. A crashed holder's TTL,
+    /// polling and scheduling add up.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_max_idle(mut self, max_idle: Duration) -> Self {
+        self.max_idle = max_idle;
         self
     }
 
-    /// Judges the events of one run, in any order, of all its processes.
+    /// Judges the events of one run, of all its processes, in any order.
     #[must_use]
     pub fn check(&self, events: &[Event]) -> Verdict {
         let mut verdict = Verdict::default();
         let signal_delay = nanos(self.signal_delay);
-        let patience = nanos(self.patience);
+        let max_idle = nanos(self.max_idle);
         for (key, history) in by_key(events) {
             verdict.summary.add(&history);
             let mut found = Vec::new();
-            overlap::check(&history, &mut found);
-            tokens::check(&history, &mut found);
+            found.extend(check_holds(history.holds()));
+            register(&history.writes, &mut found);
             effects::check(&history, signal_delay, &mut found);
-            liveness::check(&history, patience, &mut found);
+            liveness::check(&history, max_idle, &mut found);
             verdict
                 .violations
                 .extend(found.into_iter().map(|what| (key.to_owned(), what)));
@@ -90,11 +84,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns what the history consists of if nothing was violated.
+    /// Returns what the history consists of.
     ///
     /// # Panics
     ///
-    /// If something was; the message lists it.
+    /// If anything was violated; the message lists it.
     pub fn assert_clean(&self) -> Summary {
         let shown: Vec<_> = self.violations.iter().take(20).collect();
         let listed = shown
@@ -121,7 +115,7 @@ pub struct Summary {
     pub grants: usize,
     /// Locks that were lost.
     pub lost: usize,
-    /// Writes that the fenced register took.
+    /// Writes that the fenced register accepted.
     pub writes: usize,
     /// Writes that it refused.
     pub stale_writes: usize,
@@ -138,6 +132,26 @@ impl Summary {
         let accepted = history.writes.iter().filter(|write| write.accepted).count();
         self.writes += accepted;
         self.stale_writes += history.writes.len() - accepted;
+    }
+}
+
+/// A fenced register accepts a write unless it has seen a larger token.
+fn register(writes: &[Write], found: &mut Vec<Violation>) {
+    let mut largest = None;
+    for write in writes {
+        let token = write.token;
+        match largest {
+            Some(largest) if write.accepted && token < largest => {
+                found.push(Violation::RegisterWentBack { token, largest });
+            }
+            _ if !write.accepted && Some(token) >= largest => {
+                found.push(Violation::RefusedFreshToken { token });
+            }
+            _ => {}
+        }
+        if write.accepted {
+            largest = largest.max(Some(token));
+        }
     }
 }
 

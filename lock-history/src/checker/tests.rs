@@ -6,7 +6,7 @@ mod random;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::history::event::{Access, What};
+use crate::event::{Access, What};
 
 /// Builds a history of one key by hand.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ fn strict() -> Checker {
     let ns = Duration::from_nanos;
     Checker::new()
         .with_signal_delay(ns(5))
-        .with_patience(ns(100))
+        .with_max_idle(ns(100))
 }
 
 fn permit(limit: u32) -> Access {

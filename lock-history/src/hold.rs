@@ -1,0 +1,163 @@
+//! Whether anybody is granted a lock while another one relies on it.
+
+use std::collections::BTreeMap;
+
+use crate::Access;
+
+/// The time in which one acquisition held a lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Hold {
+    /// Number of the acquisition. Those of one key differ.
+    pub holder: u64,
+    /// How the lock was held.
+    pub access: Access,
+    /// When the lock was requested, for [`TokenOrder`](crate::TokenOrder) of readers.
+    pub requested: u64,
+    /// When the holder knew that it had the lock.
+    pub from: u64,
+    /// Until when it relied on the lock; this moment does not belong to the hold.
+    pub until: u64,
+    /// The fencing token, if there are any.
+    pub token: Option<u64>,
+}
+
+impl Hold {
+    /// An exclusive hold without a token, requested when it was granted.
+    #[must_use]
+    pub fn new(holder: u64, from: u64, until: u64) -> Self {
+        Self {
+            holder,
+            access: Access::Exclusive,
+            requested: from,
+            from,
+            until,
+            token: None,
+        }
+    }
+
+    /// An exclusive hold whose end is unknown as yet; see [`Exclusion::leave`].
+    #[must_use]
+    pub fn open(holder: u64, from: u64) -> Self {
+        Self::new(holder, from, u64::MAX)
+    }
+
+    /// Sets how the lock was held.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Sets when the lock was requested.
+    #[must_use]
+    pub fn with_requested(mut self, requested: u64) -> Self {
+        self.requested = requested;
+        self
+    }
+
+    /// Sets the fencing token.
+    #[must_use]
+    pub fn with_token(mut self, token: impl Into<Option<u64>>) -> Self {
+        self.token = token.into();
+        self
+    }
+}
+
+/// Judges the mutual exclusion of one key, hold by hold.
+///
+/// Holds come in the order of [`from`](Hold::from). The judge keeps those that last, so that its
+/// memory does not grow with the length of a run, and each takes logarithmic time of their number.
+#[derive(Clone, Debug, Default)]
+pub struct Exclusion {
+    exclusive: Inside,
+    shared: Inside,
+    permits: Inside,
+}
+
+/// Holds that last, by their ends.
+type Inside = BTreeMap<(u64, u64), Hold>;
+
+impl Exclusion {
+    /// A key that nobody holds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a hold, and returns one that lasts at its begin and excludes it: the one that ends last.
+    ///
+    /// Of permits, that is one of those who have reached the limit of the new hold. A hold that ends
+    /// when it begins excludes nobody.
+    pub fn enter(&mut self, hold: Hold) -> Option<Hold> {
+        if hold.until <= hold.from {
+            return None;
+        }
+        for inside in self.all() {
+            while inside
+                .first_key_value()
+                .is_some_and(|((until, _), _)| *until <= hold.from)
+            {
+                inside.pop_first();
+            }
+        }
+        let other = self.excludes(hold.access);
+        let inside = match hold.access {
+            Access::Exclusive => &mut self.exclusive,
+            Access::Permit(_) => &mut self.permits,
+            Access::Shared => &mut self.shared,
+        };
+        inside.insert((hold.until, hold.holder), hold);
+        other
+    }
+
+    /// Ends a hold before its time, in a run that is judged while it goes on.
+    pub fn leave(&mut self, holder: u64) {
+        for inside in self.all() {
+            inside.retain(|(_, other), _| *other != holder);
+        }
+    }
+
+    fn all(&mut self) -> [&mut Inside; 3] {
+        [&mut self.exclusive, &mut self.shared, &mut self.permits]
+    }
+
+    fn excludes(&self, access: Access) -> Option<Hold> {
+        let last = |inside: &Inside| inside.last_key_value().map(|(_, hold)| *hold);
+        last(&self.exclusive).or_else(|| match access {
+            Access::Exclusive => last(&self.shared).or_else(|| last(&self.permits)),
+            Access::Permit(limit) => last(&self.shared).or_else(|| {
+                let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+                last(&self.permits).filter(|_| self.permits.len() >= limit)
+            }),
+            Access::Shared => last(&self.permits),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_left_excludes_nobody() {
+        let mut exclusion = Exclusion::new();
+        assert_eq!(exclusion.enter(Hold::open(1, 10)), None);
+        let first = Some(Hold::open(1, 10));
+        assert_eq!(exclusion.enter(Hold::open(2, 11)), first);
+        exclusion.leave(1);
+        exclusion.leave(2);
+        assert_eq!(exclusion.enter(Hold::open(3, 12)), None);
+    }
+
+    #[test]
+    fn a_hold_of_no_length_is_none() {
+        let mut exclusion = Exclusion::new();
+        assert_eq!(exclusion.enter(Hold::new(1, 5, 9)), None);
+        assert_eq!(exclusion.enter(Hold::new(2, 6, 6)), None);
+        let first = Some(Hold::new(1, 5, 9));
+        assert_eq!(exclusion.enter(Hold::new(3, 6, 7)), first);
+        assert_eq!(exclusion.enter(Hold::new(4, 8, 9)), first);
+        assert_eq!(exclusion.enter(Hold::new(5, 9, 9)), None);
+    }
+}
