@@ -81,9 +81,7 @@ impl Said {
 impl Header {
     pub(super) fn of(recorded: Recorded) -> (Self, Vec<u8>) {
         let mut bytes = Vec::with_capacity(recorded.spans.len() * Span::BYTES);
-        for span in &recorded.spans {
-            span.write(&mut bytes);
-        }
+        bytes.extend(recorded.spans.iter().flat_map(|span| span.to_bytes()));
         let header = Self {
             spans: recorded.spans.len(),
             stride: recorded.stride,
@@ -104,7 +102,10 @@ impl Header {
 
     pub(super) fn recorded(self, bytes: &[u8]) -> Recorded {
         Recorded {
-            spans: bytes.chunks(Span::BYTES).filter_map(Span::read).collect(),
+            spans: bytes
+                .chunks(Span::BYTES)
+                .filter_map(Span::of_bytes)
+                .collect(),
             stride: self.stride,
             unserved: self.unserved,
             per_contender: self.per_contender,
