@@ -163,8 +163,10 @@ impl Log {
 }
 
 /// What the contenders of one measurement have written down, of one process or of all.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Recorded {
+    /// They have a form of their own, which is shorter.
+    #[serde(skip)]
     pub(crate) spans: Vec<Span>,
     /// Every how many slices of the time are in `spans`; see [`Log`].
     pub(crate) stride: u64,

@@ -126,50 +126,7 @@ impl Report {
             format!("{text} ({}).", best.0.parameters),
         ))
     }
-
-    /// What must not have happened, with where it did; the run has failed if there is anything.
-    #[must_use]
-    pub fn violations(&self) -> Vec<String> {
-        let all = self.series.iter().flat_map(|series| {
-            let found = series.samples.iter().flat_map(|sample| &sample.violations);
-            found.map(move |violation| format!("{series}: {violation}"))
-        });
-        all.collect()
-    }
-
-    /// Series in which no acquisition ever succeeded: what they were to measure is not known, and
-    /// the run has failed if there is any.
-    #[must_use]
-    pub fn without_acquisitions(&self) -> Vec<String> {
-        let idle = |series: &&Series| series.samples.iter().all(|s| s.acquisitions == 0);
-        self.series
-            .iter()
-            .filter(idle)
-            .map(ToString::to_string)
-            .collect()
-    }
-
-    /// The first failures, with where; the figures are those of what worked.
-    fn failures(&self) -> Vec<String> {
-        let all = self.series.iter().filter_map(|series| {
-            let first = series
-                .samples
-                .iter()
-                .flat_map(|sample| &sample.failures)
-                .next()?;
-            Some(format!("{series}: {first}"))
-        });
-        let mut all: Vec<_> = all.collect();
-        if let more @ 1.. = all.len().saturating_sub(FAILURES) {
-            all.truncate(FAILURES);
-            all.push(format!("and {more} more; the tables have the numbers"));
-        }
-        all
-    }
 }
-
-/// Failures that are shown.
-const FAILURES: usize = 3;
 
 type Figure = fn(&Figures) -> Option<super::Spread>;
 

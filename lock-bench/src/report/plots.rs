@@ -14,7 +14,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, IntoFont as _, RGBColor, ShapeStyle, TRANSPARENT, TextStyle};
 
 use super::units::{duration, number};
-use super::{Figures, Latencies, Parameters, Report, Sample, Series, Spread, TargetKind, name_of};
+use super::{Latencies, Report, Sample, Series, Spread, TargetKind, name_of};
 use crate::plan::Workload;
 
 /// A plot of a report. It follows the color scheme of the reader and needs nothing else.
@@ -45,7 +45,6 @@ impl Report {
             self.distribution(Workload::OpenLoop, |s| &s.acquire),
             self.distribution(Workload::HandOff, |s| &s.hand_off),
             self.fairness(),
-            self.efficiency(),
         ];
         plots.into_iter().flatten().collect()
     }
@@ -70,68 +69,53 @@ impl Report {
         all.iter().copied().filter(is_beside).collect()
     }
 
+    /// Acquisitions per second over the number of contenders.
     fn throughput(&self, workload: Workload) -> Option<Plot> {
         let title = match workload {
             Workload::Contended => "Acquisitions per second of one lock",
             _ => "Acquisitions per second of as many locks as contenders",
         };
-        let lines = self.over(
-            |s| s.workload == workload,
-            |p| u64::from(p.contenders),
-            |f| f.throughput,
-        );
-        let name = format!("throughput-{}", name_of(workload));
-        let caption = "Higher is better. Upright bars: minimum and maximum of the repeats.";
-        let y = Axis::log("acquisitions per second", bounds(&lines)?, number);
-        let scale = |spread: Spread| [spread.min, spread.median, spread.max].map(f64::log10);
-        let words = |x, spread: Spread| format!("{}/s at {x}", number(spread.median));
-        let (x, lines) = steps("contenders", &lines, |x| x.to_string(), scale, words);
-        Some(self.chart(Plot::new(name, title, caption), &lines, &x, &y))
-    }
-
-    fn efficiency(&self) -> Option<Plot> {
-        let sweep = self
-            .series
-            .iter()
-            .filter(|s| s.workload == Workload::HoldSweep);
-        let most = sweep.map(|series| series.parameters.contenders).max()?;
-        let lines = self.over(
-            |s| s.workload == Workload::HoldSweep && s.parameters.contenders == most,
-            |p| p.hold_ns,
-            |f| f.efficiency,
-        );
-        bounds(&lines)?;
-        let title = format!("Time in which the lock is in use, {most} contenders");
-        let caption = "Higher is better; the rest passes between holders.";
-        let y = Axis::linear("share of the time", 1.0, percent);
-        let scale = |spread: Spread| [spread.min, spread.median, spread.max];
-        let words = |x: String, s: Spread| format!("{} at a hold of {x}", percent(s.median));
-        let (x, lines) = steps("hold", &lines, |x| mark(duration(x as f64)), scale, words);
-        Some(self.chart(Plot::new("hold-sweep", title, caption), &lines, &x, &y))
-    }
-
-    /// A figure of each target over a parameter.
-    fn over(
-        &self,
-        is_shown: impl Fn(&Series) -> bool,
-        parameter: fn(&Parameters) -> u64,
-        figure: fn(&Figures) -> Option<Spread>,
-    ) -> Vec<Measured<'_>> {
-        let mut lines: Vec<Measured<'_>> = Vec::new();
-        for series in self.series.iter().filter(|series| is_shown(series)) {
-            let Some(spread) = figure(&self.figures(series)) else {
-                continue;
-            };
-            let value = (parameter(&series.parameters), spread);
-            match lines.iter_mut().find(|line| line.0 == series.target) {
-                Some(line) => line.1.push(value),
-                None => lines.push((&series.target, vec![value])),
+        let measured = self.series.iter().filter(|s| s.workload == workload);
+        let measured: Vec<_> = measured
+            .filter_map(|s| Some((s, self.figures(s).throughput?.median)))
+            .collect();
+        let ends = Spread::of(measured.iter().map(|(_, median)| *median))?;
+        let mut steps: Vec<_> = self.plan.contenders.clone();
+        steps.extend(measured.iter().map(|(s, _)| s.parameters.contenders));
+        steps.sort_unstable();
+        steps.dedup();
+        let at = |n: u32| steps.partition_point(|step| *step < n) as f64;
+        let mut lines: Vec<Line<'_>> = Vec::new();
+        for (series, median) in measured {
+            let target = &*series.target;
+            let point = (at(series.parameters.contenders), median.log10());
+            let text = format!("{}/s with {}", number(median), series.parameters);
+            match lines.iter_mut().find(|line| line.target == target) {
+                Some(line) => {
+                    line.points.push(point);
+                    line.text = text;
+                }
+                None => lines.push(Line {
+                    target,
+                    points: vec![point],
+                    marks: Vec::new(),
+                    text,
+                }),
             }
         }
-        lines
-            .iter_mut()
-            .for_each(|line| line.1.sort_by_key(|(x, _)| *x));
-        lines
+        for line in &mut lines {
+            line.marks.clone_from(&line.points);
+        }
+        let x = Axis {
+            from: -0.4,
+            to: steps.len() as f64 - 0.6,
+            marks: steps.iter().map(|n| (at(*n), n.to_string())).collect(),
+            title: "contenders",
+        };
+        let y = Axis::log("acquisitions per second", (ends.min, ends.max), number);
+        let name = format!("throughput-{}", name_of(workload));
+        let plot = Plot::new(name, title, "Medians of the repeats. Higher is better.");
+        Some(self.chart(plot, &lines, &x, &y))
     }
 
     /// The share of durations that are not longer, over the duration.
@@ -175,7 +159,6 @@ impl Report {
             Line {
                 target,
                 points: points.take_while(|(_, y)| *y <= last).collect(),
-                bars: Vec::new(),
                 marks: vec![(at(0.5).log10(), nines(0.5))],
                 text: format!("median {}, 99 % {}", duration(at(0.5)), duration(at(0.99))),
             }
@@ -248,9 +231,6 @@ impl Report {
                 let color = self.color(line.target);
                 let points: Vec<_> = line.points.iter().copied().map(&place).collect();
                 canvas.line(&points, color, 2.0);
-                for bar in &line.bars {
-                    canvas.line(&bar.map(&place), color, 1.0);
-                }
                 line.marks
                     .iter()
                     .for_each(|mark| canvas.mark(place(*mark), color));
@@ -276,66 +256,11 @@ impl Report {
     }
 }
 
-/// A target with the values of a figure by a parameter.
-type Measured<'a> = (&'a str, Vec<(u64, Spread)>);
-
 struct Line<'a> {
     target: &'a str,
     points: Vec<Point>,
-    bars: Vec<[Point; 2]>,
     marks: Vec<Point>,
     text: String,
-}
-
-fn bounds(lines: &[Measured<'_>]) -> Option<(f64, f64)> {
-    let values = lines.iter().flat_map(|(_, values)| values);
-    let all = Spread::of(values.flat_map(|(_, spread)| [spread.min, spread.max]))?;
-    Some((all.min, all.max))
-}
-
-/// Lines whose values stand side by side, however far the parameters are apart.
-fn steps<'a>(
-    title: &'static str,
-    lines: &[Measured<'a>],
-    name: fn(u64) -> String,
-    scale: fn(Spread) -> [f64; 3],
-    words: fn(String, Spread) -> String,
-) -> (Axis, Vec<Line<'a>>) {
-    let all = lines
-        .iter()
-        .flat_map(|(_, values)| values.iter().map(|(x, _)| *x));
-    let mut steps: Vec<_> = all.collect();
-    steps.sort_unstable();
-    steps.dedup();
-    let at = |x: u64| steps.partition_point(|step| *step < x) as f64;
-    let made = lines.iter().map(|(target, values)| {
-        let placed = values.iter().map(|(x, spread)| (at(*x), scale(*spread)));
-        let points: Vec<_> = placed
-            .clone()
-            .map(|(x, [_, median, _])| (x, median))
-            .collect();
-        let last = values.last().map(|(x, spread)| words(name(*x), *spread));
-        Line {
-            target,
-            marks: points.clone(),
-            points,
-            bars: placed
-                .map(|(x, [min, _, max])| [(x, min), (x, max)])
-                .collect(),
-            text: last.unwrap_or_default(),
-        }
-    });
-    let marks = steps.iter().map(|step| (at(*step), name(*step))).collect();
-    let (from, to) = (-0.4, steps.len() as f64 - 0.6);
-    (
-        Axis {
-            from,
-            to,
-            marks,
-            title,
-        },
-        made.collect(),
-    )
 }
 
 impl Series {
@@ -542,17 +467,6 @@ struct Axis {
 }
 
 impl Axis {
-    fn linear(title: &'static str, most: f64, name: fn(f64) -> String) -> Self {
-        let marks = (0..=4).map(|at| f64::from(at) * most / 4.0);
-        let marks = marks.map(|at| (at, name(at))).collect();
-        Self {
-            from: 0.0,
-            to: most,
-            marks,
-            title,
-        }
-    }
-
     /// The decimal logarithms of positive values, with one power of ten at least.
     fn log(title: &'static str, (min, max): Point, name: fn(f64) -> String) -> Self {
         let (mut from, mut to) = (min.log10() - 0.05, max.log10() + 0.05);
@@ -634,10 +548,6 @@ fn mark(text: String) -> String {
 
 fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
 }
 
 /// Colors on a light and on a dark page; told apart by people with any kind of color vision, and at

@@ -10,6 +10,7 @@ use super::measurement::Measurement;
 use crate::clock::{self, nanos};
 use crate::report::{Footprint, Sample};
 use crate::subject::{Failure, UNSUPPORTED};
+use crate::workloads::meter;
 
 /// Holds many locks, lets them be renewed, has a task wait for each, and frees them.
 pub(super) async fn measure(measurement: &Measurement<'_>) -> Result<Sample, Failure> {
@@ -60,13 +61,7 @@ async fn hold_and_wait(
     footprint.held_bytes = resident().saturating_sub(before);
 
     let window = measurement.window(Duration::ZERO);
-    let meter = async {
-        clock::sleep_until(window.from).await;
-        let before = clock::processor_time();
-        clock::sleep_until(window.end).await;
-        clock::processor_time() - before
-    };
-    let (used, commands) = tokio::join!(meter, measurement.commands(window));
+    let (used, commands) = tokio::join!(meter(window), measurement.commands(window));
     sample.duration_ns = window.length();
     sample.client_processors = used as f64 / window.length() as f64;
     sample.commands = commands;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::parent::{Parent, say};
-use super::protocol::{Header, Order, Part, Said, Work};
+use super::protocol::{Order, Part, Said, Work, to_bytes};
 use crate::measure::Window;
 use crate::subject::Failure;
 use crate::target::{Openers, Runner};
@@ -55,8 +55,8 @@ async fn contend(parent: &mut Parent, runner: &Runner, job: Job) -> Result<(), F
     let window: Window = parent.hear().await?;
     let recorded = parent.unless_gone(runner.contend(job, window)).await?;
     runner.close().await;
-    let (header, spans) = Header::of(recorded);
-    say(&Said::Done(header), &spans)
+    let (spans, bytes) = (recorded.spans.len(), to_bytes(&recorded.spans));
+    say(&Said::Done { recorded, spans }, &bytes)
 }
 
 async fn hold(

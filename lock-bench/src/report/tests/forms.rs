@@ -126,7 +126,6 @@ fn every_picture_is_drawn_and_has_a_text() {
         "acquire-open-loop",
         "hand-off",
         "fairness",
-        "hold-sweep",
     ];
     assert_eq!(names, expected);
     for plot in plots {
