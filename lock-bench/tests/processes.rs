@@ -41,7 +41,6 @@ async fn processes_hand_over_a_lock_in_redis() {
     let target = target.target("redis", redis.url()).unwrap();
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     plan.duration = Duration::from_millis(500);
-    plan.with_bare = false;
     let sample = sample(&plan, target).await;
     assert!(sample.errors.is_empty(), "{:?}", sample.failures);
     assert_eq!(sample.violations, [""; 0]);
@@ -98,7 +97,6 @@ async fn sixty_four_processes_contend_for_a_lock_in_redis() {
     // All of them open their first connection at a time.
     plan.warm_up = Duration::from_secs(1);
     plan.duration = Duration::from_secs(1);
-    plan.with_bare = false;
     let report = support::measure(&plan, target).await;
     for (series, least) in report.series.iter().zip([1, 64]) {
         let sample = &series.samples[0];
@@ -121,6 +119,7 @@ async fn a_process_opens_no_more_than_what_it_measures() {
     let server = ZooKeeperServer::start(options);
     let target = openers_with_processes().target("zk", server.url()).unwrap();
     let mut plan = plan_of_processes(&[Workload::Uncontended], 24);
+    plan.with_bare = true;
     plan.warm_up = Duration::from_secs(1);
     plan.duration = Duration::from_secs(1);
     let report = support::measure(&plan, target).await;
@@ -139,7 +138,9 @@ async fn bare_commands_are_measured_by_processes_too() {
     let target = openers_with_processes()
         .target("redis", redis.url())
         .unwrap();
-    let report = support::measure(&plan_of_processes(&[Workload::Uncontended], 2), target).await;
+    let mut plan = plan_of_processes(&[Workload::Uncontended], 2);
+    plan.with_bare = true;
+    let report = support::measure(&plan, target).await;
     let names: Vec<_> = report.series.iter().map(|series| &*series.target).collect();
     assert_eq!(names, ["redis", "redis (bare)"]);
     for series in &report.series {

@@ -56,6 +56,7 @@ async fn a_redis_user_with_no_more_rights_than_locks_need_can_be_measured() {
         let target = Openers::compiled_in().target("redis", url).unwrap();
         let mut plan = plan(&[Workload::Uncontended], 1);
         plan.duration = Duration::from_secs(1);
+        plan.with_bare = true;
         let report = measure(&plan, target).await;
         assert_eq!(report.series.len(), 1 + usize::from(has_limit), "{user}");
         for series in &report.series {

@@ -32,7 +32,6 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
     plan.warm_up = Duration::from_millis(10);
     plan.rate = 500.0;
     let sqlite = Openers::compiled_in().target("sqlite", file).unwrap();
-    plan.with_bare = false;
     let report = run(&plan, vec![memory(), sqlite], &Silent).await.unwrap();
     let names: Vec<_> = report.targets.iter().map(|target| &*target.name).collect();
     assert_eq!(names, ["memory", "sqlite"]);

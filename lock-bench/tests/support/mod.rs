@@ -22,7 +22,7 @@ impl Progress for Silent {
     fn step(&self, _done: u32, _of: u32, _what: &str) {}
 }
 
-/// One short measurement of each workload.
+/// One short measurement of each workload, without bare commands.
 pub(crate) fn plan(workloads: &[Workload], contenders: u32) -> Plan {
     let mut plan = Plan::default();
     plan.workloads = workloads.to_vec();
@@ -30,6 +30,7 @@ pub(crate) fn plan(workloads: &[Workload], contenders: u32) -> Plan {
     plan.duration = Duration::from_millis(200);
     plan.warm_up = Duration::from_millis(20);
     plan.repeats = 1;
+    plan.with_bare = false;
     plan
 }
 
