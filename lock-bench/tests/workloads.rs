@@ -196,35 +196,6 @@ async fn a_panic_is_a_failure_of_the_run() {
     assert!(failure.message().contains("as it was told to"), "{failure}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_footprint_has_memory_renewals_and_waiters() {
-    let mut plan = plan(&[Workload::Footprint], 1);
-    plan.ttl = Duration::from_secs(3);
-    plan.duration = Duration::from_secs(2);
-    let report = support::measure(&plan, memory()).await;
-    let sample = &report.series[0].samples[0];
-    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
-    let footprint = sample.footprint.as_ref().unwrap();
-    assert_eq!((sample.acquisitions, footprint.locks), (1_000, 1_000));
-    assert!(
-        footprint.served_ns > 0 && footprint.used_once > 0,
-        "{footprint:?}"
-    );
-    let figures = report.figures(&report.series[0]);
-    // A lock takes a kilobyte or so, and a debug build not a hundred times as much.
-    let held = figures.held_bytes.unwrap().median;
-    assert!((100.0..100_000.0).contains(&held), "{held} bytes");
-    assert!(
-        figures.waiting_bytes.unwrap().median < 100_000.0,
-        "{footprint:?}"
-    );
-    assert!(
-        figures.renewal_processors.unwrap().median < 2.0,
-        "{sample:?}"
-    );
-    assert_eq!((figures.throughput, figures.commands), (None, None));
-}
-
 #[tokio::test]
 async fn plans_that_cannot_be_carried_out_are_refused() {
     type Change = fn(&mut Plan);

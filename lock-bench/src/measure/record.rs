@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::Requests;
+use crate::report::{Footprint, Requests};
 use crate::subject::Failure;
 
 /// A time that somebody had a lock, and how it came to that. Times are those of the clock.
@@ -180,6 +180,7 @@ pub(crate) struct Recorded {
     /// Whether requests were left out because too many waited.
     pub(crate) is_overrun: bool,
     pub(crate) layer: Option<Requests>,
+    pub(crate) footprint: Option<Footprint>,
 }
 
 impl Recorded {
@@ -220,6 +221,7 @@ impl Recorded {
         }
         self.processor_ns += other.processor_ns;
         self.is_overrun |= other.is_overrun;
+        self.footprint = self.footprint.take().or(other.footprint);
         if let Some(requests) = other.layer {
             let all = self.layer.get_or_insert_default();
             all.with.merge(&requests.with);

@@ -69,6 +69,7 @@ pub(crate) fn sample(
         with_token: Some(with_token),
         unserved,
         layer: recorded.layer,
+        footprint: recorded.footprint,
         ..Sample::default()
     }
 }

@@ -63,7 +63,8 @@ impl Report {
         let contenders = |series: &&&Series| series.parameters.contenders;
         let chosen = match workload {
             Workload::Uncontended | Workload::Layer => all.iter().min_by_key(contenders),
-            _ => all.iter().max_by_key(contenders),
+            // The first of those, which has the shortest hold of a sweep.
+            _ => all.iter().rev().max_by_key(contenders),
         };
         let is_beside = |series: &&Series| chosen.is_some_and(|chosen| series.is_beside(chosen));
         all.iter().copied().filter(is_beside).collect()

@@ -99,6 +99,9 @@ impl Table {
             let count = rest.iter().take_while(fits).count().max(1);
             let (block, after) = rest.split_at(count);
             for (at, name) in names.iter().enumerate() {
+                if block.iter().all(|column| column[at] == "-") {
+                    continue;
+                }
                 text += &format!("{name:first$}");
                 for column in block {
                     text += &format!("  {:>1$}", column[at], width(column).unwrap_or_default());

@@ -102,6 +102,13 @@ fn not_recovered(sample: &mut Sample, waited: u64) {
     ));
 }
 
+impl Sample {
+    fn count(&mut self, failure: &Failure) {
+        *self.errors.entry(failure.kind().to_owned()).or_default() += 1;
+        self.failures.push(failure.to_string());
+    }
+}
+
 /// The shortest lease that the target grants.
 async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
     let mut refused = None;

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::crash;
 use super::prepared::Prepared;
-use super::{crash, footprint};
 use crate::clock::{self, nanos};
 use crate::measure::{Recorded, Window, sample};
 use crate::plan::{ContendersAs, Plan, Workload};
@@ -25,15 +25,15 @@ pub(super) struct Measurement<'a> {
 
 impl Measurement<'_> {
     pub(super) async fn make(self) -> Result<Sample, Failure> {
-        match self.workload {
-            Workload::CrashRecovery => {
-                return crash::measure(self.target, self.parameters, &self.prefix).await;
-            }
-            Workload::Footprint => return footprint::measure(&self).await,
-            _ => {}
+        if self.workload == Workload::CrashRecovery {
+            return crash::measure(self.target, self.parameters, &self.prefix).await;
         }
-        let contenders = self.parameters.contenders;
+        let contenders = match self.workload {
+            Workload::Footprint => 1,
+            _ => self.parameters.contenders,
+        };
         let (recorded, commands, window) = match self.parameters.contenders_as {
+            _ if self.workload == Workload::Footprint => self.by_one_process().await?,
             ContendersAs::Processes => self.by_processes().await?,
             ContendersAs::Tasks => self.by_tasks().await?,
         };
@@ -78,12 +78,25 @@ impl Measurement<'_> {
         let recorded = async {
             let mut all = Recorded::default();
             for process in processes {
-                all.add(process.recorded(window).await?);
+                all.add(process.recorded(window, Duration::ZERO).await?);
             }
             Ok(all)
         };
         let (recorded, commands): (Result<_, Failure>, _) =
             tokio::join!(recorded, self.commands(window));
+        Ok((recorded?, commands, window))
+    }
+
+    /// By a process that has done nothing before, whose memory is that of the locks.
+    async fn by_one_process(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
+        let work = Work::Footprint(self.job(0..self.parameters.contenders));
+        let place = (self.target.run, Part::Whole);
+        let mut process = Process::start(&self.target.target, place, work).await?;
+        process.ready().await?;
+        let window = self.window(LEAD);
+        process.begin(window).await?;
+        let recorded = process.recorded(window, SERVES_WITHIN + self.plan.duration);
+        let (recorded, commands) = tokio::join!(recorded, self.commands(window));
         Ok((recorded?, commands, window))
     }
 
@@ -108,7 +121,7 @@ impl Measurement<'_> {
         }
     }
 
-    pub(super) fn window(&self, lead: Duration) -> Window {
+    fn window(&self, lead: Duration) -> Window {
         let start = clock::now() + nanos(lead);
         let from = start + nanos(self.plan.warm_up);
         Window {
@@ -119,20 +132,13 @@ impl Measurement<'_> {
     }
 
     /// Commands that the server counts in the window.
-    pub(super) async fn commands(&self, window: Window) -> Option<u64> {
+    async fn commands(&self, window: Window) -> Option<u64> {
         let probe = self.target.probe.as_deref()?;
         clock::sleep_until(window.from).await;
         let before = count(probe).await?;
         clock::sleep_until(window.end).await;
         let after = count(probe).await?;
         after.checked_sub(before)
-    }
-}
-
-impl Sample {
-    pub(super) fn count(&mut self, failure: &Failure) {
-        *self.errors.entry(failure.kind().to_owned()).or_default() += 1;
-        self.failures.push(failure.to_string());
     }
 }
 
@@ -144,6 +150,8 @@ async fn count(probe: &dyn Probe) -> Option<u64> {
 
 /// From the order to the start, so that all begin together.
 const LEAD: Duration = Duration::from_millis(5);
+/// All waiters of a footprint.
+const SERVES_WITHIN: Duration = Duration::from_secs(300);
 const LEAD_OF_ONE: Duration = Duration::from_millis(1);
 
 /// Of a measurement: 96 MB.

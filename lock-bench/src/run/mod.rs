@@ -1,14 +1,13 @@
 //! One run: all workloads on all targets, repeated.
 
 mod crash;
-mod footprint;
 mod measurement;
 mod prepared;
 mod schedule;
 
 use self::measurement::Measurement;
 use self::prepared::Prepared;
-use self::schedule::{Entry, Schedule, check};
+use self::schedule::{RunSchedule, ScheduledWorkload, check};
 use crate::environment;
 use crate::plan::Plan;
 use crate::report::{Environment, Report, SCHEMA, Series};
@@ -79,7 +78,7 @@ async fn open_and_measure(
     let distances = environment::distances(shown.iter().map(String::as_str));
     environment.warnings.extend(distances);
     let abilities: Vec<_> = prepared.iter().map(Prepared::abilities).collect();
-    let schedule = Schedule::of(plan, &abilities);
+    let schedule = RunSchedule::of(plan, &abilities);
     environment
         .warnings
         .extend(schedule.left_out.iter().cloned());
@@ -91,7 +90,7 @@ async fn open_and_measure(
 
 async fn measure_all(
     plan: &Plan,
-    schedule: &Schedule,
+    schedule: &RunSchedule,
     targets: &mut [Prepared],
     run: u64,
     progress: &dyn Progress,
@@ -133,7 +132,7 @@ async fn measure_all(
     Ok(series)
 }
 
-fn describe(entry: &Entry, name: &str) -> String {
+fn describe(entry: &ScheduledWorkload, name: &str) -> String {
     let (workload, parameters) = (crate::plan::name_of(entry.workload), &entry.parameters);
     format!("{name}: {workload}, {parameters}")
 }

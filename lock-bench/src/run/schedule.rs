@@ -10,15 +10,15 @@ use crate::worker::Part;
 
 /// What is measured in each repeat, in which order, and what is not.
 #[derive(Debug, Default)]
-pub(super) struct Schedule {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct RunSchedule {
+    pub(super) entries: Vec<ScheduledWorkload>,
     /// Why something is not measured, one sentence each.
     pub(super) left_out: Vec<String>,
 }
 
 /// A workload with its parameters on all targets.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ScheduledWorkload {
     pub(super) workload: Workload,
     pub(super) parameters: Parameters,
     /// Number of the target, its part, and the number of the series.
@@ -36,7 +36,7 @@ pub(super) struct Abilities {
     pub(super) bare: Option<bool>,
 }
 
-impl Schedule {
+impl RunSchedule {
     pub(super) fn of(plan: &Plan, targets: &[Abilities]) -> Self {
         let mut schedule = Self::default();
         let mut series = 0;
@@ -47,7 +47,7 @@ impl Schedule {
                 let measured: Vec<_> = measured.map(|(&(at, part), s)| (at, part, s)).collect();
                 series += measured.len();
                 if !measured.is_empty() {
-                    schedule.entries.push(Entry {
+                    schedule.entries.push(ScheduledWorkload {
                         workload,
                         parameters,
                         measured,
@@ -237,7 +237,7 @@ const MAX_RATE: f64 = 1e6;
 mod tests {
     use super::*;
 
-    fn schedule(workloads: &[Workload], contenders: &[u32]) -> Schedule {
+    fn schedule(workloads: &[Workload], contenders: &[u32]) -> RunSchedule {
         let plan = Plan {
             workloads: workloads.to_vec(),
             contenders: contenders.to_vec(),
@@ -254,7 +254,7 @@ mod tests {
             has_locks: name != "postgres",
             bare,
         });
-        Schedule::of(&plan, &targets)
+        RunSchedule::of(&plan, &targets)
     }
 
     #[test]

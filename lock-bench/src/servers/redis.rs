@@ -20,11 +20,11 @@ use crate::target::{Bare, Probe, runner};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let (connection, own) = (connect(url).await?, AtomicU64::new(0));
-    Ok(Arc::new(Asker { connection, own }))
+    Ok(Arc::new(ServerProbe { connection, own }))
 }
 
 pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
-    let least = Least::new(connect(url).await?, url.namespace()).await?;
+    let least = BareLock::new(connect(url).await?, url.namespace()).await?;
     let commands = "SET NX PX, and a script that compares and deletes";
     Ok(Bare::new(commands, runner(least)))
 }
@@ -89,7 +89,7 @@ fn failure(error: RedisError) -> Failure {
 /// What a lock in Redis takes at least. It polls while somebody else has it, and a future that is
 /// dropped may leave the key for a ttl.
 #[derive(Clone, Debug)]
-struct Least {
+struct BareLock {
     connection: MultiplexedConnection,
     /// What stands before the names.
     prefix: Arc<str>,
@@ -102,7 +102,7 @@ struct Held {
     value: String,
 }
 
-impl Least {
+impl BareLock {
     /// Takes one and gives it back, so that a user who may not do that is told here. The server has
     /// the script then: a user who may run scripts need not be one who may load them.
     async fn new(connection: MultiplexedConnection, namespace: &str) -> Result<Self, Failure> {
@@ -143,7 +143,7 @@ impl Least {
     }
 }
 
-impl Subject for Least {
+impl Subject for BareLock {
     type Key = Arc<str>;
     type Held = Held;
 
@@ -183,13 +183,13 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 #[derive(Debug)]
-struct Asker {
+struct ServerProbe {
     connection: MultiplexedConnection,
     /// Commands of its own that the server has counted.
     own: AtomicU64,
 }
 
-impl Asker {
+impl ServerProbe {
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
         let answer = command.query_async(&mut self.connection.clone()).await;
         let answer = answer.map_err(failure)?;
@@ -207,7 +207,7 @@ impl Asker {
 }
 
 #[async_trait]
-impl Probe for Asker {
+impl Probe for ServerProbe {
     async fn ping(&self) -> Result<(), Failure> {
         self.ask::<String>(&cmd("PING")).await.map(drop)
     }

@@ -27,16 +27,16 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let place = Place::of(url)?;
     let connection = place.options.connect().await.map_err(failure)?;
     let own = 0;
-    Ok(Arc::new(Asker {
+    Ok(Arc::new(ServerProbe {
         dialect: place.dialect,
-        asking: tokio::sync::Mutex::new(Asking { connection, own }),
+        counted: tokio::sync::Mutex::new(Counted { connection, own }),
     }))
 }
 
 pub(super) async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
     let place = Place::of(url)?;
     let (mode, advisory) = (place.mode, place.dialect.advisory);
-    let least = Least::open(place, run).await?;
+    let least = BareLock::open(place, run).await?;
     Ok(least.map(|least| match mode {
         Mode::Advisory => Bare::new(advisory, runner(least)).waiting(),
         Mode::Lease => Bare::new("two updates of a row", runner(least)),
@@ -396,7 +396,7 @@ impl Lent {
 /// What a lock takes at least. A future that is dropped closes its connection, and leaves a lease for
 /// a ttl.
 #[derive(Clone)]
-struct Least {
+struct BareLock {
     place: Arc<Place>,
     pool: Pool,
     texts: Arc<Texts>,
@@ -435,7 +435,7 @@ enum Held {
     },
 }
 
-impl Least {
+impl BareLock {
     /// Makes the table of the run, where there is none; none without the leave to make it.
     async fn open(place: Place, run: u64) -> Result<Option<Self>, Failure> {
         let table = place.table(run);
@@ -561,7 +561,7 @@ impl Dialect {
     }
 }
 
-impl Subject for Least {
+impl Subject for BareLock {
     type Key = Key;
     type Held = Held;
 
@@ -646,32 +646,32 @@ fn number_of(name: &str) -> i64 {
     hash.cast_signed()
 }
 
-struct Asker {
+struct ServerProbe {
     dialect: &'static Dialect,
-    asking: tokio::sync::Mutex<Asking>,
+    counted: tokio::sync::Mutex<Counted>,
 }
 
-struct Asking {
+struct Counted {
     connection: Connection,
     /// Statements of its own that the server has counted.
     own: u64,
 }
 
-impl Asker {
+impl ServerProbe {
     async fn rows(&self, text: &'static str) -> Result<(Vec<(String, String)>, u64), sqlx::Error> {
-        let mut asking = self.asking.lock().await;
-        let rows = asking.connection.rows(text).await?;
-        asking.own += 1;
-        let before = asking.own - u64::from(!self.dialect.counts_itself);
+        let mut counted = self.counted.lock().await;
+        let rows = counted.connection.rows(text).await?;
+        counted.own += 1;
+        let before = counted.own - u64::from(!self.dialect.counts_itself);
         Ok((rows, before))
     }
 }
 
 #[async_trait]
-impl Probe for Asker {
+impl Probe for ServerProbe {
     async fn ping(&self) -> Result<(), Failure> {
         // A command of the protocol or an empty query, which is no statement.
-        self.asking
+        self.counted
             .lock()
             .await
             .connection
@@ -722,9 +722,9 @@ impl Probe for Asker {
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for ServerProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").finish_non_exhaustive()
+        f.debug_struct("ServerProbe").finish_non_exhaustive()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::subject::{Failure, Subject};
 use crate::target::{Bare, Probe, runner};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
-    Ok(Arc::new(Asker {
+    Ok(Arc::new(ServerProbe {
         client: connect(url).await?,
         addresses: url.expect_hosts()?.iter().map(address).collect(),
         own: AtomicU64::new(0),
@@ -28,7 +28,7 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
 pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
     let commands =
         "create and getChildren in one round trip, getData with a watch of the predecessor, delete";
-    Ok(Bare::new(commands, runner(Least::new(connect(url).await?, url))).waiting())
+    Ok(Bare::new(commands, runner(BareLock::new(connect(url).await?, url))).waiting())
 }
 
 /// Opens a session like that of the locks.
@@ -68,7 +68,7 @@ fn failure(error: Error) -> Failure {
 /// What a lock in ZooKeeper takes at least: a node behind those of others, and a watch of the one
 /// before it. A future that is dropped leaves its node until the session ends.
 #[derive(Clone, Debug)]
-struct Least {
+struct BareLock {
     client: Client,
     /// What stands before the directories.
     root: Arc<str>,
@@ -82,7 +82,7 @@ struct Node {
     token: u64,
 }
 
-impl Least {
+impl BareLock {
     fn new(client: Client, url: &LockUrl) -> Self {
         let root = match url.path().trim_end_matches('/') {
             "" => "/locks",
@@ -133,7 +133,7 @@ impl Least {
     }
 }
 
-impl Subject for Least {
+impl Subject for BareLock {
     type Key = Arc<str>;
     type Held = Node;
 
@@ -202,14 +202,14 @@ pub(super) fn before<'a>(sequence: &str, all: &'a [String]) -> Option<&'a str> {
     earlier.max_by_key(|node| number(node))
 }
 
-struct Asker {
+struct ServerProbe {
     client: Client,
     addresses: Vec<String>,
     /// Requests and words of its own that the servers have counted.
     own: AtomicU64,
 }
 
-impl Asker {
+impl ServerProbe {
     /// What a server answers to the four-letter word `srvr`; none if it does not know it.
     async fn srvr(&self, address: &str) -> Option<HashMap<String, String>> {
         // A word counts like a request, and before it is answered.
@@ -230,7 +230,7 @@ impl Asker {
 }
 
 #[async_trait]
-impl Probe for Asker {
+impl Probe for ServerProbe {
     async fn ping(&self) -> Result<(), Failure> {
         self.own.fetch_add(1, Ordering::Relaxed);
         self.client.check_stat("/").await.map(drop).map_err(failure)
@@ -290,8 +290,8 @@ impl Probe for Asker {
     }
 }
 
-impl fmt::Debug for Asker {
+impl fmt::Debug for ServerProbe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asker").finish_non_exhaustive()
+        f.debug_struct("ServerProbe").finish_non_exhaustive()
     }
 }

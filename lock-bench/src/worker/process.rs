@@ -76,9 +76,13 @@ impl Process {
         self.say(&window).await
     }
 
-    /// Waits until it is done.
-    pub(crate) async fn recorded(mut self, window: Window) -> Result<Recorded, Failure> {
-        let limit = clock::until(window.end) + ENDS_WITHIN;
+    /// Waits until it is done, which it is so long after the window.
+    pub(crate) async fn recorded(
+        mut self,
+        window: Window,
+        after: Duration,
+    ) -> Result<Recorded, Failure> {
+        let limit = clock::until(window.end) + after + ENDS_WITHIN;
         let Said::Done { recorded, spans } = self.hear(limit).await? else {
             return Err(strange());
         };

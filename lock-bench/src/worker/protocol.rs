@@ -33,6 +33,8 @@ pub(crate) enum Part {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Work {
     Contend(Job),
+    /// To hold so many locks and do nothing else.
+    Footprint(Job),
     /// To take this lock, and to be killed.
     Hold {
         name: String,

@@ -1,6 +1,7 @@
 //! What contenders do: the loops around a subject.
 
 mod closed;
+mod footprint;
 mod layer;
 mod open;
 mod random;
@@ -21,6 +22,7 @@ use self::closed::closed;
 use self::open::open;
 
 pub(crate) use self::closed::{Taken, take};
+pub(crate) use self::footprint::HeldLocks;
 pub(crate) use self::layer::serve_requests;
 pub(crate) use self::random::Random;
 
@@ -105,7 +107,7 @@ async fn one<S: Subject>(
 }
 
 /// Processor time that this process uses in the window.
-pub(crate) async fn meter(window: Window) -> u64 {
+pub(super) async fn meter(window: Window) -> u64 {
     clock::sleep_until(window.from).await;
     let before = clock::processor_time();
     clock::sleep_until(window.end).await;
