@@ -17,7 +17,9 @@ pub(super) fn bare() -> Bare {
 }
 
 #[derive(Clone, Default)]
-struct Mutexes(Arc<Mutex<HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>>);
+struct Mutexes(Arc<Mutex<ByName>>);
+
+type ByName = HashMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>;
 
 impl Subject for Mutexes {
     type Key = Arc<str>;

@@ -176,7 +176,8 @@ async fn tables_are_of_one_run_and_go_with_it() {
             .sql(url, "SHOW TABLES LIKE 'polylock_bench%'")
             .concat()
     };
-    let tables_of: [(String, &dyn Fn(&str) -> Vec<String>); 2] = [
+    type TablesOf<'a> = &'a dyn Fn(&str) -> Vec<String>;
+    let tables_of: [(String, TablesOf<'_>); 2] = [
         (postgres.database(), &of_postgres),
         (mariadb.database(), &of_mariadb),
     ];

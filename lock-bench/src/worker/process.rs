@@ -96,7 +96,7 @@ impl Process {
         let _ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
         Ok(Recorded {
             spans: of_bytes(&spans),
-            ..recorded
+            ..*recorded
         })
     }
 

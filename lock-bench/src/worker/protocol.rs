@@ -47,7 +47,7 @@ pub(crate) enum Work {
 pub(super) enum Said {
     /// The spans follow, so many of them.
     Done {
-        recorded: Recorded,
+        recorded: Box<Recorded>,
         spans: usize,
     },
     Failed {
@@ -120,6 +120,7 @@ mod tests {
         let bytes = to_bytes(&recorded.spans);
         assert_eq!(length(2), Some(bytes.len()));
         assert_eq!(of_bytes(&bytes), recorded.spans);
+        let recorded = Box::new(recorded);
         let line = Said::Done { recorded, spans: 2 }.line();
         let Said::Done { recorded, spans } = serde_json::from_slice(&line).unwrap() else {
             panic!("another line");

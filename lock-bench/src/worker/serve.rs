@@ -72,6 +72,7 @@ async fn footprint(parent: &mut Parent, runner: &Runner, job: Job) -> Result<(),
 async fn done(runner: &Runner, recorded: Recorded) -> Result<(), Failure> {
     runner.close().await;
     let (spans, bytes) = (recorded.spans.len(), to_bytes(&recorded.spans));
+    let recorded = Box::new(recorded);
     say(&Said::Done { recorded, spans }, &bytes)
 }
 
