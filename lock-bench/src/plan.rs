@@ -29,11 +29,11 @@ pub struct Plan {
     /// Where the shuffling and the open loop start, so that a run can be repeated.
     pub seed: u64,
     /// Whether the bare commands of each target are measured beside it, where it has any.
-    #[serde(default = "measured")]
+    #[serde(default = "yes")]
     pub with_bare: bool,
 }
 
-fn measured() -> bool {
+fn yes() -> bool {
     true
 }
 
@@ -54,7 +54,7 @@ impl Default for Plan {
             repeats: 3,
             rate: 100.0,
             seed: 1,
-            with_bare: measured(),
+            with_bare: true,
         }
     }
 }
@@ -95,4 +95,35 @@ pub enum Workload {
     CrashRecovery,
     /// What the tower layer adds to a request.
     Layer,
+    /// What held and wanted locks cost while nothing else happens: memory, processor, renewals.
+    Footprint,
+}
+
+/// All workloads, in the order of a report.
+pub const WORKLOADS: [Workload; 9] = [
+    Workload::Uncontended,
+    Workload::Contended,
+    Workload::HandOff,
+    Workload::Fairness,
+    Workload::HoldSweep,
+    Workload::OpenLoop,
+    Workload::CrashRecovery,
+    Workload::Layer,
+    Workload::Footprint,
+];
+
+/// The name of a workload, the same in every form of the report and on the command line.
+#[must_use]
+pub fn name_of(workload: Workload) -> &'static str {
+    match workload {
+        Workload::Uncontended => "uncontended",
+        Workload::Contended => "contended",
+        Workload::HandOff => "hand-off",
+        Workload::Fairness => "fairness",
+        Workload::HoldSweep => "hold-sweep",
+        Workload::OpenLoop => "open-loop",
+        Workload::CrashRecovery => "crash-recovery",
+        Workload::Layer => "layer",
+        Workload::Footprint => "footprint",
+    }
 }

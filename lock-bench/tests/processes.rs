@@ -41,7 +41,6 @@ async fn processes_hand_over_a_lock_in_redis() {
     let target = target.target("redis", redis.url()).unwrap();
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     plan.duration = Duration::from_millis(500);
-    plan.with_bare = false;
     let sample = sample(&plan, target).await;
     assert!(sample.errors.is_empty(), "{:?}", sample.failures);
     assert_eq!(sample.violations, [""; 0]);
@@ -98,7 +97,6 @@ async fn sixty_four_processes_contend_for_a_lock_in_redis() {
     // All of them open their first connection at a time.
     plan.warm_up = Duration::from_secs(1);
     plan.duration = Duration::from_secs(1);
-    plan.with_bare = false;
     let report = support::measure(&plan, target).await;
     for (series, least) in report.series.iter().zip([1, 64]) {
         let sample = &series.samples[0];
@@ -121,6 +119,7 @@ async fn a_process_opens_no_more_than_what_it_measures() {
     let server = ZooKeeperServer::start(options);
     let target = openers_with_processes().target("zk", server.url()).unwrap();
     let mut plan = plan_of_processes(&[Workload::Uncontended], 24);
+    plan.with_bare = true;
     plan.warm_up = Duration::from_secs(1);
     plan.duration = Duration::from_secs(1);
     let report = support::measure(&plan, target).await;
@@ -139,12 +138,46 @@ async fn bare_commands_are_measured_by_processes_too() {
     let target = openers_with_processes()
         .target("redis", redis.url())
         .unwrap();
-    let report = support::measure(&plan_of_processes(&[Workload::Uncontended], 2), target).await;
+    let mut plan = plan_of_processes(&[Workload::Uncontended], 2);
+    plan.with_bare = true;
+    let report = support::measure(&plan, target).await;
     let names: Vec<_> = report.series.iter().map(|series| &*series.target).collect();
     assert_eq!(names, ["redis", "redis (bare)"]);
     for series in &report.series {
         assert!(series.samples[0].acquisitions > 0, "{}", series.target);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_footprint_has_memory_renewals_and_waiters() {
+    let mut plan = plan(&[Workload::Footprint], 1);
+    plan.ttl = Duration::from_secs(3);
+    plan.duration = Duration::from_secs(2);
+    let memory = openers_with_processes()
+        .target("memory", "memory:")
+        .unwrap();
+    let report = support::measure(&plan, memory).await;
+    let sample = &report.series[0].samples[0];
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    let footprint = sample.footprint.as_ref().unwrap();
+    assert_eq!((sample.acquisitions, footprint.locks), (1_000, 1_000));
+    assert!(
+        footprint.served_ns > 0 && footprint.used_once > 0,
+        "{footprint:?}"
+    );
+    let figures = report.figures(&report.series[0]);
+    // A lock takes a kilobyte or so, and a debug build not a hundred times as much.
+    let held = figures.held_bytes.unwrap().median;
+    assert!((100.0..100_000.0).contains(&held), "{held} bytes");
+    assert!(
+        figures.waiting_bytes.unwrap().median < 100_000.0,
+        "{footprint:?}"
+    );
+    assert!(
+        figures.renewal_processors.unwrap().median < 2.0,
+        "{sample:?}"
+    );
+    assert_eq!((figures.throughput, figures.commands), (None, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

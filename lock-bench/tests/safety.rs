@@ -3,17 +3,14 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_bench::plan::Workload;
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Runner, runner};
+use lock_bench::target::Runner;
 use lock_testkit::doubles::redis_like::{Flaw, RedisLike};
 use polylock::memory::Memory;
-use polylock::{AcquireRequest, DistributedLock, LockGuard, LockKey, Wait};
 
-use self::support::{jain, made, plan, sample};
+use self::support::{Fault, faulty, jain, made, plan, sample};
 
 fn flawed(flaw: Flaw) -> Runner {
     Runner::of_locks(Arc::new(RedisLike::flawed(flaw)))
@@ -47,8 +44,7 @@ async fn two_holders_are_reported() {
 async fn two_holders_in_the_order_of_their_tokens_are_reported() {
     let mut plan = plan(&[Workload::HoldSweep], 4);
     plan.duration = Duration::from_millis(300);
-    let excludes_nobody = runner(ExcludesNobody(Tokens::InOrder(Arc::default())));
-    let report = support::measure(&plan, made(excludes_nobody)).await;
+    let report = support::measure(&plan, faulty(Fault::ExcludesNobodyInOrder)).await;
     for series in report.series.iter().filter(|s| s.parameters.hold_ns > 0) {
         let found = &series.samples[0].violations;
         assert_eq!(found.len(), 1, "{:?}: {found:?}", series.parameters);
@@ -59,7 +55,7 @@ async fn two_holders_in_the_order_of_their_tokens_are_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
     let plan = plan(&[Workload::Contended, Workload::HandOff], 4);
-    let report = support::measure(&plan, made(runner(ExcludesNobody(Tokens::None)))).await;
+    let report = support::measure(&plan, faulty(Fault::ExcludesNobody)).await;
     let by_chance = |at: usize| report.figures(&report.series[at]).is_checked_by_chance;
     assert!(
         by_chance(0),
@@ -73,45 +69,6 @@ async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
     let report = support::measure(&plan, made(sound())).await;
     assert!(!report.figures(&report.series[0]).is_checked_by_chance);
     assert!(report.series[0].samples[0].with_token > Some(0));
-}
-
-/// Grants whatever it is asked for.
-#[derive(Clone)]
-struct ExcludesNobody(Tokens);
-
-#[derive(Clone)]
-enum Tokens {
-    InOrder(Arc<AtomicU64>),
-    None,
-}
-
-impl Subject for ExcludesNobody {
-    type Key = ();
-    type Held = Option<u64>;
-
-    fn key(&self, _name: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn acquire(
-        &self,
-        _key: &(),
-        _ttl: Duration,
-        _wait: Option<Duration>,
-    ) -> Result<Option<Option<u64>>, Failure> {
-        Ok(Some(match &self.0 {
-            Tokens::InOrder(last) => Some(last.fetch_add(1, Ordering::SeqCst)),
-            Tokens::None => None,
-        }))
-    }
-
-    fn token(held: &Option<u64>) -> Option<u64> {
-        *held
-    }
-
-    async fn release(&self, _held: Option<u64>) -> Result<(), Failure> {
-        Ok(())
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,8 +104,8 @@ async fn an_unfair_queue_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_release_is_in_the_hand_over_and_in_the_release() {
     let plan = plan(&[Workload::HandOff], 2);
-    let slow = sample(&plan, made(runner(SlowRelease(Arc::new(Memory::new()))))).await;
-    let delay = u64::try_from(DELAY.as_nanos()).unwrap();
+    let slow = sample(&plan, faulty(Fault::SlowRelease(Duration::from_millis(20)))).await;
+    let delay = 20_000_000;
     assert!(
         slow.hand_off.quantile_ns(0.0) >= Some(delay * 99 / 100),
         "{:?}",
@@ -166,42 +123,4 @@ async fn a_slow_release_is_in_the_hand_over_and_in_the_release() {
         usual.hand_off
     );
     assert_eq!(slow.violations, [""; 0]);
-}
-
-/// Sleeps before it gives back.
-#[derive(Clone)]
-struct SlowRelease(Arc<Memory>);
-
-const DELAY: Duration = Duration::from_millis(20);
-
-impl Subject for SlowRelease {
-    type Key = LockKey;
-    type Held = LockGuard;
-
-    fn key(&self, name: &str) -> Result<LockKey, Failure> {
-        Ok(LockKey::new(name)?)
-    }
-
-    async fn acquire(
-        &self,
-        key: &LockKey,
-        ttl: Duration,
-        wait: Option<Duration>,
-    ) -> Result<Option<LockGuard>, Failure> {
-        let request = AcquireRequest::new(key.clone())
-            .with_ttl(ttl)
-            .with_wait(wait.map_or(Wait::Forever, Wait::AtMost));
-        // At the end of the measurement the wait is over.
-        Ok(self.0.acquire(&request).await.ok())
-    }
-
-    fn token(held: &LockGuard) -> Option<u64> {
-        held.fencing_token().map(u64::from)
-    }
-
-    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
-        tokio::time::sleep(DELAY).await;
-        held.release().await?;
-        Ok(())
-    }
 }

@@ -3,17 +3,13 @@
 
 mod support;
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_bench::plan::{Plan, Workload};
 use lock_bench::run;
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Openers, runner};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use lock_bench::target::Openers;
 
-use self::support::{Silent, made, memory, plan, sample};
+use self::support::{Fault, Silent, faulty, memory, plan, sample};
 
 const ALL_WITHOUT_CRASHES: [Workload; 7] = [
     Workload::Uncontended,
@@ -122,8 +118,8 @@ async fn the_open_loop_counts_from_the_intended_start() {
     plan.duration = Duration::from_millis(500);
     plan.rate = 400.0;
     // 100 of them come through in a second: most of the time of a request is that in the queue.
-    let slow = OneAtATime::lasting(Duration::from_millis(10));
-    let sample = sample(&plan, made(runner(slow))).await;
+    let slow = faulty(Fault::SlowRelease(Duration::from_millis(10)));
+    let sample = sample(&plan, slow).await;
     assert!(sample.is_saturated, "{sample:?}");
     assert!(
         sample.acquire.quantile_ns(0.9) > Some(100_000_000),
@@ -136,9 +132,8 @@ async fn a_stall_over_the_end_is_in_the_latencies_of_the_open_loop() {
     let mut plan = plan(&[Workload::OpenLoop], 1);
     plan.duration = Duration::from_millis(600);
     plan.rate = 400.0;
-    for stalls in [Stalls::UntilAfterTheEnd, Stalls::ForEver] {
-        let began = Arc::new(OnceLock::new());
-        let sample = sample(&plan, made(runner(Stalling { stalls, began }))).await;
+    for stalls in [Fault::StallsUntilAfterTheEnd, Fault::StallsForEver] {
+        let sample = sample(&plan, faulty(stalls)).await;
         // Those of the last 450 ms or so, of 240.
         assert!(sample.unserved >= 20, "{stalls:?}: {sample:?}");
         assert_eq!(sample.acquire.len(), sample.acquisitions + sample.unserved);
@@ -147,55 +142,7 @@ async fn a_stall_over_the_end_is_in_the_latencies_of_the_open_loop() {
             "{stalls:?}: {sample:?}"
         );
         let is_stuck = sample.errors.contains_key("stuck");
-        assert_eq!(is_stuck, stalls == Stalls::ForEver, "{sample:?}");
-    }
-}
-
-/// Answers at once at first, and then no more before the end of the measurement.
-#[derive(Clone)]
-struct Stalling {
-    stalls: Stalls,
-    began: Arc<OnceLock<Instant>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Stalls {
-    ForEver,
-    UntilAfterTheEnd,
-}
-
-impl Subject for Stalling {
-    type Key = ();
-    type Held = ();
-
-    fn key(&self, _name: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn acquire(
-        &self,
-        _key: &(),
-        _ttl: Duration,
-        _wait: Option<Duration>,
-    ) -> Result<Option<()>, Failure> {
-        let began = *self.began.get_or_init(Instant::now);
-        if began.elapsed() > Duration::from_millis(150) {
-            match self.stalls {
-                Stalls::ForEver => std::future::pending().await,
-                Stalls::UntilAfterTheEnd => {
-                    tokio::time::sleep_until(began + Duration::from_millis(900)).await;
-                }
-            }
-        }
-        Ok(Some(()))
-    }
-
-    fn token(_held: &()) -> Option<u64> {
-        None
-    }
-
-    async fn release(&self, _held: ()) -> Result<(), Failure> {
-        Ok(())
+        assert_eq!(is_stuck, stalls == Fault::StallsForEver, "{sample:?}");
     }
 }
 
@@ -220,42 +167,30 @@ async fn the_time_of_holds_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_counted_by_kind() {
-    let sample = sample(
-        &plan(&[Workload::Contended], 2),
-        made(runner(Broken::Fails)),
-    )
-    .await;
-    assert_eq!(sample.acquisitions, 0);
-    assert!(sample.errors["unavailable"] > 2, "{:?}", sample.errors);
-    assert_eq!(sample.failures, ["no answer"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn contention_where_nobody_was_to_give_up_is_a_failure() {
-    let sample = sample(
-        &plan(&[Workload::Contended], 2),
-        made(runner(Broken::GivesUp)),
-    )
-    .await;
-    assert_eq!(sample.acquisitions, 0);
-    assert!(sample.errors["contended"] > 2, "{:?}", sample.errors);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_subject_that_hangs_does_not_keep_the_run_from_ending() {
-    let sample = sample(
-        &plan(&[Workload::Contended], 2),
-        made(runner(Broken::Hangs)),
-    )
-    .await;
-    assert_eq!(sample.errors["stuck"], 2);
+async fn failures_are_counted_by_kind_and_no_hang_keeps_the_run_from_ending() {
+    let plan = plan(&[Workload::Contended], 2);
+    let cases = [
+        (Fault::Fails, "unavailable", 3..=u64::MAX),
+        // Nobody was to give up.
+        (Fault::GivesUp, "contended", 3..=u64::MAX),
+        (Fault::Hangs, "stuck", 2..=2),
+    ];
+    for (fault, kind, expected) in cases {
+        let sample = sample(&plan, faulty(fault)).await;
+        assert_eq!(sample.acquisitions, 0, "{fault:?}");
+        assert!(
+            expected.contains(&sample.errors[kind]),
+            "{fault:?}: {:?}",
+            sample.errors
+        );
+        assert_eq!(sample.failures.len(), 1, "{fault:?}: {:?}", sample.failures);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_a_failure_of_the_run() {
     let plan = plan(&[Workload::Contended], 2);
-    let failed = run(&plan, vec![made(runner(Broken::Panics))], &Silent).await;
+    let failed = run(&plan, vec![faulty(Fault::Panics)], &Silent).await;
     let failure = failed.unwrap_err();
     assert_eq!(failure.kind(), "panic");
     assert!(failure.message().contains("as it was told to"), "{failure}");
@@ -307,88 +242,4 @@ fn an_unknown_scheme_is_refused_without_the_url() {
         .target("x", "redis://user:secret@host")
         .unwrap();
     assert!(!format!("{target:?}").contains("secret"));
-}
-
-/// A lock that is held for a while at each acquisition.
-#[derive(Clone)]
-struct OneAtATime {
-    permit: Arc<Semaphore>,
-    lasts: Duration,
-}
-
-impl OneAtATime {
-    fn lasting(lasts: Duration) -> Self {
-        let permit = Arc::new(Semaphore::new(1));
-        Self { permit, lasts }
-    }
-}
-
-impl Subject for OneAtATime {
-    type Key = ();
-    type Held = OwnedSemaphorePermit;
-
-    fn key(&self, _name: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn acquire(
-        &self,
-        _key: &(),
-        _ttl: Duration,
-        wait: Option<Duration>,
-    ) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-        let permit = Arc::clone(&self.permit).acquire_owned();
-        let permit = tokio::time::timeout(wait.unwrap_or(Duration::MAX), permit).await;
-        Ok(permit.ok().and_then(Result::ok))
-    }
-
-    fn token(_held: &OwnedSemaphorePermit) -> Option<u64> {
-        None
-    }
-
-    async fn release(&self, held: OwnedSemaphorePermit) -> Result<(), Failure> {
-        tokio::time::sleep(self.lasts).await;
-        drop(held);
-        Ok(())
-    }
-}
-
-/// Nothing that it is asked for comes.
-#[derive(Clone, Copy)]
-enum Broken {
-    Fails,
-    GivesUp,
-    Hangs,
-    Panics,
-}
-
-impl Subject for Broken {
-    type Key = ();
-    type Held = ();
-
-    fn key(&self, _name: &str) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    async fn acquire(
-        &self,
-        _key: &(),
-        _ttl: Duration,
-        _wait: Option<Duration>,
-    ) -> Result<Option<()>, Failure> {
-        match self {
-            Self::Fails => Err(Failure::new("unavailable", "no answer")),
-            Self::GivesUp => Ok(None),
-            Self::Hangs => std::future::pending().await,
-            Self::Panics => panic!("as it was told to"),
-        }
-    }
-
-    fn token(_held: &()) -> Option<u64> {
-        None
-    }
-
-    async fn release(&self, _held: ()) -> Result<(), Failure> {
-        Ok(())
-    }
 }

@@ -12,29 +12,30 @@ use serde_json::Value;
 
 use crate::common::Place;
 
-/// Runs `bench` with a measurement that is over at once, and these options.
+/// Runs `bench` with one measurement of each kind. It is long enough for some acquisitions on a
+/// machine with many other processes: a series without any makes the run fail.
 fn bench(place: &Place, options: &[&str]) -> Output {
-    bench_for(place, "60ms", options)
-}
-
-fn bench_for(place: &Place, duration: &str, options: &[&str]) -> Output {
     let quick = [
         "bench",
         "--duration",
-        duration,
+        "1s",
         "--warm-up",
-        "10ms",
-        "--contenders",
-        "1,2",
+        "50ms",
+        "--repeat",
+        "1",
     ];
-    place.run(&[&quick, options].concat())
+    let mut command = place.lockctl(&[&quick, options].concat());
+    // The default SQLite file is in memory: a busy disk may take longer for a commit.
+    command.env("TMPDIR", "/dev/shm");
+    common::Process::start(command).output()
 }
 
-/// Runs it, and gives its code with all that it said.
-fn said(place: &Place, options: &[&str]) -> (i32, String) {
+/// Runs it with success, and gives all that it said.
+fn said(place: &Place, options: &[&str]) -> String {
     let output = bench(place, options);
     let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code().unwrap(), texts.concat())
+    assert_eq!(output.status.code(), Some(0), "{texts:?}");
+    texts.concat()
 }
 
 fn report(place: &Place, name: &str) -> Value {
@@ -48,27 +49,12 @@ fn without_a_target_memory_and_sqlite_are_measured() {
     let forms = [
         "--json", "run.json", "--html", "run.html", "--hdr", "hdr", "--svg", "svg",
     ];
-    let quick = [
-        "bench",
-        "--duration",
-        "200ms",
-        "--warm-up",
-        "50ms",
-        "--contenders",
-        "1,2",
-        "--repeat",
-        "1",
-    ];
-    let mut command = place.lockctl(&[&quick[..], &forms].concat());
-    // In memory: a commit of a busy disk may take longer than a measurement, and a lock that nobody
-    // ever gets makes the run fail.
-    command.env("TMPDIR", "/dev/shm");
-    let output = common::Process::start(command).output();
-    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    let said = texts.concat();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let said = said(
+        &place,
+        &[&["--contenders", "2", "--no-bare"], &forms[..]].concat(),
+    );
     for part in [
-        "contended, 2 contenders, 1 x 200ms: violations 0",
+        "contended, 2 contenders, 1 x 1s: violations 0",
         "memory",
         "sqlite",
         "acq/s",
@@ -98,7 +84,10 @@ fn without_a_target_memory_and_sqlite_are_measured() {
         ["contended", "hand-off", "uncontended"]
     );
 
-    assert!(place.read("run.html").contains("<svg viewBox="));
+    let mut table = said.lines().filter(|line| !line.starts_with("lockctl: "));
+    assert!(table.all(|line| line.len() <= 80), "{said}");
+    let page = place.read("run.html");
+    assert!(page.contains("<strong>uncontended</strong> best: ") && page.contains("<svg "));
     let files = |name: &str| fs::read_dir(place.file(name)).unwrap().count();
     assert!(files("hdr") > series.len());
     assert!(files("svg") > 3);
@@ -107,15 +96,19 @@ fn without_a_target_memory_and_sqlite_are_measured() {
 #[test]
 fn the_answer_can_be_json_and_can_be_shown_again() {
     let place = Place::new();
-    let options = [
-        "--format",
-        "json",
-        "--repeat",
-        "1",
+    let measured = [
         "--workload",
         "contended",
+        "--contenders",
+        "1,2",
+        "--no-bare",
     ];
-    let output = bench(&place, &[&options[..], &["--target", "a=memory:"]].concat());
+    let line = [
+        &["--format", "json", "--target", "a=memory:"],
+        &measured[..],
+    ]
+    .concat();
+    let output = bench(&place, &line);
     fs::write(place.file("run.json"), &output.stdout).unwrap();
     let report = report(&place, "run.json");
     assert_eq!(report["series"].as_array().unwrap().len(), 2);
@@ -123,7 +116,7 @@ fn the_answer_can_be_json_and_can_be_shown_again() {
     let shown = place.run(&["bench", "show", "run.json", "--html", "again.html"]);
     let table = String::from_utf8(shown.stdout).unwrap();
     assert!(
-        table.contains("contended, 1 contender, 1 x 60ms: violations 0"),
+        table.contains("contended, 1 contender, 1 x 1s: violations 0"),
         "{table}"
     );
     assert!(place.read("again.html").contains("Violations: 0."));
@@ -138,21 +131,10 @@ fn the_answer_can_be_json_and_can_be_shown_again() {
 fn contenders_can_be_processes() {
     let place = Place::new();
     let database = format!("sqlite:{}", place.file("locks.db").display());
-    let options = [
-        "--contenders-as",
-        "processes",
-        "--workload",
-        "contended",
-        "--repeat",
-        "1",
-    ];
-    let output = bench_for(
-        &place,
-        "1s",
-        &[&options[..], &["--json", "run.json", &database]].concat(),
-    );
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let series = &report(&place, "run.json")["series"][1];
+    let processes = ["--contenders-as", "processes", "--contenders", "2"];
+    let line = ["--workload", "contended", "--json", "run.json", &*database];
+    said(&place, &[&processes[..], &line].concat());
+    let series = &report(&place, "run.json")["series"][0];
     assert_eq!(series["parameters"]["contenders_as"], "processes");
     assert_eq!(
         series["samples"][0]["per_contender"]
@@ -256,21 +238,9 @@ fn a_run_in_which_nothing_is_acquired_fails() {
     assert_eq!(code, 0, "{said}");
 }
 
-/// Writes a report of a run on memory, with these acquisitions per second in its three repeats.
+/// Writes the report of a run on memory, with these acquisitions per second in its three repeats.
 fn record(place: &Place, name: &str, acquisitions: [u64; 3]) {
-    if !place.file("plain.json").exists() {
-        let options = [
-            "--repeat",
-            "3",
-            "--workload",
-            "contended",
-            "--json",
-            "plain.json",
-        ];
-        let (code, said) = said(place, &[&options[..], &["--target", "a=memory:"]].concat());
-        assert_eq!(code, 0, "{said}");
-    }
-    let mut report = report(place, "plain.json");
+    let mut report: Value = serde_json::from_str(include_str!("bench/report.json")).unwrap();
     for series in report["series"].as_array_mut().unwrap() {
         for (sample, count) in (0..).zip(acquisitions) {
             series["samples"][sample]["acquisitions"] = count.into();
@@ -361,19 +331,20 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
     let options = [
         "--config",
         "locks.toml",
-        // Says nothing of backends that are named.
-        "--class",
-        "job",
-        "--repeat",
-        "1",
         "--workload",
         "uncontended",
+        "--contenders",
+        "1,2",
     ];
-    let targets = ["profile:one", "--target", "second=profile:two"];
-    let output = bench_for(&place, "1s", &[&options[..], &targets].concat());
-    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    let said = texts.concat();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    // The class says nothing of backends that are named.
+    let targets = [
+        "--class",
+        "job",
+        "profile:one",
+        "--target",
+        "second=profile:two",
+    ];
+    let said = said(&place, &[&options[..], &targets].concat());
     assert!(
         said.contains("\none ") && said.contains("\nsecond "),
         "{said}"
@@ -384,19 +355,8 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
 #[test]
 fn the_default_service_is_not_measured_unless_it_is_named() {
     let place = Place::new();
-    let mut command = place.lockctl(&[
-        "bench",
-        "--duration",
-        "200ms",
-        "--warm-up",
-        "0",
-        "--repeat",
-        "1",
-        "--contenders",
-        "1",
-        "--workload",
-        "uncontended",
-    ]);
+    let line = "bench --duration 1s --warm-up 0 --repeat 1 --contenders 1 --workload uncontended";
+    let mut command = place.lockctl(&line.split(' ').collect::<Vec<_>>());
     command.env("LOCK_URL", "redis://app:s3ntinel@127.0.0.1:1/");
     command.env("TMPDIR", "/dev/shm");
     let output = common::Process::start(command).output();

@@ -16,15 +16,15 @@ mod peers;
 
 use lock_bench::target::Openers;
 
-use crate::peers::{Advisory, DistributedPostgres, DistributedRedis, Rslock, ZooKeeper};
+use crate::peers::{advisory, distributed_postgres, distributed_redis, rslock, zookeeper};
 
 /// What opens locks of this project and those of others.
 #[must_use]
 pub fn openers() -> Openers {
     Openers::compiled_in()
-        .with(Advisory)
-        .with(DistributedPostgres)
-        .with(DistributedRedis)
-        .with(Rslock)
-        .with(ZooKeeper)
+        .with(advisory::PEER)
+        .with(distributed_postgres::PEER)
+        .with(distributed_redis::PEER)
+        .with(rslock::PEER)
+        .with(zookeeper::PEER)
 }

@@ -1,7 +1,6 @@
 //! `lock-bench-peers`: the benchmark of polylock, with locks of other libraries beside its own.
 
 mod args;
-mod table;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -42,7 +41,7 @@ async fn measure(args: &Args) -> Result<bool, Failure> {
     }
     let mut out = io::stdout().lock();
     for table in report.tables() {
-        table::print(&mut out, &table).map_err(written)?;
+        writeln!(out, "{}", table.to_text(str::to_owned)).map_err(written)?;
     }
     let violations = report.violations();
     for violation in &violations {

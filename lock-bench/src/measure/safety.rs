@@ -1,5 +1,6 @@
-use super::span::NO_TOKEN;
-use super::{Span, Window};
+use lock_history::{Exclusion, Hold, TokenOrder};
+
+use super::{NO_TOKEN, Span, Window};
 
 /// What must not be: two holders at a time, tokens that do not grow with the holders. One sentence
 /// each for the first of a kind and key, with the number of all.
@@ -7,12 +8,45 @@ use super::{Span, Window};
 /// The spans are sorted by key and by the time of the acquisition. Those that a full log has
 /// dropped are not there to be checked; [`Sample::checked_of`](crate::report::Sample) tells.
 pub(super) fn violations(spans: &[Span], window: Window) -> Vec<String> {
-    let of_keys = spans.chunk_by(|a, b| a.key == b.key);
     let mut found = Vec::new();
-    for spans in of_keys {
-        found.extend(overlap(spans, window));
-        found.extend(disorder(spans, window));
-        if found.len() >= MOST {
+    for spans in spans.chunk_by(|a, b| a.key == b.key) {
+        let (mut exclusion, mut order) = (Exclusion::new(), TokenOrder::new());
+        let (mut overlaps, mut disorders) = (Vec::new(), Vec::new());
+        for (at, span) in (0..).zip(spans) {
+            let token = (span.token != NO_TOKEN).then_some(span.token);
+            let hold = Hold::new(at, span.acquired, span.let_go).with_token(token);
+            overlaps.extend(exclusion.enter(hold).map(|other| (other, hold)));
+            disorders.extend(order.grant(hold).map(|other| (other, hold)));
+        }
+        let contender = |hold: &Hold| {
+            let at = usize::try_from(hold.holder).expect("BUG: it is the place of a span");
+            spans[at].contender
+        };
+        let with_count = |what: String, (_, hold): &(Hold, Hold), count: usize| {
+            let since = milliseconds(hold.from.saturating_sub(window.start));
+            let more = match count - 1 {
+                0 => String::new(),
+                more => format!(", and {more} more of this kind"),
+            };
+            format!(
+                "key {}: {what}, {since} after the start{more}",
+                spans[0].key
+            )
+        };
+        if let Some(first @ (other, hold)) = overlaps.first() {
+            let together = milliseconds(other.until.min(hold.until) - hold.from);
+            let (one, two) = (contender(other), contender(hold));
+            let what = format!("contenders {one} and {two} held it together for {together}");
+            found.push(with_count(what, first, overlaps.len()));
+        }
+        if let Some(first @ (other, hold)) = disorders.first() {
+            let [before, token] = [other, hold].map(|hold| hold.token.unwrap_or_default());
+            let (one, two) = (contender(hold), contender(other));
+            let what =
+                format!("contender {one} got token {token} after contender {two} had {before}");
+            found.push(with_count(what, first, disorders.len()));
+        }
+        if found.len() >= MAX_FOUND {
             break;
         }
     }
@@ -20,77 +54,7 @@ pub(super) fn violations(spans: &[Span], window: Window) -> Vec<String> {
 }
 
 /// Sentences that one measurement gives.
-const MOST: usize = 10;
-
-/// A holder knows that it has the lock from `acquired` on and has it until it calls release, so two
-/// such times of one key never overlap. That they touch is no overlap: the clock has steps.
-fn overlap(spans: &[Span], window: Window) -> Option<String> {
-    let mut first = None;
-    let mut count = 0_u64;
-    let mut holder: Option<&Span> = None;
-    for span in spans {
-        match holder {
-            Some(before) if span.acquired < before.let_go && before.acquired < span.let_go => {
-                count += 1;
-                first.get_or_insert((*before, *span));
-                if span.let_go > before.let_go {
-                    holder = Some(span);
-                }
-            }
-            _ => holder = Some(span),
-        }
-    }
-    let (before, span) = first?;
-    let together = before.let_go.min(span.let_go) - span.acquired;
-    Some(format!(
-        "key {}: contenders {} and {} held it together for {}{}{}",
-        span.key,
-        before.contender,
-        span.contender,
-        milliseconds(together),
-        at(&span, window),
-        others(count),
-    ))
-}
-
-fn disorder(spans: &[Span], window: Window) -> Option<String> {
-    let with_token = spans.iter().filter(|span| span.token != NO_TOKEN);
-    let mut first = None;
-    let mut count = 0_u64;
-    let mut last: Option<&Span> = None;
-    for span in with_token {
-        match last {
-            Some(before) if span.token <= before.token => {
-                count += 1;
-                first.get_or_insert((*before, *span));
-            }
-            _ => last = Some(span),
-        }
-    }
-    let (before, span) = first?;
-    Some(format!(
-        "key {}: contender {} got token {} after contender {} had {}{}{}",
-        span.key,
-        span.contender,
-        span.token,
-        before.contender,
-        before.token,
-        at(&span, window),
-        others(count),
-    ))
-}
-
-fn at(span: &Span, window: Window) -> String {
-    let since = span.acquired.saturating_sub(window.start);
-    format!(", {} after the start", milliseconds(since))
-}
-
-fn others(count: u64) -> String {
-    match count - 1 {
-        0 => String::new(),
-        more => format!(", and {more} more of this kind"),
-    }
-}
+const MAX_FOUND: usize = 10;
 
 fn milliseconds(nanos: u64) -> String {
     format!("{:.3} ms", nanos as f64 / 1e6)

@@ -1,6 +1,5 @@
-use super::backlog::grows;
-use super::log::is_kept;
-use super::order::{hand_offs, overtakes, timeline};
+use super::order::{grows, hand_offs, overtakes, timeline};
+use super::record::is_kept;
 use super::safety::violations;
 use super::{NO_TOKEN, Recorded, Span, Waiting, Window};
 use crate::report::{Latencies, Sample};
@@ -70,6 +69,7 @@ pub(crate) fn sample(
         with_token: Some(with_token),
         unserved,
         layer: recorded.layer,
+        footprint: recorded.footprint,
         ..Sample::default()
     }
 }
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
     use crate::measure::Log;
-    use crate::measure::log::SLICE_BITS;
+    use crate::measure::record::SLICE_BITS;
     use crate::subject::Failure;
 
     const WINDOW: Window = Window {

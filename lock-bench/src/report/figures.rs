@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Latencies, Report, Sample, Series, Spread, TargetInfo, TargetKind};
+use super::{Footprint, Latencies, Report, Sample, Series, Spread, TargetInfo, TargetKind};
 use crate::plan::Workload;
 
 /// The figures of one series; none where it has not measured that.
@@ -43,6 +43,14 @@ pub struct Figures {
     pub recovery: Option<Spread>,
     /// What the layer adds to the median time of a request, in nanoseconds.
     pub layer_adds: Option<Spread>,
+    /// Memory of a held lock, in bytes.
+    pub held_bytes: Option<Spread>,
+    /// Memory of a waiting task, in bytes.
+    pub waiting_bytes: Option<Spread>,
+    /// Commands that the server counted for each third of a ttl, while locks were held.
+    pub renewal_commands: Option<Spread>,
+    /// Processors that the client used while locks were held.
+    pub renewal_processors: Option<Spread>,
     /// Acquisitions in all repeats.
     pub acquisitions: u64,
     /// Failures in all repeats.
@@ -142,14 +150,23 @@ impl Figures {
                     | Workload::OpenLoop
                     | Workload::CrashRecovery
                     | Workload::Layer
+                    | Workload::Footprint
             );
+        let footprint = |figure: fn(&Footprint) -> u64| {
+            let samples = samples
+                .iter()
+                .filter_map(|sample| sample.footprint.as_ref());
+            Spread::of(samples.map(|f| float(figure(f)) / float(f.locks.max(1))))
+        };
+        let is_footprint = series.workload == Workload::Footprint;
+        let period = float(series.parameters.ttl_ms) * 1e6 / 3.0;
         let among = |figure: fn(&Sample) -> Option<f64>| {
             is_shared.then(|| spread(series, figure)).flatten()
         };
         Self {
             // The kills of a crash recovery come one after the other, at the pace of the benchmark.
             throughput: match series.workload {
-                Workload::CrashRecovery => None,
+                Workload::CrashRecovery | Workload::Footprint => None,
                 _ => spread(series, throughput),
             },
             acquire: Quantiles::of(series, |sample| &sample.acquire),
@@ -163,13 +180,28 @@ impl Figures {
             jain: among(|sample| jain(&sample.per_contender)),
             least_share: among(|sample| least_share(&sample.per_contender)),
             overtakes: among(|sample| per_acquisition(sample, sample.overtakes)),
-            commands: spread(series, |sample| per_acquisition(sample, sample.commands?)),
+            commands: match is_footprint {
+                true => None,
+                false => spread(series, |sample| per_acquisition(sample, sample.commands?)),
+            },
             recovery: Spread::of(
                 samples
                     .iter()
                     .flat_map(|sample| sample.recovery_ns.iter().map(|nanos| float(*nanos))),
             ),
             layer_adds: spread(series, layer_adds),
+            held_bytes: footprint(|footprint| footprint.held_bytes),
+            waiting_bytes: footprint(|footprint| footprint.waiting_bytes),
+            renewal_commands: Spread::of(samples.iter().filter_map(|sample| {
+                let commands = sample
+                    .commands
+                    .filter(|_| is_footprint && sample.duration_ns > 0)?;
+                Some(float(commands) * period / float(sample.duration_ns))
+            })),
+            renewal_processors: match is_footprint {
+                true => spread(series, |sample| Some(sample.client_processors)),
+                false => None,
+            },
             acquisitions: total(|sample| sample.acquisitions),
             errors: total(|sample| sample.errors.values().sum()),
             violations: total(|sample| u64::try_from(sample.violations.len()).unwrap_or(u64::MAX)),
@@ -192,7 +224,7 @@ impl Figures {
         let cost = match series.workload {
             Workload::HandOff => self.hand_off.map(|q| q.p50.median),
             Workload::OpenLoop => self.acquire.map(|q| q.p50.median),
-            Workload::CrashRecovery | Workload::Layer => None,
+            Workload::CrashRecovery | Workload::Layer | Workload::Footprint => None,
             _ => self.time_per_acquisition(series),
         };
         cost.filter(|cost| *cost > 0.0)

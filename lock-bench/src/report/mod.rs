@@ -11,7 +11,6 @@ mod plots;
 mod spread;
 mod tables;
 pub mod units;
-mod words;
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +20,10 @@ pub use self::hdr::HdrFile;
 pub use self::histogram::Latencies;
 pub use self::json::ReadError;
 pub use self::model::{
-    Environment, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo, TargetKind, Turn,
+    Environment, Footprint, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo,
+    TargetKind, Turn,
 };
 pub use self::plots::Plot;
 pub use self::spread::Spread;
 pub use self::tables::{Row, Table};
-pub use self::words::{WORKLOADS, name_of};
+pub use crate::plan::{WORKLOADS, name_of};

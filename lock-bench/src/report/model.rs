@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Latencies;
-use crate::plan::{ContendersAs, Plan, Workload};
+use crate::plan::{ContendersAs, Plan, Workload, name_of};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "lock-bench/1";
@@ -23,6 +25,51 @@ pub struct Report {
     /// What came out: one for each target, workload and parameters.
     pub series: Vec<Series>,
 }
+
+impl Report {
+    /// What must not have happened, with where it did; the run has failed if there is anything.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let all = self.series.iter().flat_map(|series| {
+            let found = series.samples.iter().flat_map(|sample| &sample.violations);
+            found.map(move |violation| format!("{series}: {violation}"))
+        });
+        all.collect()
+    }
+
+    /// Series in which no acquisition ever succeeded: what they were to measure is not known, and
+    /// the run has failed if there is any.
+    #[must_use]
+    pub fn without_acquisitions(&self) -> Vec<String> {
+        let idle = |series: &&Series| series.samples.iter().all(|s| s.acquisitions == 0);
+        self.series
+            .iter()
+            .filter(idle)
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    /// The first failures, with where; the figures are those of what worked.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let all = self.series.iter().filter_map(|series| {
+            let first = series
+                .samples
+                .iter()
+                .flat_map(|sample| &sample.failures)
+                .next()?;
+            Some(format!("{series}: {first}"))
+        });
+        let mut all: Vec<_> = all.collect();
+        if let more @ 1.. = all.len().saturating_sub(FAILURES) {
+            all.truncate(FAILURES);
+            all.push(format!("and {more} more; the tables have the numbers"));
+        }
+        all
+    }
+}
+
+/// Failures that are shown.
+const FAILURES: usize = 3;
 
 /// Where and with what a run was made.
 #[non_exhaustive]
@@ -114,6 +161,14 @@ impl Series {
     }
 }
 
+/// What was measured of whom: `hand-off of redis, 16 contenders, hold 1ms`.
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (workload, parameters) = (name_of(self.workload), &self.parameters);
+        write!(f, "{workload} of {}, {parameters}", self.target)
+    }
+}
+
 /// What a measurement was made with.
 #[non_exhaustive]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -130,6 +185,28 @@ pub struct Parameters {
     pub ttl_ms: u64,
     /// Acquisitions per second that were asked for, in the open loop.
     pub rate: Option<f64>,
+}
+
+/// The parameters in one line: `16 contenders (processes), hold 1ms`.
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.contenders == 1 { "" } else { "s" };
+        write!(f, "{} contender{plural}", self.contenders)?;
+        if self.contenders_as == ContendersAs::Processes {
+            f.write_str(" (processes)")?;
+        }
+        if self.keys != 1 && self.keys != self.contenders {
+            write!(f, ", {} keys", self.keys)?;
+        }
+        let hold = Duration::from_nanos(self.hold_ns);
+        if !hold.is_zero() {
+            write!(f, ", hold {}", humantime::format_duration(hold))?;
+        }
+        match self.rate {
+            Some(rate) => write!(f, ", {rate}/s asked for"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One measurement.
@@ -189,6 +266,27 @@ pub struct Sample {
     /// the lock.
     #[serde(default)]
     pub unserved: u64,
+    /// What locks and waiters took, where that is what was measured.
+    #[serde(default)]
+    pub footprint: Option<Footprint>,
+}
+
+/// What locks and waiters of this process take.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Footprint {
+    /// Locks that were held, with a waiter for each later on.
+    pub locks: u64,
+    /// Growth of the process while they were acquired, in bytes.
+    pub held_bytes: u64,
+    /// Growth of the process while tasks began to wait for them, in bytes.
+    pub waiting_bytes: u64,
+    /// From the first release until all waiters had been served, in nanoseconds.
+    pub served_ns: u64,
+    /// Further locks that were acquired and released, each once.
+    pub used_once: u64,
+    /// Growth of the process by these, in bytes.
+    pub left_bytes: u64,
 }
 
 /// Times of requests to a service of the same process, from the call to the answer.

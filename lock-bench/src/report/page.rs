@@ -2,10 +2,10 @@
 
 use askama::Template;
 
-use super::plots::{Ink, TEXT_STYLE, ink_of, style};
-use super::units::duration;
-use super::{Latencies, Report, Table, TargetInfo, TargetKind};
-use crate::plan::{ContendersAs, Plan};
+use super::plots::{hex, is_dashed, style_sheet};
+use super::units::{duration, number};
+use super::{Figures, Plot, Report, Series, Table, TargetInfo, TargetKind, name_of};
+use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload};
 
 impl Report {
     /// The report as a page. Everything that others have written, such as names and what servers
@@ -16,100 +16,129 @@ impl Report {
     /// Never: a template writes into memory.
     #[must_use]
     pub fn to_html(&self) -> String {
+        let targets = self.targets.iter().map(|info| Target::new(self, info));
+        let samples = self.series.iter().flat_map(|series| &series.samples);
+        let by_chance = |series: &&Series| self.figures(series).is_checked_by_chance;
+        let conclusions = WORKLOADS.into_iter().filter_map(|w| self.conclusion(w));
         let page = Page {
             report: self,
-            inks: style(),
-            text_style: TEXT_STYLE,
+            style: style_sheet(),
             plan: plan(&self.plan),
-            targets: self
-                .targets
-                .iter()
-                .map(|target| Target::new(self, target))
-                .collect(),
-            figures: self.plots().iter().map(Figure::new).collect(),
+            conclusions: conclusions.collect(),
+            targets: targets.collect(),
+            plots: self.plots(),
             tables: self.tables(),
             violations: self.violations(),
-            checked_of: self.checked_of(),
-            by_chance: self.checked_by_chance(),
+            checked_of: samples.map(|s| s.checked_of).max().unwrap_or(0),
+            by_chance: self.series.iter().filter(by_chance).count(),
             failures: self.failures(),
-            json: embedded(&self.to_json().to_string()),
+            // Nothing in it ends the script element or begins a comment.
+            json: self.to_json().to_string().replace('<', "\\u003c"),
         };
         page.render().expect("BUG: the template writes into memory")
     }
 
-    /// What must not have happened, with where it did; the run has failed if there is anything.
-    #[must_use]
-    pub fn violations(&self) -> Vec<String> {
-        let all = self.series.iter().flat_map(|series| {
-            let name = super::name_of(series.workload);
-            let at = format!("{name} of {}, {}", series.target, series.parameters);
-            let samples = series.samples.iter().flat_map(|sample| &sample.violations);
-            samples.map(move |violation| format!("{at}: {violation}"))
+    /// The answer to the question of a workload in one sentence: its best and its worst target.
+    fn conclusion(&self, workload: Workload) -> Option<(&'static str, String)> {
+        let (figure, is_higher_better, words): (Figure, bool, fn(f64) -> String) = match workload {
+            Workload::Uncontended | Workload::Contended => (
+                |f| f.throughput,
+                true,
+                |value| format!("{} acquisitions/s", number(value)),
+            ),
+            Workload::HandOff => (
+                |f| Some(f.hand_off?.p50),
+                false,
+                |value| format!("{} without a holder between two", duration(value)),
+            ),
+            Workload::Fairness => (
+                |f| f.least_share,
+                true,
+                |value| format!("least served has {:.0} % of most served", value * 100.0),
+            ),
+            Workload::HoldSweep => (
+                |f| f.efficiency,
+                true,
+                |value| format!("in use {:.0} % of the time", value * 100.0),
+            ),
+            Workload::OpenLoop => (
+                |f| Some(f.acquire?.p99),
+                false,
+                |value| format!("99 % served within {}", duration(value)),
+            ),
+            Workload::CrashRecovery => (
+                |f| f.recovery,
+                false,
+                |value| format!("free {} after the kill", duration(value)),
+            ),
+            Workload::Layer => (
+                |f| f.layer_adds,
+                false,
+                |value| format!("adds {} to a request", duration(value)),
+            ),
+            Workload::Footprint => (
+                |f| f.held_bytes,
+                false,
+                |value| format!("{} bytes a held lock", number(value)),
+            ),
+        };
+        let is_bare = |name: &str| {
+            let kind = self.target(name).map(|target| &target.kind);
+            matches!(kind, Some(TargetKind::Bare { .. }))
+        };
+        let side = self.side(workload, |s| {
+            figure(&self.figures(s)).is_some() && !is_bare(&s.target)
         });
-        all.collect()
-    }
-
-    /// One slice of the time in so many was checked, in the measurement that was checked least.
-    fn checked_of(&self) -> u64 {
-        let samples = self.series.iter().flat_map(|series| &series.samples);
-        samples.map(|sample| sample.checked_of).max().unwrap_or(0)
-    }
-
-    /// How many series are such that two holders at a time are seen by chance alone.
-    fn checked_by_chance(&self) -> usize {
-        let series = self.series.iter();
-        let by_chance = series.filter(|series| self.figures(series).is_checked_by_chance);
-        by_chance.count()
-    }
-
-    /// Series in which no acquisition ever succeeded: what they were to measure is not known, and
-    /// the run has failed if there is any.
-    #[must_use]
-    pub fn without_acquisitions(&self) -> Vec<String> {
-        let idle = self.series.iter().filter(|series| {
-            let mut samples = series.samples.iter();
-            samples.all(|sample| sample.acquisitions == 0)
-        });
-        let titles = idle.map(|series| {
-            let name = super::name_of(series.workload);
-            format!("{name} of {}, {}", series.target, series.parameters)
-        });
-        titles.collect()
-    }
-
-    /// What did not work, with where; the figures are those of what did.
-    fn failures(&self) -> Vec<String> {
-        let all = self.series.iter().filter_map(|series| {
-            let name = super::name_of(series.workload);
-            let sample = series
-                .samples
-                .iter()
-                .find(|sample| !sample.failures.is_empty())?;
-            let first = sample.failures.first()?;
-            Some(format!(
-                "{name} of {}, {}: {first}",
-                series.target, series.parameters
-            ))
-        });
-        let all: Vec<_> = all.collect();
-        let more = all.len().saturating_sub(FAILURES);
-        let more = (more > 0).then(|| format!("and {more} more; the tables have the numbers"));
-        all.into_iter().take(FAILURES).chain(more).collect()
+        let mut ranked: Vec<_> = side
+            .iter()
+            .map(|series| (series, self.figures(series)))
+            .collect();
+        let value = |figures: &Figures| figure(figures).map_or(f64::NAN, |spread| spread.median);
+        ranked.sort_by(|(_, a), (_, b)| value(a).total_cmp(&value(b)));
+        if is_higher_better {
+            ranked.reverse();
+        }
+        // Elsewhere the comparison is not one of what is said.
+        let compares = matches!(
+            workload,
+            Workload::Uncontended | Workload::Contended | Workload::HandOff | Workload::OpenLoop
+        );
+        let said = |(series, figures): &(&&Series, Figures)| {
+            let bare = figures
+                .to_bare
+                .filter(|_| compares)
+                .map(|times| match times {
+                    times if times < 1.0 => {
+                        format!(", {} of the time of bare commands", number(times))
+                    }
+                    times => format!(", {} times as long as bare commands", number(times)),
+                });
+            let words = words(value(figures));
+            format!("{} {words}{}", series.target, bare.unwrap_or_default())
+        };
+        let (best, rest) = ranked.split_first()?;
+        let text = match rest.last() {
+            Some(worst) => format!("best: {}; worst: {}", said(best), said(worst)),
+            None => said(best),
+        };
+        Some((
+            name_of(workload),
+            format!("{text} ({}).", best.0.parameters),
+        ))
     }
 }
 
-/// Failures that are shown.
-const FAILURES: usize = 3;
+type Figure = fn(&Figures) -> Option<super::Spread>;
 
 #[derive(Template)]
 #[template(path = "report.html")]
 struct Page<'a> {
     report: &'a Report,
-    inks: String,
-    text_style: &'static str,
+    style: String,
     plan: String,
+    conclusions: Vec<(&'static str, String)>,
     targets: Vec<Target<'a>>,
-    figures: Vec<Figure>,
+    plots: Vec<Plot>,
     tables: Vec<Table>,
     violations: Vec<String>,
     checked_of: u64,
@@ -120,7 +149,7 @@ struct Page<'a> {
 
 struct Target<'a> {
     info: &'a TargetInfo,
-    class: String,
+    color: String,
     is_bare: bool,
     kind: String,
     round_trip: String,
@@ -128,47 +157,23 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     fn new(report: &Report, info: &'a TargetInfo) -> Self {
-        let kind = match &info.kind {
-            TargetKind::Lock { backend } => format!("polylock, {backend}"),
-            TargetKind::Bare { of, commands } => format!("bare commands of {of}: {commands}"),
-            TargetKind::Peer { library } => library.clone(),
-        };
-        let ink = ink_of(report, &info.name);
+        let color = report.color(&info.name);
+        let round_trip = info.round_trip.as_ref().and_then(|times| {
+            let at = |share| times.quantile_ns(share).map(|nanos| duration(nanos as f64));
+            Some(format!("{} (99 %: {})", at(0.5)?, at(0.99)?))
+        });
         Self {
             info,
-            class: ink.class(),
-            is_bare: matches!(ink, Ink::Limit(_)),
-            kind,
-            round_trip: info
-                .round_trip
-                .as_ref()
-                .and_then(round_trip)
-                .unwrap_or_default(),
+            color: hex(color),
+            is_bare: is_dashed(color),
+            kind: match &info.kind {
+                TargetKind::Lock { backend } => format!("polylock, {backend}"),
+                TargetKind::Bare { of, commands } => format!("bare commands of {of}: {commands}"),
+                TargetKind::Peer { library } => library.clone(),
+            },
+            round_trip: round_trip.unwrap_or_default(),
         }
     }
-}
-
-struct Figure {
-    name: String,
-    title: String,
-    caption: String,
-    svg: String,
-}
-
-impl Figure {
-    fn new(plot: &super::Plot) -> Self {
-        Self {
-            name: plot.name.clone(),
-            title: plot.title.clone(),
-            caption: plot.caption.clone(),
-            svg: plot.to_element(),
-        }
-    }
-}
-
-fn round_trip(times: &Latencies) -> Option<String> {
-    let at = |share| times.quantile_ns(share).map(|nanos| duration(nanos as f64));
-    Some(format!("{} (99 %: {})", at(0.5)?, at(0.99)?))
 }
 
 fn plan(plan: &Plan) -> String {
@@ -176,17 +181,10 @@ fn plan(plan: &Plan) -> String {
         ContendersAs::Processes => "a process each",
         ContendersAs::Tasks => "tasks of one process",
     };
+    let [length, warm_up, ttl] =
+        [plan.duration, plan.warm_up, plan.ttl].map(humantime::format_duration);
     format!(
-        "{} x {} after {} of warm-up, ttl {}, contenders are {contenders_as}, seed {}",
-        plan.repeats,
-        humantime::format_duration(plan.duration),
-        humantime::format_duration(plan.warm_up),
-        humantime::format_duration(plan.ttl),
-        plan.seed,
+        "{} x {length} after {warm_up} of warm-up, ttl {ttl}, contenders are {contenders_as}, seed {}",
+        plan.repeats, plan.seed,
     )
-}
-
-/// JSON for a script element: nothing in it ends the element or begins a comment.
-fn embedded(json: &str) -> String {
-    json.replace('<', "\\u003c")
 }

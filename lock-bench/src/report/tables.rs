@@ -1,7 +1,7 @@
 //! The figures as tables, for a terminal and for a page.
 
 use super::units::{duration, number};
-use super::{Figures, Quantiles, Report, Series, Spread, name_of};
+use super::{Figures, Report, Series, Spread, name_of};
 
 /// The figures of all targets under one workload with the same parameters.
 #[non_exhaustive]
@@ -11,7 +11,7 @@ pub struct Table {
     pub title: String,
     /// Violations of all targets; any makes the run fail.
     pub violations: u64,
-    /// What stands in the columns; those that nobody has a figure for are left out.
+    /// Names of the columns; those that no target has a figure for are left out.
     pub columns: Vec<&'static str>,
     /// A line for each target.
     pub rows: Vec<Row>,
@@ -25,11 +25,12 @@ pub struct Row {
     pub target: String,
     /// A figure for each column, empty if there is none.
     pub cells: Vec<String>,
+    /// What a reader of the figures has to know; empty if there is nothing.
+    pub notes: String,
 }
 
 impl Report {
-    /// The figures of all series. With more than one repeat a throughput has the least and the
-    /// greatest behind it.
+    /// The figures of all series.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let mut sides: Vec<&Series> = Vec::new();
@@ -42,8 +43,8 @@ impl Report {
     }
 
     fn table(&self, side: &Series) -> Table {
-        let series = self.series.iter().filter(|series| series.is_beside(side));
-        let figures: Vec<_> = series
+        let beside = self.series.iter().filter(|series| series.is_beside(side));
+        let figures: Vec<_> = beside
             .map(|s| (s.target.clone(), self.figures(s)))
             .collect();
         let has_any = |column: &&Column| figures.iter().any(|(_, f)| (column.1)(f).is_some());
@@ -52,12 +53,12 @@ impl Report {
             target: target.clone(),
             cells: columns
                 .iter()
-                .map(|(_, cell)| cell(figures).unwrap_or_default())
+                .map(|column| (column.1)(figures).unwrap_or_default())
                 .collect(),
+            notes: notes(figures),
         });
-        let (repeats, length) = (self.plan.repeats, self.plan.duration);
-        let length = humantime::format_duration(length);
-        let name = name_of(side.workload);
+        let (name, repeats) = (name_of(side.workload), self.plan.repeats);
+        let length = humantime::format_duration(self.plan.duration);
         Table {
             title: format!("{name}, {}, {repeats} x {length}", side.parameters),
             violations: figures.iter().map(|(_, figures)| figures.violations).sum(),
@@ -67,80 +68,159 @@ impl Report {
     }
 }
 
+impl Table {
+    /// The table for a terminal of 80 columns: what does not fit stands below, and then the notes.
+    /// `escape` makes names of targets harmless.
+    #[must_use]
+    pub fn to_text(&self, escape: impl Fn(&str) -> String) -> String {
+        let names = self.rows.iter().map(|row| shortened(escape(&row.target)));
+        let names: Vec<_> = std::iter::once("target".to_owned()).chain(names).collect();
+        let width = |texts: &[String]| texts.iter().map(|text| text.chars().count()).max();
+        let first = width(&names).unwrap_or_default();
+        let columns: Vec<Vec<_>> = (0..self.columns.len())
+            .map(|at| {
+                let cells = self.rows.iter().map(|row| match row.cells[at].as_str() {
+                    "" => "-".to_owned(),
+                    cell => cell.to_owned(),
+                });
+                std::iter::once(self.columns[at].to_owned())
+                    .chain(cells)
+                    .collect()
+            })
+            .collect();
+        let mut text = wrapped(&format!("{}: violations {}", self.title, self.violations));
+        let mut rest = columns.as_slice();
+        while !rest.is_empty() {
+            let mut used = first;
+            let fits = |column: &&Vec<String>| {
+                used += 2 + width(column).unwrap_or_default();
+                used <= COLUMNS_OF_TERMINAL
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (block, after) = rest.split_at(count);
+            for (at, name) in names.iter().enumerate() {
+                if block.iter().all(|column| column[at] == "-") {
+                    continue;
+                }
+                text += &format!("{name:first$}");
+                for column in block {
+                    text += &format!("  {:>1$}", column[at], width(column).unwrap_or_default());
+                }
+                text.push('\n');
+            }
+            rest = after;
+        }
+        for (name, row) in names[1..].iter().zip(&self.rows) {
+            if !row.notes.is_empty() {
+                text += &wrapped(&format!("{name}: {}", row.notes));
+            }
+        }
+        text
+    }
+}
+
+const COLUMNS_OF_TERMINAL: usize = 80;
+
+fn shortened(name: String) -> String {
+    match name.char_indices().nth(32) {
+        Some((end, _)) => format!("{}..", &name[..end]),
+        None => name,
+    }
+}
+
+/// Breaks a line between words, and indents what follows.
+fn wrapped(line: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in line.split(' ') {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > COLUMNS_OF_TERMINAL {
+            text += "\n  ";
+            width = 2;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text += word;
+        width += length;
+    }
+    text + "\n"
+}
+
 type Column = (&'static str, fn(&Figures) -> Option<String>);
 
-const COLUMNS: [Column; 18] = [
-    ("acq/s", |f| f.throughput.map(with_range)),
-    ("x bare", |f| f.to_bare.map(number)),
-    ("pair rt", |f| f.pair_round_trips.map(number)),
-    ("efficiency", |f| f.efficiency.map(|s| percent(s.median))),
+/// What answers the question of a workload comes first.
+const COLUMNS: [Column; 23] = [
+    ("acq/s", |f| f.throughput.map(|s| number(s.median))),
+    ("min..max", |f| f.throughput.and_then(range)),
+    ("time/bare", |f| f.to_bare.map(number)),
+    ("hand-off p50", |f| {
+        f.hand_off.map(|q| duration(q.p50.median))
+    }),
+    ("hand-off p99", |f| {
+        f.hand_off.map(|q| duration(q.p99.median))
+    }),
+    ("in use", |f| {
+        f.efficiency.map(|s| format!("{:.0} %", s.median * 100.0))
+    }),
     ("acquire p50", |f| f.acquire.map(|q| duration(q.p50.median))),
     ("p99", |f| f.acquire.map(|q| duration(q.p99.median))),
     ("p99.9", |f| f.acquire.map(|q| duration(q.p999.median))),
-    ("acquire rt", |f| f.acquire_round_trips.map(number)),
-    ("hand-off p50", |f| hand_off(f, |q| q.p50)),
-    ("hand-off p99", |f| hand_off(f, |q| q.p99)),
-    ("hand-off rt", |f| f.hand_off_round_trips.map(number)),
-    ("Jain", |f| f.jain.map(|s| format!("{:.2}", s.median))),
-    ("min/max", |f| {
-        f.least_share.map(|s| format!("{:.2}", s.median))
-    }),
-    ("overtakes", |f| {
-        f.overtakes.map(|s| format!("{:.2}", s.median))
-    }),
     ("cmds/acq", |f| f.commands.map(|s| number(s.median))),
+    ("Jain", |f| two(f.jain)),
+    ("min/max", |f| two(f.least_share)),
+    ("overtakes", |f| two(f.overtakes)),
+    ("pair rt", |f| f.pair_round_trips.map(number)),
+    ("acquire rt", |f| f.acquire_round_trips.map(number)),
+    ("hand-off rt", |f| f.hand_off_round_trips.map(number)),
     ("recovery p50", |f| f.recovery.map(|s| duration(s.median))),
     ("recovery max", |f| f.recovery.map(|s| duration(s.max))),
-    ("notes", notes),
+    ("added", |f| f.layer_adds.map(|s| duration(s.median))),
+    ("bytes/lock", |f| f.held_bytes.map(|s| number(s.median))),
+    ("bytes/waiter", |f| {
+        f.waiting_bytes.map(|s| number(s.median))
+    }),
+    ("cmds/renewal", |f| {
+        f.renewal_commands.map(|s| number(s.median))
+    }),
+    ("processor", |f| {
+        f.renewal_processors
+            .map(|s| format!("{:.1} %", s.median * 100.0))
+    }),
 ];
 
-fn hand_off(figures: &Figures, of: fn(&Quantiles) -> Spread) -> Option<String> {
-    figures
-        .hand_off
-        .map(|quantiles| duration(of(&quantiles).median))
+fn two(spread: Option<Spread>) -> Option<String> {
+    spread.map(|spread| format!("{:.2}", spread.median))
 }
 
-fn with_range(spread: Spread) -> String {
-    let (median, min, max) = (
-        number(spread.median),
-        number(spread.min),
-        number(spread.max),
-    );
-    match min == max {
-        true => median,
-        false => format!("{median} ({min}..{max})"),
-    }
+fn range(spread: Spread) -> Option<String> {
+    (spread.min != spread.max).then(|| format!("{}..{}", number(spread.min), number(spread.max)))
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.0} %", share * 100.0)
-}
-
-fn notes(figures: &Figures) -> Option<String> {
-    let mut notes = Vec::new();
-    if let Some(adds) = figures.layer_adds {
-        notes.push(format!("layer adds {}", duration(adds.median)));
-    }
-    if figures.violations > 0 {
-        notes.push(format!("VIOLATIONS {}", figures.violations));
-    }
-    if figures.errors > 0 {
-        notes.push(format!("errors {}", figures.errors));
-    }
-    if figures.checked_of > 1 {
-        notes.push(format!("1 of {} slices was checked", figures.checked_of));
-    }
-    if figures.is_checked_by_chance {
-        notes.push("overlaps seen by chance: no token, no hold".to_owned());
-    }
-    if figures.unserved > 0 {
-        notes.push(format!("unserved {}", figures.unserved));
-    }
-    if figures.is_saturated {
-        notes.push("saturated".to_owned());
-    }
-    if figures.is_of_the_client {
-        notes.push("limited by the client".to_owned());
-    }
-    (!notes.is_empty()).then(|| notes.join(", "))
+fn notes(figures: &Figures) -> String {
+    let counts = [
+        (
+            figures.violations > 0,
+            format!("VIOLATIONS {}", figures.violations),
+        ),
+        (figures.errors > 0, format!("errors {}", figures.errors)),
+        (
+            figures.checked_of > 1,
+            format!("1 of {} slices was checked", figures.checked_of),
+        ),
+        (
+            figures.is_checked_by_chance,
+            "overlaps seen by chance: no token, no hold".to_owned(),
+        ),
+        (
+            figures.unserved > 0,
+            format!("unserved {}", figures.unserved),
+        ),
+        (figures.is_saturated, "saturated".to_owned()),
+        (figures.is_of_the_client, "limited by the client".to_owned()),
+    ];
+    let notes = counts
+        .into_iter()
+        .filter_map(|(is_so, note)| is_so.then_some(note));
+    notes.collect::<Vec<_>>().join(", ")
 }

@@ -27,29 +27,6 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A mark of an axis: a number without needless digits, in thousands (`k`) or millions (`M`).
-#[must_use]
-pub fn mark(value: f64) -> String {
-    match value.abs() {
-        size if size >= 1e6 => format!("{}M", value / 1e6),
-        size if size >= 1e3 => format!("{}k", value / 1e3),
-        // The sum of tenths is not always a tenth.
-        _ => ((value * 1e6).round() / 1e6).to_string(),
-    }
-}
-
-/// A mark of an axis of durations in nanoseconds.
-#[must_use]
-pub fn duration_mark(nanos: f64) -> String {
-    match nanos {
-        _ if nanos >= 1e9 => format!("{} s", mark(nanos / 1e9)),
-        _ if nanos >= 1e6 => format!("{} ms", mark(nanos / 1e6)),
-        _ if nanos >= 1e3 => format!("{} us", mark(nanos / 1e3)),
-        _ if nanos == 0.0 => "0".to_owned(),
-        _ => format!("{} ns", mark(nanos)),
-    }
-}
-
 /// A change against what was, such as `+4.2 %`.
 #[must_use]
 pub fn change(share: f64) -> String {
@@ -108,16 +85,6 @@ mod tests {
         for (nanos, text) in table {
             assert_eq!(duration(nanos), text);
         }
-    }
-
-    #[test]
-    fn marks_have_no_needless_digits() {
-        assert_eq!(mark(0.1 + 0.2), "0.3");
-        assert_eq!(mark(2_000.0), "2k");
-        assert_eq!(mark(5e6), "5M");
-        assert_eq!(duration_mark(0.0), "0");
-        assert_eq!(duration_mark(20_000.0), "20 us");
-        assert_eq!(duration_mark(1e10), "10 s");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(super) async fn measure(
         if failure.kind() == PROCESSES {
             return Err(failure);
         }
-        count(&mut sample, &failure);
+        sample.count(&failure);
     }
     sample.duration_ns = clock::now() - began;
     Ok(sample)
@@ -83,11 +83,11 @@ async fn kill_one(
                 sample.violations.push(what);
             }
             if let Err(failure) = taken.release().await {
-                count(sample, &failure);
+                sample.count(&failure);
             }
         }
         Ok(None) => not_recovered(sample, clock::now().saturating_sub(killed)),
-        Err(failure) => count(sample, &failure),
+        Err(failure) => sample.count(&failure),
     }
     Ok(())
 }
@@ -96,15 +96,17 @@ async fn kill_one(
 fn not_recovered(sample: &mut Sample, waited: u64) {
     sample.recovery_ns.push(waited);
     sample.unserved += 1;
-    count(
-        sample,
-        &Failure::new("not recovered", "the lock of a killed holder stays taken"),
-    );
+    sample.count(&Failure::new(
+        "not recovered",
+        "the lock of a killed holder stays taken",
+    ));
 }
 
-fn count(sample: &mut Sample, failure: &Failure) {
-    *sample.errors.entry(failure.kind().to_owned()).or_default() += 1;
-    sample.failures.push(failure.to_string());
+impl Sample {
+    fn count(&mut self, failure: &Failure) {
+        *self.errors.entry(failure.kind().to_owned()).or_default() += 1;
+        self.failures.push(failure.to_string());
+    }
 }
 
 /// The shortest lease that the target grants.

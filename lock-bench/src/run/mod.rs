@@ -1,21 +1,17 @@
 //! One run: all workloads on all targets, repeated.
 
-mod agenda;
-mod check;
 mod crash;
-mod one;
+mod measurement;
 mod prepared;
+mod schedule;
 
-use std::time::Duration;
-
-use self::agenda::{Agenda, Question};
-use self::check::check;
-use self::one::Measurement;
+use self::measurement::Measurement;
 use self::prepared::Prepared;
+use self::schedule::{RunSchedule, ScheduledWorkload, check};
 use crate::environment;
-use crate::plan::{Plan, Workload};
+use crate::plan::Plan;
 use crate::report::{Environment, Report, SCHEMA, Series};
-use crate::subject::Failure;
+use crate::subject::{Failure, INVALID};
 use crate::target::Target;
 use crate::workloads::Random;
 
@@ -81,43 +77,46 @@ async fn open_and_measure(
     let shown: Vec<_> = prepared.iter().map(Prepared::shown).collect();
     let distances = environment::distances(shown.iter().map(String::as_str));
     environment.warnings.extend(distances);
-    let agenda = Agenda::of(plan, prepared);
-    environment.warnings.extend(agenda.left_out.iter().cloned());
-    if agenda.questions.is_empty() {
-        return Err(Failure::new("invalid", agenda.left_out.join("; ")));
+    let abilities: Vec<_> = prepared.iter().map(Prepared::abilities).collect();
+    let schedule = RunSchedule::of(plan, &abilities);
+    environment
+        .warnings
+        .extend(schedule.left_out.iter().cloned());
+    if schedule.entries.is_empty() {
+        return Err(Failure::new(INVALID, schedule.left_out.join("; ")));
     }
-    measure_all(plan, &agenda, prepared, run, progress).await
+    measure_all(plan, &schedule, prepared, run, progress).await
 }
 
 async fn measure_all(
     plan: &Plan,
-    agenda: &Agenda,
+    schedule: &RunSchedule,
     targets: &mut [Prepared],
     run: u64,
     progress: &dyn Progress,
 ) -> Result<Vec<Series>, Failure> {
     let run_id = format!("lock-bench/{run:x}");
     let mut random = Random::new(plan.seed);
-    let mut series = agenda.series(targets);
-    let of = agenda.measurements() * plan.repeats;
+    let mut series = schedule.series(targets);
+    let of = schedule.measurements() * plan.repeats;
     let mut done = 0;
     for _repeat in 0..plan.repeats {
         for target in &mut *targets {
             target.time_round_trips().await;
         }
-        for question in &agenda.questions {
-            let mut order: Vec<_> = question.asked.iter().collect();
+        for entry in &schedule.entries {
+            let mut order: Vec<_> = entry.measured.iter().collect();
             random.shuffle(&mut order);
             for &&(target, part, at) in &order {
                 let target = &targets[target];
                 let name = target.name(part);
-                progress.step(done, of, &describe(question, &name));
+                progress.step(done, of, &describe(entry, &name));
                 let series = &mut series[at];
                 let measurement = Measurement {
                     plan,
                     target,
                     part,
-                    workload: question.workload,
+                    workload: entry.workload,
                     parameters: &mut series.parameters,
                     prefix: format!("{run_id}/{done}"),
                     seed: random.next(),
@@ -133,16 +132,7 @@ async fn measure_all(
     Ok(series)
 }
 
-fn describe(question: &Question, name: &str) -> String {
-    let parameters = &question.parameters;
-    let what = format!("{name}: {}", crate::report::name_of(question.workload));
-    let what = match question.workload {
-        Workload::CrashRecovery => what,
-        Workload::HoldSweep => {
-            let hold = Duration::from_nanos(parameters.hold_ns);
-            format!("{what} of {}", humantime::format_duration(hold))
-        }
-        _ => what,
-    };
-    format!("{what}, {} contenders", parameters.contenders)
+fn describe(entry: &ScheduledWorkload, name: &str) -> String {
+    let (workload, parameters) = (crate::plan::name_of(entry.workload), &entry.parameters);
+    format!("{name}: {workload}, {parameters}")
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::agenda::{Abilities, wants_bare};
+use super::schedule::{Abilities, wants_bare};
 use crate::clock;
 use crate::plan::Plan;
 use crate::report::{Latencies, TargetInfo, TargetKind};
@@ -90,7 +90,7 @@ impl Prepared {
         Abilities {
             name: self.target.name.clone(),
             is_of_one_process: self.opened.is_of_one_process,
-            has_layer: self.opened.runner.locks().is_some(),
+            has_locks: self.opened.runner.locks().is_some(),
             bare: self.bare.as_ref().map(|bare| bare.waits),
         }
     }

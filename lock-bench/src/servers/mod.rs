@@ -9,43 +9,33 @@
     )
 )]
 
-#[cfg(feature = "mysql")]
-mod mysql;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod pool;
-#[cfg(feature = "postgres")]
-mod postgres;
+mod mutex;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod sql;
 #[cfg(test)]
-#[cfg(any(
+#[cfg(all(
     feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "zk"
 ))]
-mod testing;
-mod unasked;
-#[cfg(any(
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "zk"
-))]
-mod unique;
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
-mod until;
+mod tests;
 #[cfg(feature = "zk")]
 mod zookeeper;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use polylock::LockUrl;
+use tokio::time::{Instant, sleep};
 
-use self::unasked::Unasked;
-use crate::subject::Failure;
+use crate::subject::{Failure, UNSUPPORTED};
 use crate::target::{Bare, Probe};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
@@ -64,10 +54,8 @@ pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
         return Ok(Some(Arc::new(Unasked(why))));
     }
     match url.scheme() {
-        #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => mysql::probe(url).await.map(Some),
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::probe(url).await.map(Some),
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
+        "mysql" | "mariadb" | "postgres" | "postgresql" => sql::probe(url).await.map(Some),
         #[cfg(feature = "redis")]
         "redis" | "redis+unix" => redis::probe(url).await.map(Some),
         #[cfg(feature = "zk")]
@@ -80,22 +68,16 @@ pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
 /// namespace; none where [`probe`] asks no server. Bare statements of a database have a table of the
 /// run with this number, which all its processes share; [`clear`] removes it.
 ///
-/// # Errors
-///
-/// If there is no connection, and of the kind `refused` if this user may not have them.
-///
-/// # Cancel safety
-///
-/// A dropped future closes what it opened. It may have made the table.
-pub async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
+/// Fails with the kind `refused` if this user may not have them. A dropped future may have made the
+/// table.
+pub(crate) async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
     if unasked(url)?.is_some() {
         return Ok(None);
     }
     match url.scheme() {
-        #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => mysql::bare(url, run).await,
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::bare(url, run).await,
+        "memory" => Ok(Some(mutex::bare())),
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
+        "mysql" | "mariadb" | "postgres" | "postgresql" => sql::bare(url, run).await,
         #[cfg(feature = "redis")]
         "redis" | "redis+unix" => redis::bare(url).await.map(Some),
         #[cfg(feature = "zk")]
@@ -104,45 +86,93 @@ pub async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
     }
 }
 
-/// Removes what [`bare`] has made for the run with this number.
-///
-/// # Errors
-///
-/// If something stays; the message names it.
-///
-/// # Cancel safety
-///
-/// It may be removed or not.
-pub async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
-    if unasked(url)?.is_some() {
-        return Ok(());
-    }
+/// Removes what [`bare`] has made for the run with this number. A failure names what stays.
+pub(crate) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
     match url.scheme() {
-        #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => mysql::clear(url, run).await,
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::clear(url, run).await,
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
+        "mysql" | "mariadb" | "postgres" | "postgresql" => sql::clear(url, run).await,
         _ => Ok(()),
     }
 }
 
 /// Why a server is not asked.
 fn unasked(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
-    if speaks_tls(url)? {
+    let (scheme, mut params) = (url.scheme(), url.params());
+    if scheme == "rediss" || params.bool("tls")? == Some(true) {
         return Ok(Some("is not asked: the benchmark speaks no TLS with it"));
     }
-    Ok(match url.scheme() {
+    Ok(match scheme {
         "redis-cluster" | "redis-sentinel" | "redlock" => {
             Some("are not asked: the benchmark asks one server, and these are several")
         }
-        "zk" | "zookeeper" if url.params().string("auth") == Some("sasl") => {
+        "zk" | "zookeeper" if params.string("auth") == Some("sasl") => {
             Some("is not asked: the benchmark does not log in by SASL")
         }
         _ => None,
     })
 }
 
-fn speaks_tls(url: &LockUrl) -> Result<bool, Failure> {
-    let is_on = url.params().bool("tls")?;
-    Ok(url.scheme() == "rediss" || is_on == Some(true))
+/// Stands for servers of which nothing is known, and says why.
+#[derive(Debug)]
+struct Unasked(&'static str);
+
+#[async_trait]
+impl Probe for Unasked {
+    async fn ping(&self) -> Result<(), Failure> {
+        Err(Failure::new(UNSUPPORTED, format!("the server {}", self.0)))
+    }
+
+    async fn commands(&self) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
+
+    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        Ok(BTreeMap::from([("server".to_owned(), self.0.to_owned())]))
+    }
+}
+
+/// What no other acquisition of any process has: 32 hex digits.
+#[cfg_attr(
+    not(any(
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "zk"
+    )),
+    expect(dead_code, reason = "the bare commands of servers need it")
+)]
+fn unique() -> String {
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{:016x}{count:016x}", *PROCESS)
+}
+
+/// Attempts until it succeeds or the time to wait is over.
+#[cfg_attr(
+    not(any(feature = "mysql", feature = "postgres", feature = "redis")),
+    expect(dead_code, reason = "bare commands that poll need it")
+)]
+async fn until<T, F>(
+    wait: Option<Duration>,
+    attempt: impl Fn() -> F + Send,
+) -> Result<Option<T>, Failure>
+where
+    T: Send,
+    F: Future<Output = Result<Option<T>, Failure>> + Send,
+{
+    const PAUSE: Duration = Duration::from_millis(2);
+    // A time that no clock reaches is no end.
+    let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+    loop {
+        if let Some(taken) = attempt().await? {
+            return Ok(Some(taken));
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match left {
+            Some(Duration::ZERO) => return Ok(None),
+            Some(left) => sleep(left.min(PAUSE)).await,
+            None => sleep(PAUSE).await,
+        }
+    }
 }

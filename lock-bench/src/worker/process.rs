@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::ARGUMENT;
-use super::protocol::{Order, Part, Said, Work};
+use super::protocol::{Order, Part, Said, Work, length, of_bytes};
 use crate::clock;
 use crate::measure::{Recorded, Window};
 use crate::subject::Failure;
@@ -76,13 +76,17 @@ impl Process {
         self.say(&window).await
     }
 
-    /// Waits until it is done.
-    pub(crate) async fn recorded(mut self, window: Window) -> Result<Recorded, Failure> {
-        let limit = clock::until(window.end) + ENDS_WITHIN;
-        let Said::Done(header) = self.hear(limit).await? else {
+    /// Waits until it is done, which it is so long after the window.
+    pub(crate) async fn recorded(
+        mut self,
+        window: Window,
+        after: Duration,
+    ) -> Result<Recorded, Failure> {
+        let limit = clock::until(window.end) + after + ENDS_WITHIN;
+        let Said::Done { recorded, spans } = self.hear(limit).await? else {
             return Err(strange());
         };
-        let mut spans = vec![0; header.bytes().ok_or_else(strange)?];
+        let mut spans = vec![0; length(spans).ok_or_else(strange)?];
         let read = self.output.read_exact(&mut spans);
         match tokio::time::timeout(ENDS_WITHIN, read).await {
             Ok(Ok(_)) => {}
@@ -90,7 +94,10 @@ impl Process {
         }
         // It ends by itself, and is killed if it does not.
         let _ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
-        Ok(header.recorded(&spans))
+        Ok(Recorded {
+            spans: of_bytes(&spans),
+            ..*recorded
+        })
     }
 
     /// Waits until it has its lock, and returns the token.

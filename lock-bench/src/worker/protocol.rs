@@ -1,12 +1,11 @@
 //! What a run and its contenders say to each other: a line of JSON at a time, and the spans in
 //! binary at the end.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Recorded, Span, Waiting};
+use crate::measure::{Recorded, Span};
 use crate::subject::Failure;
 use crate::workloads::Job;
 
@@ -34,6 +33,8 @@ pub(crate) enum Part {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Work {
     Contend(Job),
+    /// To hold so many locks and do nothing else.
+    Footprint(Job),
     /// To take this lock, and to be killed.
     Hold {
         name: String,
@@ -44,23 +45,19 @@ pub(crate) enum Work {
 /// A line of a contender.
 #[derive(Deserialize, Serialize)]
 pub(super) enum Said {
-    Done(Header),
-    Failed { kind: String, message: String },
-    Held { token: Option<u64> },
+    /// The spans follow, so many of them.
+    Done {
+        recorded: Box<Recorded>,
+        spans: usize,
+    },
+    Failed {
+        kind: String,
+        message: String,
+    },
+    Held {
+        token: Option<u64>,
+    },
     Ready,
-}
-
-/// What was recorded, without the spans, which follow.
-#[derive(Deserialize, Serialize)]
-pub(super) struct Header {
-    spans: usize,
-    stride: u64,
-    unserved: Vec<Waiting>,
-    per_contender: BTreeMap<u32, u64>,
-    errors: BTreeMap<String, u64>,
-    failures: Vec<String>,
-    processor_ns: u64,
-    is_overrun: bool,
 }
 
 impl Said {
@@ -78,50 +75,30 @@ impl Said {
     }
 }
 
-impl Header {
-    pub(super) fn of(recorded: Recorded) -> (Self, Vec<u8>) {
-        let mut bytes = Vec::with_capacity(recorded.spans.len() * Span::BYTES);
-        for span in &recorded.spans {
-            span.write(&mut bytes);
-        }
-        let header = Self {
-            spans: recorded.spans.len(),
-            stride: recorded.stride,
-            unserved: recorded.unserved,
-            per_contender: recorded.per_contender,
-            errors: recorded.errors,
-            failures: recorded.failures,
-            processor_ns: recorded.processor_ns,
-            is_overrun: recorded.is_overrun,
-        };
-        (header, bytes)
-    }
-
-    /// How many bytes follow; none if that is more than a contender can have.
-    pub(super) fn bytes(&self) -> Option<usize> {
-        (self.spans <= MOST_SPANS).then(|| self.spans * Span::BYTES)
-    }
-
-    pub(super) fn recorded(self, bytes: &[u8]) -> Recorded {
-        Recorded {
-            spans: bytes.chunks(Span::BYTES).filter_map(Span::read).collect(),
-            stride: self.stride,
-            unserved: self.unserved,
-            per_contender: self.per_contender,
-            errors: self.errors,
-            failures: self.failures,
-            processor_ns: self.processor_ns,
-            is_overrun: self.is_overrun,
-            layer: None,
-        }
-    }
+pub(super) fn to_bytes(spans: &[Span]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(spans.len() * Span::BYTES);
+    bytes.extend(spans.iter().flat_map(|span| span.to_bytes()));
+    bytes
 }
 
-const MOST_SPANS: usize = 1 << 26;
+pub(super) fn of_bytes(bytes: &[u8]) -> Vec<Span> {
+    let spans = bytes.chunks(Span::BYTES);
+    spans.filter_map(Span::of_bytes).collect()
+}
+
+/// How many bytes of spans follow; none if that is more than a contender can have.
+pub(super) fn length(spans: usize) -> Option<usize> {
+    (spans <= MAX_SPANS).then_some(spans * Span::BYTES)
+}
+
+const MAX_SPANS: usize = 1 << 26;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::measure::Waiting;
 
     #[test]
     fn what_was_recorded_arrives() {
@@ -140,17 +117,17 @@ mod tests {
             processor_ns: 5,
             ..Recorded::default()
         };
-        let spans = recorded.spans.clone();
-        let (header, bytes) = Header::of(recorded);
-        let line = Said::Done(header).line();
-        let Said::Done(header) = serde_json::from_slice(&line).unwrap() else {
+        let bytes = to_bytes(&recorded.spans);
+        assert_eq!(length(2), Some(bytes.len()));
+        assert_eq!(of_bytes(&bytes), recorded.spans);
+        let recorded = Box::new(recorded);
+        let line = Said::Done { recorded, spans: 2 }.line();
+        let Said::Done { recorded, spans } = serde_json::from_slice(&line).unwrap() else {
             panic!("another line");
         };
-        assert_eq!(header.bytes(), Some(bytes.len()));
-        let read = header.recorded(&bytes);
-        assert_eq!(read.spans, spans);
-        assert_eq!((read.stride, read.processor_ns), (2, 5));
-        assert_eq!(read.per_contender, BTreeMap::from([(3, 2)]));
-        assert_eq!(read.unserved, [Waiting { key: 0, asked: 9 }]);
+        assert_eq!((recorded.spans.len(), spans), (0, 2), "spans are no JSON");
+        assert_eq!((recorded.stride, recorded.processor_ns), (2, 5));
+        assert_eq!(recorded.per_contender, BTreeMap::from([(3, 2)]));
+        assert_eq!(recorded.unserved, [Waiting { key: 0, asked: 9 }]);
     }
 }

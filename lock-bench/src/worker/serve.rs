@@ -1,11 +1,12 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::parent::{Parent, say};
-use super::protocol::{Header, Order, Part, Said, Work};
-use crate::measure::Window;
-use crate::subject::Failure;
+use super::protocol::{Order, Part, Said, Work, to_bytes};
+use crate::measure::{Recorded, Window};
+use crate::subject::{Failure, UNSUPPORTED};
 use crate::target::{Openers, Runner};
-use crate::workloads::Job;
+use crate::workloads::{HeldLocks, Job};
 
 /// Is a contender: reads what it has to do from the standard input, does it, and writes what came
 /// out to the standard output. Ends with its parent, and the process with it.
@@ -46,6 +47,7 @@ async fn open(openers: &Openers, order: &Order) -> Result<Runner, Failure> {
 async fn obey(parent: &mut Parent, runner: &Runner, work: Work) -> Result<(), Failure> {
     match work {
         Work::Contend(job) => contend(parent, runner, job).await,
+        Work::Footprint(job) => footprint(parent, runner, job).await,
         Work::Hold { name, ttl } => hold(parent, runner, name, ttl).await,
     }
 }
@@ -54,9 +56,24 @@ async fn contend(parent: &mut Parent, runner: &Runner, job: Job) -> Result<(), F
     say(&Said::Ready, &[])?;
     let window: Window = parent.hear().await?;
     let recorded = parent.unless_gone(runner.contend(job, window)).await?;
+    done(runner, recorded).await
+}
+
+async fn footprint(parent: &mut Parent, runner: &Runner, job: Job) -> Result<(), Failure> {
+    let locks = runner.locks().map(Arc::clone);
+    let locks = locks.ok_or_else(|| Failure::new(UNSUPPORTED, "not locks of polylock"))?;
+    let held = parent.unless_gone(HeldLocks::acquire(locks, job)).await?;
+    say(&Said::Ready, &[])?;
+    let window: Window = parent.hear().await?;
+    let recorded = parent.unless_gone(held.measure(window)).await?;
+    done(runner, recorded).await
+}
+
+async fn done(runner: &Runner, recorded: Recorded) -> Result<(), Failure> {
     runner.close().await;
-    let (header, spans) = Header::of(recorded);
-    say(&Said::Done(header), &spans)
+    let (spans, bytes) = (recorded.spans.len(), to_bytes(&recorded.spans));
+    let recorded = Box::new(recorded);
+    say(&Said::Done { recorded, spans }, &bytes)
 }
 
 async fn hold(

@@ -2,11 +2,12 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::Job;
-use super::turn::turn;
-use crate::clock;
-use crate::measure::{Log, Span, Window};
-use crate::subject::Subject;
+use crate::clock::{self, nanos};
+use crate::measure::{Log, NO_TOKEN, Span, Window};
+use crate::subject::{Failure, LOST, LOST_BEFORE, Subject};
 
 /// Asks again as soon as it has given back, until the end of the window.
 pub(super) async fn closed<S: Subject>(
@@ -62,7 +63,135 @@ pub(super) async fn closed<S: Subject>(
 }
 
 /// After a failure, so that one that comes at once does not fill the log.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// In nanoseconds.
 const YIELDS_AFTER: u64 = 1_000_000;
+
+/// What became of one request: a span if it was served, a failure if it or its release failed.
+///
+/// Neither if its time was over: a wait that the end of the window cuts short may end in silence,
+/// which is no fault of the server.
+pub(super) struct Turn {
+    pub(super) span: Option<Span>,
+    pub(super) failure: Option<Failure>,
+}
+
+/// Acquires, holds and releases. `request` says who asks for what since when.
+///
+/// The clock is read twice, and once more where the hold has to have a length: if it is asked for, or
+/// if there is no token that tells two holders at a time.
+pub(super) async fn turn<S: Subject>(
+    subject: &S,
+    key: &S::Key,
+    job: &Job,
+    request: Span,
+    window: Window,
+) -> Turn {
+    let wait = Duration::from_nanos(window.end.saturating_sub(request.asked)).max(LEAST_WAIT);
+    let held = match subject.acquire(key, job.ttl, Some(wait)).await {
+        Ok(Some(held)) => held,
+        refused => return Turn::without_lock(refused.err(), window),
+    };
+    let acquired = clock::now();
+    let token = S::token(&held).unwrap_or(NO_TOKEN);
+    let mut let_go = acquired;
+    if !job.hold.is_zero() {
+        tokio::time::sleep(job.hold).await;
+        let_go = clock::now();
+    } else if token == NO_TOKEN {
+        let_go = clock::now();
+    }
+    let failure = subject.release(held).await.err();
+    match failure.as_ref().map(Failure::kind) {
+        // It knew that it holds no more; nobody knows since when.
+        Some(LOST_BEFORE) => let_go = acquired,
+        // A lease that is not renewed ends like this, and says nothing before.
+        Some(LOST) => let_go = let_go.min(acquired.saturating_add(nanos(job.ttl))),
+        _ => {}
+    }
+    let span = Span {
+        token,
+        acquired,
+        let_go,
+        released: clock::now(),
+        ..request
+    };
+    Turn {
+        span: Some(span),
+        failure,
+    }
+}
+
+impl Turn {
+    fn without_lock(failure: Option<Failure>, window: Window) -> Self {
+        let too_early = || Failure::new("contended", "a wait ended before its time");
+        Self {
+            span: None,
+            failure: (!is_over(window)).then(|| failure.unwrap_or_else(too_early)),
+        }
+    }
+}
+
+/// Whether a wait that ends is one that the end of the window cuts short.
+pub(super) fn is_over(window: Window) -> bool {
+    clock::until(window.end) <= EARLY
+}
+
+/// A request that comes near the end is one all the same.
+const LEAST_WAIT: Duration = Duration::from_millis(20);
+
+/// Timers of others may be so early.
+const EARLY: Duration = Duration::from_millis(5);
+
+/// A lock that somebody has, of whatever subject.
+#[async_trait]
+pub(crate) trait Taken: Send {
+    /// When it was acquired.
+    fn since(&self) -> u64;
+
+    fn token(&self) -> Option<u64>;
+
+    async fn release(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// Takes one lock; `None` if somebody else has it at the end of the wait.
+pub(crate) async fn take<S: Subject>(
+    subject: S,
+    name: String,
+    ttl: Duration,
+    wait: Duration,
+) -> Result<Option<Box<dyn Taken>>, Failure> {
+    let key = subject.key(&name)?;
+    let held = subject.acquire(&key, ttl, Some(wait)).await?;
+    let since = clock::now();
+    Ok(held.map(|held| {
+        let taken: Box<dyn Taken> = Box::new(Held {
+            subject,
+            held,
+            since,
+        });
+        taken
+    }))
+}
+
+struct Held<S: Subject> {
+    subject: S,
+    held: S::Held,
+    since: u64,
+}
+
+#[async_trait]
+impl<S: Subject> Taken for Held<S> {
+    fn since(&self) -> u64 {
+        self.since
+    }
+
+    fn token(&self) -> Option<u64> {
+        S::token(&self.held)
+    }
+
+    async fn release(self: Box<Self>) -> Result<(), Failure> {
+        self.subject.release(self.held).await
+    }
+}

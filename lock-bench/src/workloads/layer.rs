@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
-use super::crowd::{joined, last_call, meter, stuck};
-use super::turn::is_over;
+use super::closed::{PAUSE, is_over};
+use super::{joined, last_call, meter, stuck};
 use crate::clock;
 use crate::measure::{Log, NO_TOKEN, Recorded, Span, Window};
 use crate::report::Requests;
@@ -161,6 +161,3 @@ impl Client {
         }
     }
 }
-
-/// After a failure, so that one that comes at once does not fill the log.
-const PAUSE: Duration = Duration::from_millis(5);

@@ -5,9 +5,9 @@ use std::thread;
 use tokio::sync::mpsc;
 use tokio::task::{self, JoinSet};
 
+use super::closed::turn;
 use super::random::{Random, Zipf};
-use super::turn::turn;
-use super::{Job, crowd};
+use super::{Job, joined, last_call, stuck};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
 use crate::subject::{Failure, Subject};
@@ -59,11 +59,11 @@ pub(super) async fn open<S: Subject>(
             });
         });
     }
-    let left = clock::until(crowd::last_call(window));
+    let left = clock::until(last_call(window));
     if let Ok(failed) = tokio::time::timeout(left, requests.all_ended()).await {
         failed?;
     } else {
-        record(&log, |log| log.push_failure(&crowd::stuck()));
+        record(&log, |log| log.push_failure(&stuck()));
     }
     for (key, asked) in requests.give_up().await {
         record(&log, |log| log.push_unserved(key, asked));
@@ -92,7 +92,7 @@ impl Requests {
     /// Forgets those that have ended.
     fn forget_ended(&mut self) -> Result<(), Failure> {
         while let Some(ended) = self.running.try_join_next_with_id() {
-            let (id, ()) = crowd::joined(ended)?;
+            let (id, ()) = joined(ended)?;
             self.asked.remove(&id);
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Requests {
 
     async fn all_ended(&mut self) -> Result<(), Failure> {
         while let Some(ended) = self.running.join_next_with_id().await {
-            let (id, ()) = crowd::joined(ended)?;
+            let (id, ()) = joined(ended)?;
             self.asked.remove(&id);
         }
         Ok(())

@@ -3,14 +3,18 @@
 #![expect(dead_code, reason = "each test program needs some of it")]
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_bench::plan::{Plan, Workload};
 use lock_bench::report::{Report, Sample, TargetKind};
-use lock_bench::subject::Failure;
-use lock_bench::target::{Opened, Opener, Openers, Runner, Target};
+use lock_bench::subject::{Failure, Subject};
+use lock_bench::target::{Opened, Opener, Openers, Runner, Target, runner};
 use lock_bench::{Progress, run};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 pub(crate) struct Silent;
 
@@ -18,7 +22,7 @@ impl Progress for Silent {
     fn step(&self, _done: u32, _of: u32, _what: &str) {}
 }
 
-/// One short measurement of each workload.
+/// One short measurement of each workload, without bare commands.
 pub(crate) fn plan(workloads: &[Workload], contenders: u32) -> Plan {
     let mut plan = Plan::default();
     plan.workloads = workloads.to_vec();
@@ -26,6 +30,7 @@ pub(crate) fn plan(workloads: &[Workload], contenders: u32) -> Plan {
     plan.duration = Duration::from_millis(200);
     plan.warm_up = Duration::from_millis(20);
     plan.repeats = 1;
+    plan.with_bare = false;
     plan
 }
 
@@ -51,6 +56,92 @@ impl Opener for Made {
             backend: "made".to_owned(),
         };
         Ok(Opened::new(kind, self.0.clone()))
+    }
+}
+
+/// A lock in this process with a fault.
+pub(crate) fn faulty(fault: Fault) -> Target {
+    made(runner(Faulty {
+        fault,
+        permit: Arc::new(Semaphore::new(1)),
+        began: Arc::default(),
+        tokens: Arc::default(),
+    }))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fault {
+    ExcludesNobody,
+    ExcludesNobodyInOrder,
+    Fails,
+    GivesUp,
+    Hangs,
+    Panics,
+    /// Excludes, and takes so long to give back.
+    SlowRelease(Duration),
+    /// Answers at once at first, and then no more.
+    StallsForEver,
+    StallsUntilAfterTheEnd,
+}
+
+#[derive(Clone)]
+struct Faulty {
+    fault: Fault,
+    permit: Arc<Semaphore>,
+    began: Arc<OnceLock<Instant>>,
+    tokens: Arc<AtomicU64>,
+}
+
+impl Subject for Faulty {
+    type Key = ();
+    type Held = (Option<u64>, Option<OwnedSemaphorePermit>);
+
+    fn key(&self, _name: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn acquire(
+        &self,
+        _key: &(),
+        _ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<Self::Held>, Failure> {
+        let began = *self.began.get_or_init(Instant::now);
+        let is_stalled = began.elapsed() > Duration::from_millis(150);
+        match self.fault {
+            Fault::ExcludesNobody => {}
+            Fault::ExcludesNobodyInOrder => {
+                let token = self.tokens.fetch_add(1, Ordering::SeqCst);
+                return Ok(Some((Some(token), None)));
+            }
+            Fault::Fails => return Err(Failure::new("unavailable", "no answer")),
+            Fault::GivesUp => return Ok(None),
+            Fault::Hangs => std::future::pending().await,
+            Fault::Panics => panic!("as it was told to"),
+            Fault::SlowRelease(_) => {
+                let permit = Arc::clone(&self.permit).acquire_owned();
+                let permit = tokio::time::timeout(wait.unwrap_or(Duration::MAX), permit).await;
+                return Ok(permit.ok().map(|permit| (None, permit.ok())));
+            }
+            Fault::StallsForEver if is_stalled => std::future::pending().await,
+            Fault::StallsUntilAfterTheEnd if is_stalled => {
+                tokio::time::sleep_until(began + Duration::from_millis(900)).await;
+            }
+            Fault::StallsForEver | Fault::StallsUntilAfterTheEnd => {}
+        }
+        Ok(Some((None, None)))
+    }
+
+    fn token(held: &Self::Held) -> Option<u64> {
+        held.0
+    }
+
+    async fn release(&self, held: Self::Held) -> Result<(), Failure> {
+        if let Fault::SlowRelease(lasts) = self.fault {
+            tokio::time::sleep(lasts).await;
+        }
+        drop(held);
+        Ok(())
     }
 }
 

@@ -1,38 +1,22 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe};
+use lock_bench::target::Opened;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgPool};
 use tokio::time::timeout;
 
-use super::{failed, inner, opened, probe, shown};
+use super::{Peer, failed, opened};
 
-#[derive(Debug)]
-pub(crate) struct Advisory;
+pub(crate) const PEER: Peer = Peer {
+    scheme: "sqlx-advisory+postgres",
+    open: |url| Box::pin(open(url)),
+};
 
-#[async_trait]
-impl Opener for Advisory {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["sqlx-advisory+postgres"]
-    }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let inner = inner(url)?;
-        let pool = PgPool::connect(inner).await.map_err(failed)?;
-        Ok(opened("sqlx 0.9.0, PgAdvisoryLock", Locks(pool)))
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        probe(url).await
-    }
-
-    fn shown(&self, url: &str) -> String {
-        shown(url)
-    }
+async fn open(url: String) -> Result<Opened, Failure> {
+    let pool = PgPool::connect(&url).await.map_err(failed)?;
+    Ok(opened("sqlx 0.9.0, PgAdvisoryLock", Locks(pool)))
 }
 
 #[derive(Clone)]

@@ -1,40 +1,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use distributed_lock_core::error::LockError;
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_postgres::PostgresLockProvider;
 use distributed_lock_postgres::handle::PostgresLockHandle;
 use distributed_lock_postgres::lock::PostgresDistributedLock;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe};
+use lock_bench::target::Opened;
 
-use super::{failed, inner, opened, probe, shown};
+use super::{Peer, failed, opened};
 
-#[derive(Debug)]
-pub(crate) struct DistributedPostgres;
+pub(crate) const PEER: Peer = Peer {
+    scheme: "distributed-lock+postgres",
+    open: |url| Box::pin(open(url)),
+};
 
-#[async_trait]
-impl Opener for DistributedPostgres {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["distributed-lock+postgres"]
-    }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let inner = inner(url)?;
-        let provider = PostgresLockProvider::new(inner).await.map_err(failed)?;
-        let subject = Locks(Arc::new(provider));
-        Ok(opened("distributed-lock-postgres 0.2.0", subject))
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        probe(url).await
-    }
-
-    fn shown(&self, url: &str) -> String {
-        shown(url)
-    }
+async fn open(url: String) -> Result<Opened, Failure> {
+    let provider = PostgresLockProvider::new(&url).await.map_err(failed)?;
+    let subject = Locks(Arc::new(provider));
+    Ok(opened("distributed-lock-postgres 0.2.0", subject))
 }
 
 #[derive(Clone)]

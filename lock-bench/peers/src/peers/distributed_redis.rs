@@ -2,48 +2,33 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use fred::clients::RedisClient;
 use fred::interfaces::ClientLike as _;
 use fred::types::RedisConfig;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe};
+use lock_bench::target::Opened;
 
-use super::{failed, inner, invalid, opened, poll, probe, shown};
+use super::{Peer, failed, invalid, opened, poll};
 
-#[derive(Debug)]
-pub(crate) struct DistributedRedis;
+pub(crate) const PEER: Peer = Peer {
+    scheme: "distributed-lock+redis",
+    open: |url| Box::pin(open(url)),
+};
 
-#[async_trait]
-impl Opener for DistributedRedis {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["distributed-lock+redis"]
-    }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let inner = inner(url)?;
-        // As its provider makes one of a URL; here several providers share it.
-        let config = RedisConfig::from_url(inner).map_err(|_| invalid("fred refuses the URL"))?;
-        let client = RedisClient::new(config, None, None, None);
-        client.connect();
-        client.wait_for_connect().await.map_err(failed)?;
-        let subject = Locks {
-            client,
-            providers: Arc::default(),
-        };
-        let library = "distributed-lock-redis 0.2.0, asked every 10 ms";
-        Ok(opened(library, subject))
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        probe(url).await
-    }
-
-    fn shown(&self, url: &str) -> String {
-        shown(url)
-    }
+async fn open(url: String) -> Result<Opened, Failure> {
+    // As its provider makes one of a URL; here several providers share it.
+    let config = RedisConfig::from_url(&url).map_err(|_| invalid("fred refuses the URL"))?;
+    let client = RedisClient::new(config, None, None, None);
+    client.connect();
+    client.wait_for_connect().await.map_err(failed)?;
+    let subject = Locks {
+        client,
+        providers: Arc::default(),
+    };
+    let library = "distributed-lock-redis 0.2.0, asked every 10 ms";
+    Ok(opened(library, subject))
 }
 
 #[derive(Clone)]

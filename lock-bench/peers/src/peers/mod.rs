@@ -1,27 +1,56 @@
 //! One file for each library.
 
-mod advisory;
-mod distributed_postgres;
-mod distributed_redis;
-mod rslock;
-mod zookeeper;
+pub(crate) mod advisory;
+pub(crate) mod distributed_postgres;
+pub(crate) mod distributed_redis;
+pub(crate) mod rslock;
+pub(crate) mod zookeeper;
 
 use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use lock_bench::report::TargetKind;
 use lock_bench::servers;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Probe, runner};
+use lock_bench::target::{Opened, Opener, Probe, runner};
 use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
-pub(crate) use self::advisory::Advisory;
-pub(crate) use self::distributed_postgres::DistributedPostgres;
-pub(crate) use self::distributed_redis::DistributedRedis;
-pub(crate) use self::rslock::Rslock;
-pub(crate) use self::zookeeper::ZooKeeper;
+/// Opens URLs of one library.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    scheme: &'static str,
+    /// Connects to the server with this URL.
+    open: fn(String) -> Opening,
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, Failure>> + Send>>;
+
+#[async_trait]
+impl Opener for Peer {
+    fn schemes(&self) -> Vec<&'static str> {
+        vec![self.scheme]
+    }
+
+    async fn open(&self, url: &str) -> Result<Opened, Failure> {
+        (self.open)(inner(url)?.to_owned()).await
+    }
+
+    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        servers::probe(&LockUrl::parse(inner(url)?)?).await
+    }
+
+    /// Without the password; a URL that has no hosts may have it anywhere.
+    fn shown(&self, url: &str) -> String {
+        match LockUrl::parse(url) {
+            Ok(url) if !url.hosts().is_empty() => url.to_string(),
+            _ => "(not a URL)".to_owned(),
+        }
+    }
+}
 
 /// The URL of the server, of `LIBRARY+URL`.
 fn inner(url: &str) -> Result<&str, Failure> {
@@ -34,23 +63,10 @@ fn inner(url: &str) -> Result<&str, Failure> {
     Ok(inner)
 }
 
-/// The URL without its password; one that has no hosts may have it anywhere.
-fn shown(url: &str) -> String {
-    match LockUrl::parse(url) {
-        Ok(url) if !url.hosts().is_empty() => url.to_string(),
-        _ => "(not a URL)".to_owned(),
-    }
-}
-
 /// What is measured.
 fn opened(library: &str, subject: impl Subject) -> Opened {
     let library = library.to_owned();
     Opened::new(TargetKind::Peer { library }, runner(subject))
-}
-
-/// What asks its server.
-async fn probe(url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-    servers::probe(&LockUrl::parse(inner(url)?)?).await
 }
 
 /// Attempts every `pause` until it succeeds or the time is over, for a library that does not wait.

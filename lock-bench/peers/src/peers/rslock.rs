@@ -1,43 +1,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe};
+use lock_bench::target::Opened;
 use rslock::{LockError, LockGuard, LockManager};
 
-use super::{failed, inner, opened, poll, probe, shown};
+use super::{Peer, failed, opened, poll};
 
-#[derive(Debug)]
-pub(crate) struct Rslock;
+pub(crate) const PEER: Peer = Peer {
+    scheme: "rslock+redis",
+    open: |url| Box::pin(open(url)),
+};
 
-#[async_trait]
-impl Opener for Rslock {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["rslock+redis"]
+async fn open(url: String) -> Result<Opened, Failure> {
+    let locks = LockManager::new(vec![url]);
+    // It connects when it is first used.
+    let first = locks.lock("lock-bench-first", Duration::from_secs(1)).await;
+    if let Ok(first) = first {
+        first.release().await;
     }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let inner = inner(url)?;
-        let locks = LockManager::new(vec![inner]);
-        // It connects when it is first used.
-        let first = locks.lock("lock-bench-first", Duration::from_secs(1)).await;
-        if let Ok(first) = first {
-            first.release().await;
-        }
-        // One attempt, where nobody is to wait.
-        let mut once = locks.clone();
-        once.set_retry(1, Duration::from_millis(200));
-        Ok(opened("rslock 0.10.0", Subjects { locks, once }))
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        probe(url).await
-    }
-
-    fn shown(&self, url: &str) -> String {
-        shown(url)
-    }
+    // One attempt, where nobody is to wait.
+    let mut once = locks.clone();
+    once.set_retry(1, Duration::from_millis(200));
+    Ok(opened("rslock 0.10.0", Subjects { locks, once }))
 }
 
 #[derive(Clone)]

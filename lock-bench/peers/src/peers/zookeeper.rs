@@ -1,43 +1,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe};
+use lock_bench::target::Opened;
 use polylock::LockUrl;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
-use super::{failed, inner, opened, probe, shown};
+use super::{Peer, failed, opened};
 
-#[derive(Debug)]
-pub(crate) struct ZooKeeper;
+pub(crate) const PEER: Peer = Peer {
+    scheme: "zookeeper-client+zk",
+    open: |url| Box::pin(open(url)),
+};
 
-#[async_trait]
-impl Opener for ZooKeeper {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["zookeeper-client+zk"]
-    }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let inner = inner(url)?;
-        let parsed = LockUrl::parse(inner)?;
-        let hosts = parsed.expect_hosts()?.iter();
-        let hosts: Vec<_> = hosts
-            .map(|h| format!("{}:{}", h.name, h.port_or(2181)))
-            .collect();
-        let client = Client::connect(&hosts.join(",")).await.map_err(failed)?;
-        let library = "zookeeper-client 0.11.2, Client::lock";
-        Ok(opened(library, Locks(client)))
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        probe(url).await
-    }
-
-    fn shown(&self, url: &str) -> String {
-        shown(url)
-    }
+async fn open(url: String) -> Result<Opened, Failure> {
+    let parsed = LockUrl::parse(&url)?;
+    let hosts = parsed.expect_hosts()?.iter();
+    let hosts: Vec<_> = hosts
+        .map(|h| format!("{}:{}", h.name, h.port_or(2181)))
+        .collect();
+    let client = Client::connect(&hosts.join(",")).await.map_err(failed)?;
+    let library = "zookeeper-client 0.11.2, Client::lock";
+    Ok(opened(library, Locks(client)))
 }
 
 #[derive(Clone)]

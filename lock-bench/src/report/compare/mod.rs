@@ -7,7 +7,7 @@ use serde::Serialize;
 
 pub use self::limit::{Limit, LimitError};
 pub use self::metric::Metric;
-use super::{Parameters, Report, Series, Spread, name_of};
+use super::{Parameters, Report, Series, Spread};
 use crate::plan::Workload;
 
 /// What became of the figures from one report to the next.
@@ -71,7 +71,7 @@ impl Comparison {
         for series in &new.series {
             match counterpart(old, series) {
                 Some(before) => changes.extend(compare((old, before), (new, series), limits)),
-                None => added.push(title(series)),
+                None => added.push(series.to_string()),
             }
         }
         let has_common = !changes.is_empty();
@@ -93,7 +93,7 @@ impl Comparison {
             .map(|series| new.figures(series).violations);
         Self {
             changes,
-            gone: gone.into_iter().map(title).collect(),
+            gone: gone.into_iter().map(ToString::to_string).collect(),
             added,
             warnings: warnings(old, new),
             violations: violations.sum(),
@@ -168,11 +168,6 @@ fn ratio(old: Spread, new: Spread) -> f64 {
 fn counterpart<'a>(report: &'a Report, series: &Series) -> Option<&'a Series> {
     let mut others = report.series.iter();
     others.find(|other| other.target == series.target && other.is_beside(series))
-}
-
-fn title(series: &Series) -> String {
-    let workload = name_of(series.workload);
-    format!("{workload} of {}, {}", series.target, series.parameters)
 }
 
 fn warnings(old: &Report, new: &Report) -> Vec<String> {

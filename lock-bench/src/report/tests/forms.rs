@@ -119,7 +119,6 @@ fn every_picture_is_drawn_and_has_a_text() {
     let plots = report().plots();
     let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
     let expected = [
-        "round-trips",
         "throughput-contended",
         "throughput-uncontended",
         "acquire-uncontended",
@@ -127,17 +126,18 @@ fn every_picture_is_drawn_and_has_a_text() {
         "acquire-open-loop",
         "hand-off",
         "fairness",
-        "commands-uncontended",
-        "commands-contended",
-        "hold-sweep",
-        "recovery",
-        "timeline",
     ];
     assert_eq!(names, expected);
     for plot in plots {
         assert!(plot.alt.contains("redis"), "{}: {}", plot.name, plot.alt);
-        assert!(plot.to_file().contains("class=\"f t0\""), "{}", plot.name);
-        assert!(!plot.to_file().contains("NaN"), "{}", plot.name);
+        let svg = plot.to_file();
+        assert!(
+            svg.contains("#0072B2") && !svg.contains("NaN"),
+            "{}",
+            plot.name
+        );
+        // Bare commands are dashed, by their color.
+        assert!(svg.contains("stroke=\"#0072B3\""), "{}", plot.name);
     }
 }
 
@@ -193,7 +193,55 @@ fn tables_have_a_line_for_each_target_and_the_columns_that_are_needed() {
             .title
             .starts_with("hold-sweep, 4 contenders, hold 10ms")
     });
-    assert!(sweep.unwrap().columns.contains(&"efficiency"));
+    assert!(sweep.unwrap().columns.contains(&"in use"));
+}
+
+#[test]
+fn the_page_begins_with_a_conclusion_for_each_workload() {
+    let html = report().to_html();
+    let (_, answers) = html.split_once("<ul class=\"answers\">").unwrap();
+    let (answers, _) = answers.split_once("</ul>").unwrap();
+    for conclusion in [
+        "<strong>uncontended</strong> best: memory 317,460 acquisitions/s; worst: redis 5,291 \
+         acquisitions/s, 1.64 times as long as bare commands (1 contender).",
+        "<strong>hand-off</strong> best: memory",
+        "<strong>fairness</strong>",
+        "<strong>hold-sweep</strong>",
+        "<strong>open-loop</strong> best: memory 99 % served within",
+        "<strong>crash-recovery</strong>",
+    ] {
+        assert!(
+            answers.contains(conclusion),
+            "{conclusion} is not in {answers}"
+        );
+    }
+    assert!(
+        !answers.contains("redis bare "),
+        "limits do not compete: {answers}"
+    );
+}
+
+#[test]
+fn tables_fit_80_columns_and_lose_no_figure() {
+    let mut report = report();
+    report.series[0].samples[0].errors = [("unavailable".to_owned(), 3)].into();
+    for table in report.tables() {
+        let text = table.to_text(|name| format!("a name of more than 32 characters: {name}"));
+        let widest = text.lines().map(str::len).max();
+        assert!(widest <= Some(80), "{widest:?} columns:\n{text}");
+        for column in &table.columns {
+            assert!(text.contains(column), "{column} is not in\n{text}");
+        }
+        for cell in table.rows.iter().flat_map(|row| &row.cells) {
+            assert!(text.contains(cell), "{cell} is not in\n{text}");
+        }
+    }
+    let text = report.tables()[0].to_text(str::to_owned);
+    assert!(
+        text.starts_with("uncontended, 1 contender, 3 x 3s: violations 0\ntarget "),
+        "{text}"
+    );
+    assert!(text.ends_with("\nredis: errors 3\n"), "{text}");
 }
 
 #[test]
@@ -231,10 +279,10 @@ fn what_is_checked_by_chance_alone_is_told() {
     };
     let is_noted = |report: &Report| {
         let tables = report.tables();
-        let mut cells = tables.iter().flat_map(|table| &table.rows);
-        cells.any(|row| {
-            let notes = row.cells.last().unwrap();
-            notes.contains("overlaps seen by chance: no token, no hold")
+        let mut rows = tables.iter().flat_map(|table| &table.rows);
+        rows.any(|row| {
+            row.notes
+                .contains("overlaps seen by chance: no token, no hold")
         })
     };
     let contended = tokens(Workload::Contended, Some(0));
@@ -279,9 +327,8 @@ fn what_was_not_checked_and_not_served_is_told() {
     let html = report.to_html();
     assert!(html.contains("kept 1 of 4 slices of the time"));
     assert!(!html.contains("At no time two holders"));
-    let table = &report.tables()[0];
-    let notes = table.columns.iter().position(|name| *name == "notes");
-    let notes = &table.rows[0].cells[notes.unwrap()];
+    let tables = report.tables();
+    let notes = &tables[0].rows[0].notes;
     assert_eq!(notes, "1 of 4 slices was checked, unserved 5");
     assert!(html.contains(notes));
 }

@@ -3,7 +3,6 @@
 mod changes;
 mod files;
 mod progress;
-mod table;
 mod targets;
 
 use std::path::Path;
@@ -77,7 +76,11 @@ fn show(app: &App, args: &ShowArgs) -> Result<Exit, Failure> {
 fn answer(app: &App, report: &Report) -> Result<(), Failure> {
     match app.wants_json() {
         true => print_json(&report.to_json()),
-        false => print(&table::tables(report)),
+        false => {
+            let tables = report.tables();
+            let texts: Vec<_> = tables.iter().map(|table| table.to_text(escaped)).collect();
+            print(&texts.join("\n"))
+        }
     }
 }
 

@@ -1,0 +1,257 @@
+//! Redis: the least commands that exclude, and what the server says of itself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use polylock::LockUrl;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _,
+    RedisConnectionInfo, RedisError, RedisResult, Script, cmd,
+};
+
+use super::{unique, until};
+use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
+use crate::target::{Bare, Probe, runner};
+
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
+    let (connection, own) = (connect(url).await?, AtomicU64::new(0));
+    Ok(Arc::new(ServerProbe { connection, own }))
+}
+
+pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
+    let least = BareLock::new(connect(url).await?, url.namespace()).await?;
+    let commands = "SET NX PX, and a script that compares and deletes";
+    Ok(Bare::new(commands, runner(least)))
+}
+
+/// What is not said in the URL is as the locks have it.
+async fn connect(url: &LockUrl) -> Result<MultiplexedConnection, Failure> {
+    let mut params = url.params();
+    let (address, username, password, database) = match url.scheme() {
+        "redis+unix" => (
+            ConnectionAddr::Unix(url.expect_file()?.to_owned()),
+            params.string("username"),
+            params.string("password"),
+            params.integer("database", 0..=LAST_DATABASE)?.unwrap_or(0),
+        ),
+        _ => {
+            let host = url.expect_host()?;
+            let database = match url.path().trim_start_matches('/') {
+                "" => Some(0),
+                number => number
+                    .parse()
+                    .ok()
+                    .filter(|n| (0..=LAST_DATABASE).contains(n)),
+            };
+            let wrong = || Failure::new(INVALID, "the path of the URL is no database number");
+            (
+                ConnectionAddr::Tcp(host.name.clone(), host.port_or(6379)),
+                url.username(),
+                url.password(),
+                database.ok_or_else(wrong)?,
+            )
+        }
+    };
+    let mut settings = RedisConnectionInfo::default().set_db(database);
+    if let Some(username) = username {
+        settings = settings.set_username(username);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    let info = address.into_connection_info().map_err(failure)?;
+    let info = info
+        .set_redis_settings(settings)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let client = Client::open(info).map_err(failure)?;
+    // A timer for each answer is more than the least.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.map_err(failure)
+}
+
+const LAST_DATABASE: i64 = 1_000_000;
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failure(error: RedisError) -> Failure {
+    let kind = match error.is_io_error() || error.is_timeout() {
+        true => "unavailable",
+        false => REFUSED,
+    };
+    Failure::of(kind, &error)
+}
+
+/// What a lock in Redis takes at least. It polls while somebody else has it, and a future that is
+/// dropped may leave the key for a ttl.
+#[derive(Clone, Debug)]
+struct BareLock {
+    connection: MultiplexedConnection,
+    /// What stands before the names.
+    prefix: Arc<str>,
+    /// Of the script that releases.
+    hash: Arc<str>,
+}
+
+struct Held {
+    key: Arc<str>,
+    value: String,
+}
+
+impl BareLock {
+    /// Takes one and gives it back, so that a user who may not do that is told here. The server has
+    /// the script then: a user who may run scripts need not be one who may load them.
+    async fn new(connection: MultiplexedConnection, namespace: &str) -> Result<Self, Failure> {
+        let prefix = match namespace {
+            "" => "lock-bench-bare:".to_owned(),
+            namespace => format!("{namespace}:lock-bench-bare:"),
+        };
+        let least = Self {
+            connection,
+            prefix: prefix.into(),
+            hash: Script::new(COMPARE_AND_DELETE).get_hash().into(),
+        };
+        let first = least.key(&unique())?;
+        if let Some(held) = least.set(&first, Duration::from_secs(5)).await? {
+            least
+                .free("EVAL", COMPARE_AND_DELETE, &held)
+                .await
+                .map_err(failure)?;
+        }
+        Ok(least)
+    }
+
+    /// How many keys it deleted.
+    async fn free(&self, how: &str, script: &str, held: &Held) -> RedisResult<u32> {
+        let mut free = cmd(how);
+        free.arg(script).arg(1).arg(&*held.key).arg(&held.value);
+        free.query_async(&mut self.connection.clone()).await
+    }
+
+    async fn set(&self, key: &Arc<str>, ttl: Duration) -> Result<Option<Held>, Failure> {
+        let (key, value) = (Arc::clone(key), unique());
+        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut set = cmd("SET");
+        set.arg(&*key).arg(&value).arg("NX").arg("PX").arg(millis);
+        let answer = set.query_async(&mut self.connection.clone()).await;
+        let taken: Option<String> = answer.map_err(failure)?;
+        Ok(taken.map(|_| Held { key, value }))
+    }
+}
+
+impl Subject for BareLock {
+    type Key = Arc<str>;
+    type Held = Held;
+
+    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+        Ok(format!("{}{name}", self.prefix).into())
+    }
+
+    async fn acquire(
+        &self,
+        key: &Arc<str>,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<Held>, Failure> {
+        until(wait, || self.set(key, ttl)).await
+    }
+
+    fn token(_: &Held) -> Option<u64> {
+        None
+    }
+
+    async fn release(&self, held: Held) -> Result<(), Failure> {
+        let freed = match self.free("EVALSHA", &self.hash, &held).await {
+            // It was restarted, or somebody flushed its scripts.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.free("EVAL", COMPARE_AND_DELETE, &held).await
+            }
+            freed => freed,
+        };
+        match freed.map_err(failure)? {
+            1 => Ok(()),
+            _ => Err(Failure::new(LOST, "the key has another value, or none")),
+        }
+    }
+}
+
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+#[derive(Debug)]
+struct ServerProbe {
+    connection: MultiplexedConnection,
+    /// Commands of its own that the server has counted.
+    own: AtomicU64,
+}
+
+impl ServerProbe {
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
+        let answer = command.query_async(&mut self.connection.clone()).await;
+        let answer = answer.map_err(failure)?;
+        self.own.fetch_add(1, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    async fn info(&self, section: &str) -> Result<HashMap<String, String>, Failure> {
+        let text: String = self.ask(cmd("INFO").arg(section)).await?;
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(lines
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl Probe for ServerProbe {
+    async fn ping(&self) -> Result<(), Failure> {
+        self.ask::<String>(&cmd("PING")).await.map(drop)
+    }
+
+    /// What it executes, commands inside of scripts included: it does not count them apart.
+    async fn commands(&self) -> Result<Option<u64>, Failure> {
+        let own = self.own.load(Ordering::Relaxed);
+        let stats = self.info("stats").await?;
+        let executed = stats.get("total_commands_processed");
+        let executed: Option<u64> = executed.and_then(|count| count.parse().ok());
+        // The question counts once it is answered.
+        Ok(executed.map(|executed| executed.saturating_sub(own)))
+    }
+
+    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let server = self.info("server").await?;
+        // Valkey says what release of Redis it stands for as well.
+        let version = match (server.get("valkey_version"), server.get("redis_version")) {
+            (Some(version), _) => format!("Valkey {version}"),
+            (None, Some(version)) => format!("Redis {version}"),
+            (None, None) => "unknown".to_owned(),
+        };
+        let commands = "executed, those inside of scripts included".to_owned();
+        let mut facts = vec![("version", version), ("commands", commands)];
+        for (section, name, fact) in [
+            ("memory", "maxmemory_policy", "maxmemory-policy"),
+            ("replication", "connected_slaves", "replicas"),
+        ] {
+            let value = self.info(section).await?.remove(name);
+            facts.extend(value.map(|value| (fact, value)));
+        }
+        for name in ["appendonly", "appendfsync", "save", "maxmemory"] {
+            let answer = self.ask(cmd("CONFIG").arg("GET").arg(name)).await;
+            let values: HashMap<String, String> = answer.unwrap_or_default();
+            let value = match values.into_values().next() {
+                Some(value) if value.is_empty() => "none".to_owned(),
+                Some(value) => value,
+                None => "not told to this user".to_owned(),
+            };
+            facts.push((name, value));
+        }
+        Ok(facts
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect())
+    }
+}

@@ -1,0 +1,297 @@
+//! ZooKeeper: the least requests that exclude, and what the servers say of themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use polylock::{Host, LockUrl};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use zookeeper_client::{Acls, Client, CreateMode, Error};
+
+use super::unique;
+use crate::subject::{Failure, Subject};
+use crate::target::{Bare, Probe, runner};
+
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
+    Ok(Arc::new(ServerProbe {
+        client: connect(url).await?,
+        addresses: url.expect_hosts()?.iter().map(address).collect(),
+        own: AtomicU64::new(0),
+    }))
+}
+
+pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
+    let commands =
+        "create and getChildren in one round trip, getData with a watch of the predecessor, delete";
+    Ok(Bare::new(commands, runner(BareLock::new(connect(url).await?, url))).waiting())
+}
+
+/// Opens a session like that of the locks.
+async fn connect(url: &LockUrl) -> Result<Client, Failure> {
+    let timeout = url.params().duration("session-timeout")?;
+    let mut connector = Client::connector()
+        .with_session_timeout(timeout.unwrap_or(Duration::from_secs(20)))
+        .with_fail_eagerly();
+    if let Some(identity) = identity(url) {
+        connector = connector.with_auth("digest", identity.as_bytes());
+    }
+    let hosts: Vec<_> = url.expect_hosts()?.iter().map(address).collect();
+    connector.connect(&hosts.join(",")).await.map_err(failure)
+}
+
+fn identity(url: &LockUrl) -> Option<String> {
+    Some(format!("{}:{}", url.username()?, url.password()?))
+}
+
+fn address(host: &Host) -> String {
+    match (host.name.contains(':'), host.port_or(2181)) {
+        (true, port) => format!("[{}]:{port}", host.name),
+        (false, port) => format!("{}:{port}", host.name),
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failure(error: Error) -> Failure {
+    let kind = match error {
+        Error::NoAuth | Error::AuthFailed => "denied",
+        Error::NoNode => "lost",
+        _ => "unavailable",
+    };
+    Failure::of(kind, &error)
+}
+
+/// What a lock in ZooKeeper takes at least: a node behind those of others, and a watch of the one
+/// before it. A future that is dropped leaves its node until the session ends.
+#[derive(Clone, Debug)]
+struct BareLock {
+    client: Client,
+    /// What stands before the directories.
+    root: Arc<str>,
+    acls: Acls<'static>,
+}
+
+struct Node {
+    path: String,
+    /// Digits, as the server wrote them.
+    number: String,
+    token: u64,
+}
+
+impl BareLock {
+    fn new(client: Client, url: &LockUrl) -> Self {
+        let root = match url.path().trim_end_matches('/') {
+            "" => "/locks",
+            path => path,
+        };
+        Self {
+            client,
+            root: format!("{root}-bare").into(),
+            acls: match identity(url) {
+                Some(_) => Acls::creator_all(),
+                None => Acls::anyone_all(),
+            },
+        }
+    }
+
+    /// Makes a node and lists all of them, in one round trip where there is a directory.
+    async fn join(&self, directory: &str) -> Result<(Node, Vec<String>), Error> {
+        let options = CreateMode::EphemeralSequential.with_acls(self.acls);
+        let stem = format!("{directory}/{}-", unique());
+        // Requests leave when they are made, and are answered in their order.
+        let created = self.client.create(&stem, &[], &options);
+        let listed = self.client.list_children(directory);
+        let (stat, number) = created.await?;
+        let all = listed.await?;
+        let number = number.to_string();
+        let path = format!("{stem}{number}");
+        let token = u64::try_from(stat.czxid).unwrap_or_default();
+        Ok((
+            Node {
+                path,
+                number,
+                token,
+            },
+            all,
+        ))
+    }
+
+    /// Waits until a node is changed or gone.
+    async fn gone(&self, path: &str) -> Result<(), Error> {
+        match self.client.get_and_watch_data(path).await {
+            Ok((_, _, watcher)) => {
+                watcher.changed().await;
+                Ok(())
+            }
+            Err(Error::NoNode) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Subject for BareLock {
+    type Key = Arc<str>;
+    type Held = Node;
+
+    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+        let name = name.replace('%', "%25").replace('/', "%2F");
+        Ok(format!("{}/{name}", self.root).into())
+    }
+
+    async fn acquire(
+        &self,
+        directory: &Arc<str>,
+        _: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<Node>, Failure> {
+        let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+        let joined = match self.join(directory).await {
+            Err(Error::NoNode) => {
+                let container = CreateMode::Container.with_acls(self.acls);
+                self.client
+                    .mkdir(directory, &container)
+                    .await
+                    .map_err(failure)?;
+                self.join(directory).await
+            }
+            joined => joined,
+        };
+        let (node, mut all) = joined.map_err(failure)?;
+        while let Some(before) = before(&node.number, &all) {
+            let path = format!("{directory}/{before}");
+            let is_gone = self.gone(&path);
+            let is_gone = match deadline {
+                Some(deadline) => timeout_at(deadline, is_gone).await,
+                None => Ok(is_gone.await),
+            };
+            let Ok(is_gone) = is_gone else {
+                self.release(node).await?;
+                return Ok(None);
+            };
+            is_gone.map_err(failure)?;
+            // It may have been one that waited, and another one be before it.
+            all = self
+                .client
+                .list_children(directory)
+                .await
+                .map_err(failure)?;
+        }
+        Ok(Some(node))
+    }
+
+    fn token(held: &Node) -> Option<u64> {
+        Some(held.token)
+    }
+
+    async fn release(&self, held: Node) -> Result<(), Failure> {
+        self.client.delete(&held.path, None).await.map_err(failure)
+    }
+}
+
+/// The nearest node that came before the one with this number.
+pub(super) fn before<'a>(sequence: &str, all: &'a [String]) -> Option<&'a str> {
+    let number = |node: &'a str| node.rsplit('-').next().unwrap_or_default();
+    let earlier = all
+        .iter()
+        .map(String::as_str)
+        .filter(|node| number(node) < sequence);
+    earlier.max_by_key(|node| number(node))
+}
+
+struct ServerProbe {
+    client: Client,
+    addresses: Vec<String>,
+    /// Requests and words of its own that the servers have counted.
+    own: AtomicU64,
+}
+
+impl ServerProbe {
+    /// What a server answers to the four-letter word `srvr`; none if it does not know it.
+    async fn srvr(&self, address: &str) -> Option<HashMap<String, String>> {
+        // A word counts like a request, and before it is answered.
+        self.own.fetch_add(1, Ordering::Relaxed);
+        let answer = async {
+            let mut stream = TcpStream::connect(address).await.ok()?;
+            stream.write_all(b"srvr").await.ok()?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.ok()?;
+            Some(answer)
+        };
+        let answer = timeout(Duration::from_secs(2), answer).await.ok()??;
+        let lines = answer.lines().filter_map(|line| line.split_once(':'));
+        let values = lines.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+        let values: HashMap<_, _> = values.collect();
+        values.contains_key("Received").then_some(values)
+    }
+}
+
+#[async_trait]
+impl Probe for ServerProbe {
+    async fn ping(&self) -> Result<(), Failure> {
+        self.own.fetch_add(1, Ordering::Relaxed);
+        self.client.check_stat("/").await.map(drop).map_err(failure)
+    }
+
+    /// Packets that came to the servers of the URL, with the heartbeats of sessions: each client is
+    /// connected to one of them.
+    async fn commands(&self) -> Result<Option<u64>, Failure> {
+        let mut received = 0;
+        for address in &self.addresses {
+            let values = self.srvr(address).await;
+            let packets = values.and_then(|values| values["Received"].parse::<u64>().ok());
+            let Some(packets) = packets else {
+                return Ok(None);
+            };
+            received += packets;
+        }
+        Ok(Some(
+            received.saturating_sub(self.own.load(Ordering::Relaxed)),
+        ))
+    }
+
+    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let values = match self.addresses.first() {
+            Some(address) => self.srvr(address).await,
+            None => None,
+        };
+        let version = values
+            .as_ref()
+            .and_then(|values| values.get("Zookeeper version"));
+        // Behind the comma is when it was built.
+        let version = version.and_then(|version| version.split([',', '-']).next());
+        let version = version.map(|version| format!("ZooKeeper {version}"));
+        let untold = || "not told: srvr is not among its four-letter words".to_owned();
+        let commands = match values {
+            Some(_) => "packets received, with the heartbeats of sessions",
+            None => "not counted",
+        };
+        let session = humantime::format_duration(self.client.session_timeout());
+        let durability = "the log is synced, unless forceSync=no, which clients are not told";
+        let mut facts = vec![
+            ("version", version.unwrap_or_else(untold)),
+            ("session-timeout", session.to_string()),
+            ("durability", durability.to_owned()),
+            ("commands", commands.to_owned()),
+        ];
+        self.own.fetch_add(1, Ordering::Relaxed);
+        if let Ok((config, _)) = self.client.get_data("/zookeeper/config").await {
+            let config = String::from_utf8_lossy(&config);
+            let members = config.lines().filter(|line| line.starts_with("server."));
+            facts.push(("servers", members.count().max(1).to_string()));
+        }
+        Ok(facts
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect())
+    }
+}
+
+impl fmt::Debug for ServerProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerProbe").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,193 @@
+//! What takes and gives back locks, as the benchmark sees it.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Released, Wait};
+
+/// Something with locks that can be measured: a client, of which all contenders of a process have
+/// a clone.
+///
+/// The loop around it is compiled for each of them, so that the benchmark costs little.
+pub trait Subject: Clone + Send + Sync + 'static {
+    /// The name of a lock, prepared so that it costs nothing at each acquisition.
+    type Key: Clone + Send + Sync + 'static;
+    /// What a holder has.
+    type Held: Send + 'static;
+
+    /// Prepares a name.
+    ///
+    /// # Errors
+    ///
+    /// If the name cannot be that of a lock.
+    fn key(&self, name: &str) -> Result<Self::Key, Failure>;
+
+    /// Takes the lock, for as long as `ttl` where it has leases; waits for it at most as long as
+    /// `wait` says, or without end. `None` if somebody else has it at the end of that time.
+    ///
+    /// # Errors
+    ///
+    /// If the server refuses it, or does not answer.
+    ///
+    /// # Cancel safety
+    ///
+    /// A lock that was granted meanwhile stays taken for one ttl at most, or until the client is
+    /// dropped where there are no leases.
+    fn acquire(
+        &self,
+        key: &Self::Key,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<Self::Held>, Failure>> + Send;
+
+    /// The fencing token of the holder, if there is one.
+    fn token(held: &Self::Held) -> Option<u64>;
+
+    /// Gives the lock back.
+    ///
+    /// # Errors
+    ///
+    /// If nobody knows whether it is free, and of the kind `lost` if somebody else had it already.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lock stays taken for one ttl at most, or until the client is dropped where there are no
+    /// leases.
+    fn release(&self, held: Self::Held) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+/// Locks of this project, as a user calls them.
+#[derive(Clone, Debug)]
+pub(crate) struct Locks(pub(crate) Arc<dyn DistributedLock>);
+
+impl Subject for Locks {
+    type Key = LockKey;
+    type Held = LockGuard;
+
+    fn key(&self, name: &str) -> Result<LockKey, Failure> {
+        Ok(LockKey::new(name)?)
+    }
+
+    async fn acquire(
+        &self,
+        key: &LockKey,
+        ttl: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<LockGuard>, Failure> {
+        let request = AcquireRequest::new(key.clone())
+            .with_ttl(ttl)
+            .with_wait(wait.map_or(Wait::Forever, Wait::AtMost));
+        match self.0.acquire(&request).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn token(held: &LockGuard) -> Option<u64> {
+        held.fencing_token().map(u64::from)
+    }
+
+    async fn release(&self, held: LockGuard) -> Result<(), Failure> {
+        // Who believes that it holds when it calls release did so until then, whatever the answer;
+        // the signal tells afterwards, so that no release needs to look at the clock first.
+        let lost = held.lost();
+        match held.release().await {
+            Ok(Released::AlreadyLost) if lost.reason().is_some() => Err(Failure::new(
+                LOST_BEFORE,
+                "the lock was lost, and its holder told",
+            )),
+            Ok(Released::AlreadyLost) => Err(Failure::new(LOST, "the server knew another holder")),
+            Ok(_) => Ok(()),
+            Err(error) if lost.reason().is_some() => Err(Failure::of(LOST_BEFORE, &error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What went wrong with a lock or with a run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    kind: String,
+    message: String,
+}
+
+impl Failure {
+    /// A failure of a kind, one or two words by which they are counted, and with a message that
+    /// has no secrets in it.
+    pub fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            kind: kind.into(),
+            message: message.into(),
+        }
+    }
+
+    /// The failure of something else, with all its causes.
+    pub fn of(kind: impl Into<String>, error: &(dyn Error + 'static)) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self::new(kind, message)
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Says where it happened, before what happened.
+    #[must_use]
+    pub fn at(mut self, place: &str) -> Self {
+        self.message = format!("{place}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {}
+
+impl From<polylock::Error> for Failure {
+    fn from(error: polylock::Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::Contended => "contended",
+            ErrorKind::Denied => "denied",
+            ErrorKind::InvalidConfig | ErrorKind::InvalidKey | ErrorKind::InvalidRequest => INVALID,
+            ErrorKind::Lost => LOST,
+            ErrorKind::Protocol => "protocol",
+            ErrorKind::QueueFull => "queue full",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Unsupported => UNSUPPORTED,
+            _ => "other",
+        };
+        Self::of(kind, &error)
+    }
+}
+
+/// Kind of what was asked for wrongly.
+pub(crate) const INVALID: &str = "invalid";
+/// Kind of a release where somebody else had the lock already, or nobody.
+pub(crate) const LOST: &str = "lost";
+/// Kind of a release by a holder that was told before that it holds no more.
+pub(crate) const LOST_BEFORE: &str = "lost before";
+/// Kind of what a server says of itself, and not of the way to it.
+pub(crate) const REFUSED: &str = "refused";
+/// Kind of what the target cannot do.
+pub(crate) const UNSUPPORTED: &str = "unsupported";
