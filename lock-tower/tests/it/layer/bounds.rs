@@ -62,22 +62,6 @@ async fn so_many_wait_for_a_key_and_the_next_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_waiters_one_at_a_time_is_served() {
-    let scene = Scene::new();
-    let locker = scene.builder().max_waiters_per_key(0).build().unwrap();
-    let gate = Gate::new(&locker);
-    let first = gate.send("/a");
-    settle().await;
-    assert_eq!(
-        gate.send("/a").await.unwrap(),
-        StatusCode::TOO_MANY_REQUESTS
-    );
-    gate.ends.add_permits(2);
-    assert_eq!(first.answered().await.unwrap(), StatusCode::OK);
-    assert_eq!(gate.send("/a").await.unwrap(), StatusCode::OK);
-}
-
-#[tokio::test(start_paused = true)]
 async fn so_many_wait_in_all() {
     let scene = Scene::new();
     let locker = scene.builder().max_waiters(2).build().unwrap();
