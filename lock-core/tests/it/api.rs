@@ -1,0 +1,92 @@
+//! What the types promise to the compiler.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+
+use lock_core::engine::{Engine, LeaseId, Moment};
+use lock_core::memory::Memory;
+use lock_core::prelude::*;
+use lock_core::{
+    AcquireRequest, Backend, Capabilities, Expiring, FencingToken, Lease, LeaseControl, LockUrl,
+    LostSignal, MultiGuard, Owner, PendingRelease, Registry, Renewer,
+};
+
+fn shared<T: Debug + Send + Sync + 'static>() {}
+
+fn sent<T: Send>(value: T) -> T {
+    value
+}
+
+#[test]
+fn values_cross_threads() {
+    shared::<AcquireRequest>();
+    shared::<Capabilities>();
+    shared::<Engine>();
+    shared::<Error>();
+    shared::<FencingToken>();
+    shared::<LeaseControl>();
+    shared::<LeaseId>();
+    shared::<LockGuard>();
+    shared::<LockKey>();
+    shared::<LockUrl>();
+    shared::<LostSignal>();
+    shared::<Moment>();
+    shared::<MultiGuard>();
+    shared::<Owner>();
+    shared::<PendingRelease>();
+    shared::<Registry>();
+}
+
+#[test]
+fn traits_are_dyn_compatible() {
+    shared::<Arc<dyn DistributedLock>>();
+    shared::<Arc<dyn Backend>>();
+    shared::<Arc<dyn Lease>>();
+    shared::<Arc<dyn Renewer>>();
+}
+
+#[test]
+fn a_guard_is_small() {
+    assert!(
+        size_of::<LockGuard>() == size_of::<usize>(),
+        "a guard has {} bytes, more than a pointer",
+        size_of::<LockGuard>()
+    );
+    assert!(size_of::<Error>() == size_of::<usize>());
+    assert!(size_of::<AcquireRequest>() == size_of::<usize>());
+}
+
+#[tokio::test]
+async fn futures_cross_threads() {
+    let locks: Arc<dyn DistributedLock> = Arc::new(Memory::new());
+    let guard = sent(locks.lock("k")).await.unwrap();
+    sent(guard.run(async {})).await.unwrap();
+    sent(guard.renew()).await.unwrap();
+    let expiring: Expiring = sent(guard.expiring(std::time::Duration::ZERO));
+    drop(expiring);
+    let lost = sent(guard.lost().into_future());
+    sent(guard.release()).await.unwrap();
+    sent(locks.try_lock("k")).await.unwrap();
+    drop(sent(locks.request("k").shared().acquire()).await.unwrap());
+    let both = sent(locks.lock_all(["a", "b"])).await.unwrap();
+    sent(both.release()).await.unwrap();
+    drop(lost);
+    static_future(locks.clone_and_lock()).await;
+}
+
+/// A future that owns what it locks can be spawned.
+trait CloneAndLock {
+    fn clone_and_lock(&self) -> impl Future<Output = ()> + Send + 'static;
+}
+
+impl CloneAndLock for Arc<dyn DistributedLock> {
+    fn clone_and_lock(&self) -> impl Future<Output = ()> + Send + 'static {
+        let locks = Self::clone(self);
+        async move { drop(locks.lock("k").await) }
+    }
+}
+
+async fn static_future(future: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(future).await.expect("does not panic");
+}

@@ -1,0 +1,286 @@
+//! The queue inside a process, under virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::layers::LocalQueue;
+use lock_core::memory::{Fault, Memory, Request};
+use lock_core::prelude::*;
+
+use super::support::{key, memory, secs, settle};
+
+#[tokio::test(start_paused = true)]
+async fn handing_over_is_bounded_so_that_others_get_their_turn() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(4);
+    let first = locks.lock("k").await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for _ in 0..12 {
+        let (locks, order) = (locks.clone(), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.lock("k").await.unwrap();
+            order.lock().unwrap().push("here");
+            tokio::time::sleep(secs(1)).await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    let (other, order_there) = (store.client(), Arc::clone(&order));
+    tasks.push(tokio::spawn(async move {
+        let guard = other.lock("k").await.unwrap();
+        order_there.lock().unwrap().push("there");
+        guard.release().await.unwrap();
+    }));
+    settle().await;
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let place = order.iter().position(|who| *who == "there").unwrap();
+    assert_eq!(place, 4, "after four hand-overs: {order:?}");
+    assert_eq!(locks.live_keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_work_is_handed_over_for_a_while() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let first = locks.lock("k").await.unwrap();
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for who in ["here"; 60].into_iter().chain(["there"]) {
+        let order = Arc::clone(&order);
+        let locks = match who {
+            "here" => Arc::new(locks.clone()) as Arc<dyn DistributedLock>,
+            _ => Arc::new(store.client()),
+        };
+        tasks.push(tokio::spawn(async move {
+            let guard = locks.lock("k").await.unwrap();
+            order.lock().unwrap().push(who);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let order = order.lock().unwrap();
+    let place = order.iter().position(|who| *who == "there").unwrap();
+    // A millisecond each, 25 of them, and the last of the run is told in advance.
+    assert!((25..=27).contains(&place), "{place}: {order:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_lock_does_not_unseat_the_next_holder() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(0);
+    let first = locks.lock("k").await.unwrap();
+    let second = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.unwrap() }
+    });
+    settle().await;
+    // The store forgets the first holder, who does not know yet, and grants the second.
+    store.expire(&key());
+    let second = second.await.unwrap();
+    assert!(locks.try_lock("k").await.unwrap().is_none());
+    drop(first);
+    settle().await;
+    assert!(
+        locks.try_lock("k").await.unwrap().is_none(),
+        "the second is seated still"
+    );
+    assert!(second.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    store
+        .faults()
+        .plan(Request::Acquire, Fault::LateReply(secs(1)));
+    store.faults().plan(Request::Acquire, Fault::LostRequest);
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                let guard = locks.lock("k").await?;
+                tokio::time::sleep(secs(100)).await;
+                drop(guard);
+                Ok::<_, Error>(())
+            })
+        })
+        .collect();
+    let mut failed = 0;
+    for task in tasks {
+        failed += usize::from(task.await.unwrap().is_err());
+    }
+    assert_eq!(
+        (failed, locks.live_keys()),
+        (2, 0),
+        "waits of 30 s end, and nobody hangs"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_is_kept_against_waiters_of_the_same_process() {
+    let locks = LocalQueue::new(Arc::new(memory()));
+    let began = tokio::time::Instant::now();
+    let guard = locks
+        .request("k")
+        .min_hold(secs(20))
+        .acquire()
+        .await
+        .unwrap();
+    let (next, released) = tokio::join!(locks.lock("k"), guard.release());
+    released.unwrap();
+    drop(next.unwrap());
+    let after = began.elapsed();
+    assert!(
+        after >= secs(20),
+        "a waiter of the process was let in after {after:?} of 20 s of min hold"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_million_keys_leave_nothing_behind() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    for n in 0..1_000_000 {
+        drop(locks.lock(format!("k{n}")).await.unwrap());
+    }
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_passes_only_to_a_request_with_its_ttl() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let long = locks.request("k").ttl(secs(60)).acquire().await.unwrap();
+    let short = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
+    });
+    settle().await;
+    long.release().await.unwrap();
+    let short = short.await.unwrap();
+    // With the lease of its predecessor it would believe in more than the server keeps for it.
+    let left = short.valid_until().unwrap() - tokio::time::Instant::now();
+    assert!(
+        left <= secs(5),
+        "a lease of 5 s has {left:?} left: it is that of its predecessor"
+    );
+    tokio::time::sleep(secs(20)).await;
+    assert!(short.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_inherited_only_with_its_ttl() {
+    let store = memory();
+    let held = store.lock("k").await.unwrap();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let impatient = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            locks
+                .request("k")
+                .ttl(secs(60))
+                .wait(Wait::AtMost(secs(1)))
+                .acquire()
+                .await
+        }
+    });
+    settle().await;
+    let patient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
+    });
+    assert_eq!(
+        impatient.await.unwrap().unwrap_err().kind(),
+        ErrorKind::Contended
+    );
+    settle().await;
+    assert_eq!(store.waiters(&key()), 1);
+    held.release().await.unwrap();
+    let left = patient.await.unwrap().valid_until().unwrap() - tokio::time::Instant::now();
+    assert!(
+        left <= secs(5),
+        "a lease of 5 s has {left:?} left: it is that of another request"
+    );
+}
+
+#[test]
+fn an_attempt_does_not_outlive_its_runtime() {
+    let store = Memory::new();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let (first, second) = (runtime(), runtime());
+    let held = second.block_on(store.lock("k")).unwrap();
+    let wait = |locks: LocalQueue| async move { locks.lock("k").await.map(drop) };
+    drop(first.spawn(wait(locks.clone())));
+    while store.waiters(&key()) == 0 {
+        std::thread::yield_now();
+    }
+    let behind = second.spawn(wait(locks));
+    // The contender goes with its runtime, and so do the timers of its attempt.
+    first.shutdown_background();
+    drop(held);
+    second.block_on(behind).unwrap().unwrap();
+}
+
+/// A wait of `seconds` in the queue that ends.
+async fn refused(locks: &LocalQueue, seconds: u64) -> Error {
+    let request = locks.request("k").wait(Wait::AtMost(secs(seconds)));
+    request.acquire().await.expect_err("it is not granted")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_silent_server_is_no_contention() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 2));
+    assert_eq!(contender.kind(), ErrorKind::Unavailable);
+    assert!(contender.is_outcome_unknown(), "it may be granted yet");
+    assert_eq!(behind.kind(), ErrorKind::Unavailable);
+    assert!(!behind.is_outcome_unknown(), "nothing was sent for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
+    let store = memory();
+    let held = store.request("k").acquire().await.unwrap();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 4));
+    assert_eq!(contender.kind(), ErrorKind::Contended);
+    assert_eq!(behind.kind(), ErrorKind::Contended, "it has inherited that");
+    let (contender, other_ttl) = tokio::join!(refused(&locks, 3), async {
+        let request = locks.request("k").ttl(secs(7)).wait(Wait::AtMost(secs(4)));
+        store.faults().plan(Request::Acquire, Fault::Silence);
+        request.acquire().await.unwrap_err()
+    });
+    assert_eq!(contender.kind(), ErrorKind::Contended);
+    assert_eq!(other_ttl.kind(), ErrorKind::Contended, "held when it came");
+    assert!(held.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_task_of_this_process_is_contention() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let held = locks.lock("k").await.unwrap();
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    store
+        .faults()
+        .plan(Request::Release, Fault::LateReply(secs(10)));
+    assert_eq!(refused(&locks, 1).await.kind(), ErrorKind::Contended);
+    drop(held);
+}

@@ -1,0 +1,20 @@
+//! What the engine, the layers and the memory backend promise, mostly under virtual time.
+
+mod api;
+mod hand_over;
+mod keeper;
+mod layers;
+mod local_queue;
+mod migrate;
+mod migrate_tokens;
+mod multi;
+mod owners;
+mod pending;
+mod registry;
+mod runtimes;
+mod server;
+mod silence;
+mod stress;
+mod support;
+mod timing;
+mod url;

@@ -1,0 +1,170 @@
+//! Several keys behind the queue of a process, under virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::layers::LocalQueue;
+use lock_core::memory::{Fault, Memory, Request};
+use lock_core::prelude::*;
+use lock_core::{AcquireRequest, Capabilities, Result};
+use tokio::time::Instant;
+
+use super::support::{memory, secs};
+
+/// A store, a queue before it, and what the queue asks of it.
+fn queue() -> (Memory, LocalQueue, Arc<Counted>) {
+    let store = memory();
+    let counted = Arc::new(Counted {
+        inner: store.client(),
+        single: AtomicUsize::new(0),
+        together: AtomicUsize::new(0),
+    });
+    (store, LocalQueue::new(Arc::clone(&counted) as _), counted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_keys_are_taken_by_one_request_and_handed_over_singly() {
+    let (store, locks, counted) = queue();
+    let all = locks.lock_all(["a", "b"]).await.unwrap();
+    assert_eq!(counted.calls(), (0, 1));
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("a").await.unwrap() }
+    });
+    tokio::task::yield_now().await;
+    all.release().await.unwrap();
+    drop(next.await.unwrap());
+    assert_eq!(counted.calls(), (0, 1), "the lease has passed inside");
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_wanted_in_this_process_are_waited_for_in_line() {
+    let (store, locks, counted) = queue();
+    let held = locks.lock("b").await.unwrap();
+    let all = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock_all(["a", "b"]).await.unwrap() }
+    });
+    tokio::time::sleep(secs(1)).await;
+    drop(held);
+    drop(all.await.unwrap());
+    assert_eq!(counted.calls(), (2, 0), "b has passed inside");
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_held_elsewhere_is_waited_for_and_blocks_no_other() {
+    let (store, locks, counted) = queue();
+    let held = store.lock("a").await.unwrap();
+    let all = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock_all(["a", "b"]).await.unwrap() }
+    });
+    tokio::time::sleep(secs(1)).await;
+    assert!(locks.try_lock("b").await.unwrap().is_some());
+    drop(held);
+    drop(all.await.unwrap());
+    assert_eq!(counted.together.load(Ordering::SeqCst), 1);
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_one_budget() {
+    let (store, locks, _) = queue();
+    let held = store.lock("b").await.unwrap();
+    let began = Instant::now();
+    let late = Fault::LateReply(secs(2));
+    store.faults().plan(Request::Acquire, late);
+    let request = locks.request_all(["a", "b"]);
+    let request = request.with(|r| r.with_wait(Wait::AtMost(secs(5))));
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended);
+    assert_eq!(began.elapsed(), secs(5), "one wait of 5 s for all keys");
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    let request = locks.request_all(["a", "b"]);
+    let request = request.with(|r| r.with_wait(Wait::AtMost(secs(3))));
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(began.elapsed(), secs(8), "and one of 3 s");
+    drop(held);
+    assert!(locks.shutdown(secs(5)).await);
+    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+}
+
+/// Counts what it passes on.
+#[derive(Debug)]
+struct Counted {
+    inner: Memory,
+    single: AtomicUsize,
+    together: AtomicUsize,
+}
+
+impl Counted {
+    fn calls(&self) -> (usize, usize) {
+        let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+        (count(&self.single), count(&self.together))
+    }
+}
+
+#[async_trait]
+impl DistributedLock for Counted {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.single.fetch_add(1, Ordering::SeqCst);
+        self.inner.acquire(request).await
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        self.together.fetch_add(1, Ordering::SeqCst);
+        self.inner.acquire_all(requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
+
+/// The time that the first key took says nothing about the server of the second.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_used_up_by_one_key_is_no_outage_of_the_next() {
+    let (store, locks, _) = queue();
+    let other = store.client().lock("a").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let wait = Wait::AtMost(Duration::from_secs(2));
+    let both = both.with(|request| request.with_wait(wait)).acquire();
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(1_999)).await;
+        let late = Fault::LateReply(secs(1));
+        store.faults().plan(Request::Acquire, late);
+        other.release().await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(both, release);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Contended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_early_is_an_outage_however_short_the_wait() {
+    let (store, locks, _) = queue();
+    let held = store.client().lock("a").await.unwrap();
+    let both = locks.request_all(["a", "b"]);
+    let wait = Wait::AtMost(Duration::from_millis(300));
+    let both = both.with(|request| request.with_wait(wait)).acquire();
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        store.faults().plan(Request::Acquire, Fault::LostRequest);
+        held.release().await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(both, release);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+}

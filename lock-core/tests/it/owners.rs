@@ -1,0 +1,79 @@
+//! Requests of one owner, under virtual time.
+
+use std::sync::Arc;
+
+use lock_core::Owner;
+use lock_core::layers::LocalQueue;
+use lock_core::memory::Memory;
+use lock_core::prelude::*;
+
+use super::support::{memory, secs, settle, suspendable};
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_one_owner_enter_together_wherever_they_stand_in_line() {
+    for seated_here in [true, false] {
+        let store = memory();
+        let locks = LocalQueue::new(Arc::new(store.client()));
+        let held = if seated_here {
+            locks.lock("k").await.unwrap()
+        } else {
+            store.lock("k").await.unwrap()
+        };
+        let owner = Owner::new();
+        let mut tasks = Vec::new();
+        for owner in [Some(&owner), None, Some(&owner)] {
+            let (locks, owner) = (locks.clone(), owner.cloned());
+            tasks.push(tokio::spawn(async move {
+                let request = locks.request("k");
+                let request = match owner {
+                    Some(owner) => request.owner(&owner),
+                    None => request,
+                };
+                request.acquire().await.unwrap()
+            }));
+            settle().await;
+        }
+        let [first, other, second] = <[_; 3]>::try_from(tasks).expect("three tasks");
+        drop(held);
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert_eq!(first.fencing_token(), second.fencing_token());
+        drop(first);
+        settle().await;
+        assert!(second.is_held() && !other.is_finished());
+        drop(second);
+        drop(other.await.unwrap());
+        assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_does_not_enter_a_lock_that_it_made_shared() {
+    let locks = LocalQueue::new(Arc::new(memory()));
+    let owner = Owner::new();
+    let mut outer = locks.request("k").owner(&owner).acquire().await.unwrap();
+    let inner = locks.request("k").owner(&owner).acquire().await.unwrap();
+    let refused = outer.downgrade().await.unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::Unsupported,
+        "the inner guard counts on it"
+    );
+    drop(inner);
+    outer.downgrade().await.unwrap();
+    let reader = locks.request("k").shared().acquire().await.unwrap();
+    let entered = locks.request("k").owner(&owner).acquire().await;
+    assert_eq!(entered.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(reader.is_held() && outer.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_does_not_enter_a_lock_whose_time_is_over() {
+    let (engine, clock) = suspendable();
+    let locks = LocalQueue::new(Arc::new(Memory::with_engine(engine)));
+    let owner = Owner::new();
+    let first = locks.request("k").owner(&owner).acquire().await.unwrap();
+    clock.suspend(secs(60));
+    let again = locks.request("k").owner(&owner).acquire().await.unwrap();
+    assert!(again.fencing_token() > first.fencing_token());
+    assert!(again.is_held() && !first.is_held());
+}

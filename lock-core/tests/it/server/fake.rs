@@ -1,0 +1,263 @@
+//! A service of one lock whose test decides how it answers and what it reports.
+
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lock_core::admin::LockAdmin;
+use lock_core::engine::{Engine, LeaseId, Moment};
+use lock_core::layers::in_order;
+use lock_core::prelude::*;
+use lock_core::{
+    AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, LostReason,
+    RenewalRequest, Renewer, Result, Upkeep,
+};
+
+/// A client of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct Fake {
+    server: Arc<Server>,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+struct Server {
+    engine: Engine,
+    state: Mutex<State>,
+}
+
+/// A call of the core.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Call {
+    Acquire,
+    HandOver,
+    Release,
+    Renew,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Whether leases live with a session instead of running out.
+    pub(crate) session: bool,
+    /// How long each call takes before it arrives.
+    pub(crate) delay: Duration,
+    /// How long a lease lasts until its first renewal, if that is not its ttl.
+    pub(crate) first: Option<Duration>,
+    /// The next call of this kind panics.
+    pub(crate) panics_in: Option<Call>,
+    /// Whether renewals are done without an answer for each.
+    pub(crate) laconic: bool,
+    /// What was sent, in this order.
+    pub(crate) sent: Vec<Call>,
+    /// Renewals that arrived.
+    pub(crate) renewals: usize,
+    /// How long the caller of the last one waits.
+    pub(crate) timeout: Duration,
+    /// The handle of the latest holder.
+    pub(crate) control: Option<LeaseControl>,
+    lease: Weak<FakeLease>,
+    holder: Option<(LeaseId, Moment)>,
+    tokens: u64,
+}
+
+impl Fake {
+    pub(crate) fn new() -> Self {
+        Self::with_engine(Engine::on_current_runtime("fake"))
+    }
+
+    pub(crate) fn with_engine(engine: Engine) -> Self {
+        let state = State {
+            session: false,
+            delay: Duration::ZERO,
+            first: None,
+            panics_in: None,
+            laconic: false,
+            sent: Vec::new(),
+            renewals: 0,
+            timeout: Duration::ZERO,
+            control: None,
+            lease: Weak::new(),
+            holder: None,
+            tokens: 0,
+        };
+        let server = Server {
+            engine: engine.clone(),
+            state: Mutex::new(state),
+        };
+        Self {
+            server: Arc::new(server),
+            engine,
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.server.state()
+    }
+
+    pub(crate) fn control(&self) -> LeaseControl {
+        self.state().control.clone().expect("the lock was taken")
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.engine.now()
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.state().is_taken(self.now())
+    }
+
+    /// Whether anybody still refers to the latest lease.
+    pub(crate) fn is_lease_alive(&self) -> bool {
+        self.state().lease.strong_count() > 0
+    }
+}
+
+impl State {
+    fn is_taken(&self, now: Moment) -> bool {
+        self.holder.is_some_and(|(_, expires)| now < expires)
+    }
+
+    fn is_held_by(&self, id: LeaseId, now: Moment) -> bool {
+        self.is_taken(now) && self.holder.is_some_and(|(holder, _)| holder == id)
+    }
+
+    /// Takes the lock from its holder.
+    pub(crate) fn free(&mut self) {
+        self.holder = None;
+    }
+
+    fn next_token(&mut self) -> FencingToken {
+        self.tokens += 1;
+        FencingToken::new(self.tokens)
+    }
+}
+
+impl Server {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under it")
+    }
+
+    async fn arrive(&self, call: Call) {
+        let delay = {
+            let mut state = self.state();
+            state.sent.push(call);
+            state.delay
+        };
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let panics = self.state().panics_in.take_if(|planned| *planned == call);
+        assert!(panics.is_none(), "a fault of the backend");
+    }
+}
+
+#[async_trait]
+impl DistributedLock for Fake {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::least("fake")
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let id = self.engine.lease_id();
+        let server = Arc::clone(&self.server);
+        let lease = Arc::new(FakeLease { server, id });
+        let known = Arc::downgrade(&lease);
+        let pending = self.engine.pending(request.key(), lease, request.ttl());
+        self.server.arrive(Call::Acquire).await;
+        while self.is_taken() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let sent = self.now();
+        let grant = {
+            let mut state = self.state();
+            let expires = if state.session {
+                Moment::NEVER
+            } else {
+                sent + state.first.unwrap_or_else(|| request.ttl())
+            };
+            state.holder = Some((id, expires));
+            state.lease = known;
+            let grant = Grant::new(sent, Some(state.next_token()));
+            state.first.map_or(grant, |lasts| grant.lasting(lasts))
+        };
+        pending.granted(request, grant)
+    }
+
+    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
+        in_order(self, requests).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        None
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.engine.drain(within).await
+    }
+}
+
+#[derive(Debug)]
+struct FakeLease {
+    server: Arc<Server>,
+    id: LeaseId,
+}
+
+#[async_trait]
+impl Lease for FakeLease {
+    fn upkeep(&self) -> Upkeep {
+        if self.server.state().session {
+            return Upkeep::Reported;
+        }
+        let renewer = Arc::clone(&self.server) as Arc<dyn Renewer>;
+        Upkeep::Renewed {
+            id: self.id,
+            renewer,
+        }
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        self.server.state().control = Some(control);
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        self.server.arrive(Call::HandOver).await;
+        Ok(Some(self.server.state().next_token()))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "no shared locks"))
+    }
+
+    async fn release(&self) -> Result<Released> {
+        self.server.arrive(Call::Release).await;
+        let now = self.server.engine.now();
+        let mut state = self.server.state();
+        if !state.is_held_by(self.id, now) {
+            return Ok(Released::AlreadyLost);
+        }
+        state.holder = None;
+        Ok(Released::Clean)
+    }
+}
+
+#[async_trait]
+impl Renewer for Server {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        self.arrive(Call::Renew).await;
+        let now = self.engine.now();
+        let mut state = self.state();
+        let mut answers = Vec::new();
+        for request in due {
+            let RenewalRequest { id, ttl, .. } = request;
+            state.renewals += 1;
+            state.timeout = request.timeout;
+            answers.push(Ok(if state.is_held_by(*id, now) {
+                state.holder = Some((*id, now + *ttl));
+                LeaseState::Held
+            } else {
+                LeaseState::Lost(LostReason::Stolen)
+            }));
+        }
+        if state.laconic { Vec::new() } else { answers }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a service reports or does not answer, against a double of it.
+
+mod fake;
+mod min_hold;
+mod panics;
+mod provisional;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
+use lock_core::prelude::*;
+use lock_core::{LostReason, LostSignal};
+use tokio::time::Instant;
+
+use self::fake::{Call, Fake};
+use super::support::{millis, secs, settle};
+
+/// A service whose locks live with a session.
+fn session() -> Fake {
+    let fake = Fake::new();
+    fake.state().session = true;
+    fake
+}
+
+pub(crate) async fn lost(signal: LostSignal, within: Duration) -> Option<LostReason> {
+    tokio::time::timeout(within, signal.into_future())
+        .await
+        .ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_a_session_has_no_time_limit() {
+    let locks = session();
+    let guard = locks.request("k").max_hold(None).acquire().await.unwrap();
+    assert_eq!(guard.valid_until(), None);
+    assert_eq!(lost(guard.lost(), secs(100_000)).await, None);
+    assert_eq!(locks.state().renewals, 0);
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_in_doubt_costs_its_locks_at_the_deadline() {
+    let locks = session();
+    let guard = locks.lock("k").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let began = Instant::now();
+    locks.control().limit(locks.now() + secs(5));
+    assert!(guard.is_held());
+    assert_eq!(
+        lost(guard.lost(), secs(60)).await,
+        Some(LostReason::Unreachable)
+    );
+    let after = began.elapsed();
+    assert!(
+        (secs(5)..millis(5_010)).contains(&after),
+        "the session was in doubt for 5 s, and the lock was lost after {after:?}"
+    );
+    locks.control().confirm();
+    assert!(!guard.is_held(), "a loss stays a loss");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_confirmed_in_time_keeps_its_locks() {
+    let locks = session();
+    let guard = locks.lock("k").await.unwrap();
+    locks.control().limit(locks.now() + secs(5));
+    tokio::time::sleep(secs(4)).await;
+    locks.control().confirm();
+    assert_eq!(lost(guard.lost(), secs(60)).await, None);
+    assert_eq!(guard.valid_until(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_fires_at_once_and_lets_the_next_in() {
+    let server = session();
+    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+    let guard = locks.lock("k").await.unwrap();
+    let next = tokio::spawn({
+        let locks = Arc::clone(&locks);
+        async move { locks.lock("k").await }
+    });
+    let signal = tokio::spawn(guard.lost().into_future());
+    tokio::task::yield_now().await;
+    server.control().lose(LostReason::SessionEnded);
+    assert_eq!(signal.await.unwrap(), LostReason::SessionEnded);
+    // The session that ended has freed the lock.
+    server.state().free();
+    assert!(next.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_renews_now() {
+    let locks = Fake::new();
+    let guard = locks.lock("k").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    locks.control().check();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(locks.state().renewals, 1, "and not at a third of 30 s");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_an_answer_is_unknown_and_tried_again() {
+    let locks = Fake::new();
+    let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    locks.state().laconic = true;
+    tokio::time::sleep(secs(8)).await;
+    assert!(guard.is_held() && locks.state().renewals > 2);
+    locks.state().laconic = false;
+    assert_eq!(lost(guard.lost(), secs(60)).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_keeps_a_lease_alive_after_its_release() {
+    let locks = Fake::new();
+    let guard = locks.lock("k").await.unwrap();
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    assert!(!locks.is_lease_alive(), "it may hold a connection");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_stops_renewal_before_it_is_sent() {
+    let locks = Fake::new();
+    let guard = locks.lock("k").await.unwrap();
+    // A renewal is due before the release has arrived.
+    tokio::time::sleep(millis(8_900)).await;
+    locks.state().delay = millis(1_200);
+    let release = tokio::spawn(guard.release());
+    settle().await;
+    assert_eq!(locks.state().sent, [Call::Acquire, Call::Release]);
+    // And the backend asks for one as well.
+    locks.control().check();
+    assert_eq!(release.await.unwrap().unwrap(), Released::Clean);
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(
+        locks.state().sent,
+        [Call::Acquire, Call::Release],
+        "a renewal was sent after the release: renewal has to stop first"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_goes_on_when_its_future_is_dropped() {
+    let locks = Fake::new();
+    let guard = locks.lock("k").await.unwrap();
+    locks.state().delay = secs(1);
+    let release = tokio::time::timeout(Duration::from_millis(1), guard.release()).await;
+    assert!(release.is_err() && locks.is_taken());
+    assert!(locks.shutdown(secs(2)).await);
+    assert!(!locks.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_holder_passes_on_no_lease_but_its_own() {
+    let server = Fake::new();
+    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())).with_max_handovers(1));
+    let start = || {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move { locks.lock("k").await })
+    };
+    let first = locks.lock("k").await.unwrap();
+    let [second, third] = [start(), start()];
+    tokio::task::yield_now().await;
+    drop(first);
+    let second = second.await.unwrap().unwrap();
+    tokio::task::yield_now().await;
+    // The service forgets the second, who does not know, and grants the third.
+    server.state().free();
+    let third = third.await.unwrap().unwrap();
+    let fourth = start();
+    tokio::task::yield_now().await;
+    drop(second);
+    tokio::time::sleep(secs(1)).await;
+    assert!(third.is_held() && !fourth.is_finished());
+    drop(third);
+    assert!(fourth.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_of_a_loss_sees_it() {
+    let locks = session();
+    let seen = Arc::new(Seen::default());
+    let observed = Observe::new(Arc::new(locks.clone())).with_observer(Arc::clone(&seen) as _);
+    let guard = observed.lock("k").await.unwrap();
+    *seen.signal.lock().unwrap() = Some(guard.lost());
+    locks.control().lose(LostReason::SessionEnded);
+    assert_eq!(
+        *seen.reasons.lock().unwrap(),
+        [Some(LostReason::SessionEnded)]
+    );
+}
+
+/// What the signal says when the loss is told.
+#[derive(Debug, Default)]
+struct Seen {
+    signal: Mutex<Option<LostSignal>>,
+    reasons: Mutex<Vec<Option<LostReason>>>,
+}
+
+impl Observer for Seen {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Lost { .. } = event.kind {
+            let signal = self.signal.lock().expect("nothing panics");
+            let reason = signal.as_ref().and_then(LostSignal::reason);
+            self.reasons.lock().expect("nothing panics").push(reason);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! A backend, or a task that is woken, which panics costs nobody else.
+
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use lock_core::layers::LocalQueue;
+use lock_core::prelude::*;
+use tokio::task::JoinHandle;
+
+use super::fake::{Call, Fake};
+use super::lost;
+use crate::support::{memory, secs};
+
+fn queue(server: &Fake) -> Arc<LocalQueue> {
+    Arc::new(LocalQueue::new(Arc::new(server.clone())))
+}
+
+fn start(locks: &Arc<LocalQueue>) -> JoinHandle<LockGuard> {
+    let locks = Arc::clone(locks);
+    tokio::spawn(async move { locks.lock("k").await.expect("is served") })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_panics_leaves_the_seat() {
+    for awaited in [true, false] {
+        let server = Fake::new();
+        let locks = queue(&server);
+        let first = locks.lock("k").await.unwrap();
+        let [second, third] = [start(&locks), start(&locks)];
+        tokio::task::yield_now().await;
+        server.state().panics_in = Some(Call::HandOver);
+        if awaited {
+            assert_eq!(first.release().await.unwrap(), Released::Clean);
+        } else {
+            drop(first);
+        }
+        drop(second.await.unwrap());
+        drop(third.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_panics_is_not_inherited() {
+    let server = Fake::new();
+    let locks = queue(&server);
+    server.state().panics_in = Some(Call::Acquire);
+    server.state().delay = secs(1);
+    let [first, second] = [start(&locks), start(&locks)];
+    assert!(first.await.unwrap_err().is_panic(), "as without the queue");
+    assert!(second.await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_panics_is_repeated() {
+    let server = Fake::new();
+    let guard = server.lock("k").await.unwrap();
+    server.state().panics_in = Some(Call::Release);
+    assert!(guard.release().await.unwrap_err().is_outcome_unknown());
+    assert!(server.shutdown(secs(2)).await);
+    assert!(!server.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_panics_is_tried_again() {
+    let server = Fake::new();
+    let guard = server.lock("k").await.unwrap();
+    server.state().panics_in = Some(Call::Renew);
+    assert_eq!(lost(guard.lost(), secs(100)).await, None);
+    server.state().panics_in = Some(Call::Renew);
+    assert!(guard.renew().await.unwrap_err().is_outcome_unknown());
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_cannot_be_woken_ends_no_renewals() {
+    struct Broken;
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("the runtime of the task is gone");
+        }
+    }
+    let locks = memory();
+    let kept = locks.request("kept").ttl(secs(10)).acquire().await.unwrap();
+    let request = locks.request("short").ttl(secs(5)).manual_renewal();
+    let short = request.acquire().await.unwrap();
+    let waker = Waker::from(Arc::new(Broken));
+    let mut signal = pin!(short.lost().into_future());
+    let poll = signal.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll.is_pending());
+    tokio::time::sleep(secs(100)).await;
+    assert!(kept.is_held() && !short.is_held());
+}

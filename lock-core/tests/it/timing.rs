@@ -1,0 +1,267 @@
+//! When the keeper looks, and what it counts from, under virtual time.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_core::engine::VirtualClock;
+use lock_core::layers::{Event, EventKind, Observe, Observer};
+use lock_core::memory::{Fault, Memory, Request};
+use lock_core::prelude::*;
+use lock_core::{LostReason, LostSignal};
+use tokio::time::Instant;
+
+use super::support::{in_time, memory, millis, secs, suspendable};
+
+/// A client whose machine can be suspended while the store's goes on.
+fn client() -> (Memory, Arc<VirtualClock>) {
+    let (engine, clock) = suspendable();
+    (memory().client_with(engine), clock)
+}
+
+async fn lost_after(signal: LostSignal, since: Instant) -> (LostReason, Duration) {
+    (
+        in_time("the loss of the lock", signal).await,
+        since.elapsed(),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_is_renewed_although_the_keeper_sleeps_for_a_long_one() {
+    let locks = memory();
+    let long = locks.lock("long").await.unwrap();
+    // The keeper looks once a second unless something is due before.
+    tokio::time::sleep(millis(50)).await;
+    let short = locks.request("short").ttl(secs(1)).acquire().await.unwrap();
+    tokio::time::sleep(secs(10)).await;
+    assert!(long.is_held() && short.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_after_a_time_without_any() {
+    let locks = memory();
+    drop(locks.lock("k").await.unwrap());
+    tokio::time::sleep(secs(100)).await;
+    let guard = locks.request("k").ttl(secs(3)).acquire().await.unwrap();
+    tokio::time::sleep(secs(10)).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_after_a_suspension_tells_the_loss() {
+    let (locks, clock) = client();
+    let guard = locks.lock("k").await.unwrap();
+    let signal = guard.lost();
+    clock.suspend(secs(600));
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    assert_eq!(signal.reason(), Some(LostReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_lease_counts_from_when_the_renewal_left() {
+    let seen = Arc::new(Slack::default());
+    let store = Arc::new(memory());
+    let locks = Observe::new(Arc::clone(&store) as _).with_observer(Arc::clone(&seen) as _);
+    let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+    store
+        .faults()
+        .plan(Request::Renew, Fault::LateReply(millis(900)));
+    tokio::time::sleep(secs(5)).await;
+    assert!(guard.is_held());
+    assert_eq!(
+        *seen.0.lock().unwrap(),
+        [millis(8_100)],
+        "9 s from when the renewal left, of which its answer took 900 ms"
+    );
+}
+
+/// What each renewal left of its lease.
+#[derive(Debug, Default)]
+struct Slack(Mutex<Vec<Duration>>);
+
+impl Observer for Slack {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Renewed { slack, .. } = event.kind {
+            self.0.lock().expect("nothing panics").push(slack);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_travel_in_a_renewal_that_hangs_are_lost_in_time() {
+    let locks = memory();
+    let began = Instant::now();
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.request(name).ttl(secs(10)).acquire().await.unwrap());
+    }
+    for _ in 0..100 {
+        locks.faults().plan(Request::Renew, Fault::Silence);
+    }
+    for guard in &guards {
+        let (reason, after) = lost_after(guard.lost(), began).await;
+        assert_eq!(reason, LostReason::Unreachable);
+        assert!(after < millis(9_010), "lost after {after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
+    // A long lease takes the short one along in the pauses between attempts of its own.
+    for tenths in 70..90 {
+        let locks = memory();
+        let long = locks
+            .request("long")
+            .ttl(secs(300))
+            .acquire()
+            .await
+            .unwrap();
+        tokio::time::sleep(secs(100) - millis(tenths * 100)).await;
+        let began = Instant::now();
+        let short = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
+        for _ in 0..100 {
+            locks.faults().plan(Request::Renew, Fault::Silence);
+        }
+        let (_, after) = lost_after(short.lost(), began).await;
+        assert!(after < millis(9_010), "{tenths}: lost after {after:?}");
+        assert!(long.is_held());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
+    let seen = Arc::new(Failures::default());
+    let store = Arc::new(memory());
+    let locks = Observe::new(Arc::clone(&store) as _).with_observer(Arc::clone(&seen) as _);
+    let _long = locks
+        .request("long")
+        .ttl(secs(300))
+        .acquire()
+        .await
+        .unwrap();
+    tokio::time::sleep(secs(99)).await;
+    let short = locks.request("short").ttl(secs(5)).acquire().await.unwrap();
+    // The renewal of the long lease is due at 100 s at the latest, and takes the short one along.
+    store.faults().plan(Request::Renew, Fault::Silence);
+    tokio::time::sleep(secs(10)).await;
+    let failed = seen.0.lock().unwrap().clone();
+    let together = failed.iter().map(|(key, _)| &**key).collect::<Vec<_>>();
+    assert_eq!(
+        together,
+        ["long", "short"],
+        "what the hanging renewal was for"
+    );
+    let [(_, long), (_, after)] = failed[..] else {
+        unreachable!("two, as asserted above")
+    };
+    assert_eq!(long, after, "they were given up at different times");
+    assert!(
+        short.is_held(),
+        "the hanging renewal used up the lease of 5 s: it was bounded by the lease of 300 s"
+    );
+}
+
+/// Renewals that came to nothing, and when that was known.
+#[derive(Debug, Default)]
+struct Failures(Mutex<Vec<(String, Instant)>>);
+
+impl Observer for Failures {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::RenewalFailed { .. } = event.kind {
+            let failure = (event.key.to_string(), Instant::now());
+            self.0.lock().expect("nothing panics").push(failure);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_were_taken_together_are_renewed_apart() {
+    let (engine, _) = suspendable();
+    let began = Instant::now();
+    let seen = Arc::new(Renewed::default());
+    let mut guards = Vec::new();
+    // Those of one server would travel in one request.
+    for n in 0..20 {
+        let store = Arc::new(Memory::with_engine(engine.clone()));
+        let locks = Observe::new(store).with_observer(Arc::clone(&seen) as _);
+        guards.push(locks.lock(format!("k{n}")).await.unwrap());
+    }
+    tokio::time::sleep(secs(11)).await;
+    let renewed = seen.0.lock().unwrap().clone();
+    assert_eq!(renewed.len(), 20, "one renewal of each lease within 11 s");
+    let after: Vec<_> = renewed.iter().map(|at| *at - began).collect();
+    let (first, last) = (after[0], after[19]);
+    assert!(
+        first >= secs(9) && last <= millis(10_010),
+        "a third of 30 s less up to a tenth of that: {first:?} to {last:?}"
+    );
+    assert!(
+        last - first >= millis(800),
+        "renewals have no jitter: all of them between {first:?} and {last:?}"
+    );
+    let distinct = after.iter().collect::<BTreeSet<_>>().len();
+    assert!(distinct >= 18, "renewals coincide: {after:?}");
+}
+
+/// When leases were renewed.
+#[derive(Debug, Default)]
+struct Renewed(Mutex<Vec<Instant>>);
+
+impl Observer for Renewed {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Renewed { .. } = event.kind {
+            self.0.lock().expect("nothing panics").push(Instant::now());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_ends_when_it_is_over_and_not_at_the_next_renewal() {
+    let locks = memory();
+    let began = Instant::now();
+    let guard = locks
+        .request("k")
+        .max_hold(secs(12))
+        .acquire()
+        .await
+        .unwrap();
+    let (reason, after) = lost_after(guard.lost(), began).await;
+    assert_eq!(reason, LostReason::MaxHold);
+    assert!(
+        (secs(12)..millis(12_010)).contains(&after),
+        "a max hold of 12 s ended after {after:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ran_out_here_is_given_back_before_it_runs_out_there() {
+    let locks = memory();
+    let began = Instant::now();
+    let guard = locks
+        .request("k")
+        .ttl(secs(10))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    guard.lost().await;
+    drop(guard);
+    drop(locks.client().lock("k").await.unwrap());
+    let after = began.elapsed();
+    assert!(
+        after < millis(9_100),
+        "the next holder came after {after:?}: nothing was given back"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_repeated_until_it_succeeds() {
+    let locks = memory();
+    let guard = locks.lock("k").await.unwrap();
+    for _ in 0..5 {
+        locks.faults().plan(Request::Release, Fault::LostRequest);
+    }
+    drop(guard);
+    assert!(locks.shutdown(secs(10)).await);
+    assert_eq!(locks.live_keys(), 0);
+}

@@ -1,0 +1,195 @@
+//! Bodies that are large, slow or broken.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use lock_tower::idempotency::Idempotency;
+use tower::util::BoxCloneService;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use super::support::{Payments, Scene, post, send};
+use crate::support::InTime as _;
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_too_large_is_refused() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer().with_max_request_body(8));
+    assert_eq!(send(&service, post("a")).await.status, 201);
+    let large = post("b").map(|_| Full::from("9 bytes..".to_owned()));
+    let refused = send(&service, large).await;
+    refused.assert_refused(413, "idempotency-body-too-large");
+    assert_eq!(payments.charged(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_length_is_measured_too() {
+    let (large, _) = streaming(&[], None, 8);
+    let request = |chunks: &'static [&'static str]| post("a").map(|_| frames(chunks, None));
+    let refused = large
+        .clone()
+        .oneshot(request(&["12345", "6789"]))
+        .answered()
+        .await
+        .unwrap();
+    assert_eq!(refused.status(), 413);
+    assert_eq!(
+        large
+            .oneshot(request(&["12345", "678"]))
+            .answered()
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_breaks_off_is_not_handled() {
+    let (service, handled) = streaming(&[], None, 8);
+    let request = post("a").map(|_| frames(&["123"], Some(Last::Error)));
+    assert_eq!(
+        service.oneshot(request).answered().await.unwrap().status(),
+        400
+    );
+    assert_eq!(handled.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_several_frames_is_repeated_in_one() {
+    let (service, handled) = streaming(&["123", "", "45678"], None, 8);
+    for _ in 0..2 {
+        let response = service.clone().oneshot(asked()).answered().await.unwrap();
+        assert_eq!(response.body().size_hint().exact(), Some(8));
+        assert_eq!(
+            response.into_body().collect().await.unwrap().to_bytes(),
+            "12345678"
+        );
+    }
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_response_is_repeated() {
+    let (service, handled) = streaming(&[], None, 8);
+    for _ in 0..2 {
+        let response = service.clone().oneshot(asked()).answered().await.unwrap();
+        assert!(response.body().is_end_stream());
+    }
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn trailers_come_once() {
+    let (service, _) = streaming(&["1"], Some(Last::Trailers), 8);
+    for trailers in [true, false] {
+        let response = service.clone().oneshot(asked()).answered().await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers().is_some(), trailers);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_too_large_comes_once_and_is_not_made_again() {
+    let (service, handled) = streaming(&["12345", "6789", "0"], None, 8);
+    let response = service.clone().oneshot(asked()).answered().await.unwrap();
+    assert!(response.body().size_hint().lower() >= 9);
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "1234567890"
+    );
+    let again = service.oneshot(asked()).answered().await.unwrap();
+    assert_eq!(again.status(), 409);
+    let problem = again.into_body().collect().await.unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&problem).unwrap();
+    assert_eq!(problem["reason"], "idempotency-response-not-kept");
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_breaks_off_does_so_for_the_client_and_is_not_made_again() {
+    let (service, handled) = streaming(&["123"], Some(Last::Error), 8);
+    let response = service.clone().oneshot(asked()).answered().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
+    let first = body.frame().in_time("a frame").await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), "123");
+    let error = body.frame().in_time("a frame").await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "it breaks off");
+    assert!(body.frame().in_time("a frame").await.is_none());
+    assert_eq!(
+        service.oneshot(asked()).answered().await.unwrap().status(),
+        409
+    );
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
+}
+
+type Frames = http_body_util::combinators::BoxBody<Bytes, io::Error>;
+type Streaming = BoxCloneService<Request<Asked>, Response<Frames>, Infallible>;
+
+#[derive(Clone, Copy)]
+enum Last {
+    Error,
+    Trailers,
+}
+
+fn frames(chunks: &'static [&'static str], last: Option<Last>) -> Asked {
+    let data = chunks
+        .iter()
+        .map(|chunk| Ok(Frame::data(Bytes::from_static(chunk.as_bytes()))));
+    let last = last.map(|last| match last {
+        Last::Error => Err(io::Error::other("it breaks off")),
+        Last::Trailers => Ok(Frame::trailers(HeaderMap::new())),
+    });
+    Asked(StreamBody::new(stream::iter(data.chain(last).collect::<Vec<_>>())).boxed())
+}
+
+/// A body of a request.
+struct Asked(Frames);
+
+impl From<Bytes> for Asked {
+    fn from(bytes: Bytes) -> Self {
+        Self(Full::new(bytes).map_err(|never| match never {}).boxed())
+    }
+}
+
+impl http_body::Body for Asked {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<io::Result<Frame<Bytes>>>> {
+        std::pin::Pin::new(&mut self.0).poll_frame(cx)
+    }
+}
+
+fn asked() -> Request<Asked> {
+    post("a").map(|_| Asked::from(Bytes::new()))
+}
+
+/// A service that answers with these frames, and how often it has.
+fn streaming(
+    chunks: &'static [&'static str],
+    last: Option<Last>,
+    limit: usize,
+) -> (Idempotency<Streaming>, Arc<AtomicUsize>) {
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let handler = service_fn(move |_: Request<Asked>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Ok(Response::new(frames(chunks, last).0)))
+    });
+    let layer = Scene::new().layer();
+    let layer = layer
+        .with_max_request_body(limit)
+        .with_max_response_body(limit);
+    (layer.layer(handler.boxed_clone()), handled)
+}

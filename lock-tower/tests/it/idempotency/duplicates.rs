@@ -1,0 +1,112 @@
+//! Requests with one key that come at the same time.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lock_tower::idempotency::ResponseSlot;
+use lock_tower::{HeldLock, LockerBuilder};
+use tokio::task::JoinSet;
+use tower::{Layer as _, service_fn};
+
+use super::support::{Handler, Layered, Payments, Scene, Seen, post, send};
+
+const TIME: Duration = Duration::from_millis(100);
+
+/// Sends all of them at once, over all of the services in turn.
+async fn at_once(services: &[Layered], requests: usize) -> Vec<Seen> {
+    let mut clients = JoinSet::new();
+    for service in services.iter().cycle().take(requests) {
+        let service = service.clone();
+        clients.spawn(async move { send(&service, post("a")).await });
+    }
+    clients.join_all().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_at_once_are_one_charge_and_the_others_are_told_so() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let services = [(); 3].map(|()| payments.slow(&scene.layer(), TIME));
+    let seen = at_once(&services, 50).await;
+    let (handled, refused): (Vec<_>, Vec<_>) = seen.iter().partition(|seen| seen.status == 201);
+    assert_eq!(
+        (handled.len(), refused.len(), payments.charged()),
+        (1, 49, 1)
+    );
+    for refused in refused {
+        refused.assert_refused(409, "lock-busy");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert!(
+            refused.body.contains("Idempotency-Key is being handled"),
+            "{refused:?}"
+        );
+    }
+    assert!(at_once(&services, 50).await.iter().all(Seen::is_replayed));
+    assert_eq!(payments.charged(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_that_wait_get_the_response_of_the_first() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
+    let services = [(); 3].map(|()| payments.slow(&scene.layer_with(wait), TIME));
+    let seen = at_once(&services, 50).await;
+    assert!(
+        seen.iter()
+            .all(|seen| seen.status == 201 && seen.body == "charge 1"),
+        "{seen:?}"
+    );
+    assert_eq!(seen.iter().filter(|seen| seen.is_replayed()).count(), 49);
+    assert_eq!(payments.charged(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_queue_nobody_looks() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let few = |locker: LockerBuilder| locker.wait(TIME * 50).max_waiters_per_key(4);
+    let service = payments.slow(&scene.layer_with(few), TIME);
+    let seen = at_once(&[service], 50).await;
+    let beyond = seen.iter().filter(|seen| seen.status == 429).count();
+    assert!(
+        beyond >= 40,
+        "of 50 requests for a queue of 4, {beyond} were refused"
+    );
+    assert_eq!(scene.store.looks.load(Ordering::SeqCst), 50 - beyond);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_failure_is_handled_next() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    payments
+        .statuses
+        .lock()
+        .unwrap()
+        .push_back(http::StatusCode::BAD_GATEWAY);
+    let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
+    let service = payments.slow(&scene.layer_with(wait), TIME);
+    let mut statuses: Vec<_> = at_once(&[service], 3)
+        .await
+        .iter()
+        .map(|s| s.status)
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!((statuses, payments.charged()), (vec![201, 201, 502], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_gets_the_lock_and_the_place_of_its_response() {
+    let scene = Scene::new();
+    let service = scene.layer().layer(Handler::new(service_fn(
+        |request: http::Request<_>| async move {
+            let held: &HeldLock = request.extensions().get().unwrap();
+            let slot: &ResponseSlot = request.extensions().get().unwrap();
+            held.ensure_held().unwrap();
+            assert!(held.fencing_token().is_some());
+            assert_eq!(held.fencing_token(), slot.fencing_token());
+            assert_eq!(held.key(), slot.key());
+            assert_eq!(slot.key().as_str(), "pay:/a");
+            let body = http_body_util::Full::from(bytes::Bytes::new());
+            Ok::<_, std::convert::Infallible>(http::Response::new(body))
+        },
+    )));
+    assert_eq!(send(&service, post("a")).await.status, 200);
+}

@@ -1,0 +1,149 @@
+//! What happens while something does not work.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lock_core::memory::Reachable;
+use lock_tower::idempotency::ResponseStore as _;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use super::support::{Handler, Payments, Scene, post, send};
+use crate::support::{InTime as _, until};
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handled_while_responses_cannot_be_read() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.is_unreadable.store(true, Ordering::SeqCst);
+    let refused = send(&service, post("a")).await;
+    refused.assert_refused(503, "idempotency-store-unavailable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(!refused.body.contains("down"));
+    assert_eq!(payments.charged(), 0);
+    scene.store.is_unreadable.store(false, Ordering::SeqCst);
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_given_up() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer().with_store_timeout(Duration::from_secs(1)));
+    scene.store.is_stuck.store(true, Ordering::SeqCst);
+    let began = tokio::time::Instant::now();
+    assert_eq!(send(&service, post("a")).await.status, 503);
+    assert_eq!(began.elapsed(), Duration::from_secs(1), "the store timeout");
+    scene.store.is_stuck.store(false, Ordering::SeqCst);
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_stored_is_given_to_the_client() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.is_unwritable.store(true, Ordering::SeqCst);
+    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    scene.store.is_unwritable.store(false, Ordering::SeqCst);
+    assert_eq!(send(&service, post("a")).await.body, "charge 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_a_moment_is_asked_again() {
+    for lost in 1..=4 {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let service = payments.behind(&scene.layer());
+        scene.store.loses.store(lost, Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
+        let first = send(&service, post("a")).await;
+        assert_eq!((first.status, &first.body[..]), (201, "charge 1"));
+        let after = began.elapsed();
+        assert!(after < Duration::from_secs(1), "answered after {after:?}");
+        assert!(send(&service, post("a")).await.is_replayed(), "{lost}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_another_response_was_not_alone() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    scene.store.refuses.store(true, Ordering::SeqCst);
+    let refused = send(&service, post("a")).await;
+    refused.assert_refused(503, "lock-lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_not_alone_gets_what_is_stored_though_the_tokens_are_equal() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let apart = Scene {
+        store: Arc::clone(&scene.store),
+        ..Scene::new()
+    };
+    let services =
+        [&scene, &apart].map(|scene| payments.slow(&scene.layer(), Duration::from_millis(100)));
+    let [one, other] = &services;
+    let (one, other) = tokio::join!(send(one, post("a")), send(other, post("a")));
+    assert_eq!(payments.charged(), 2);
+    assert_eq!((one.status, other.status), (201, 201));
+    assert_eq!(one.body, other.body);
+    assert_ne!(one.is_replayed(), other.is_replayed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_handled_while_locks_cannot_be_reached_and_the_rest_is_repeated() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.behind(&scene.layer());
+    send(&service, post("a")).await;
+    scene.memory.faults().set_reachable(Reachable::Cut);
+    assert!(send(&service, post("a")).await.is_replayed());
+    let refused = send(&service, post("b")).await;
+    refused.assert_refused(503, "lock-unavailable");
+    assert_eq!(payments.charged(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_loses_its_lock_is_dropped_and_nothing_is_stored() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let service = payments.slow(&scene.layer(), Duration::from_secs(5));
+    let lost = async {
+        until("the request is handled", || payments.charged() > 0).await;
+        scene.break_lock("a").await;
+    };
+    let (seen, ()) = tokio::join!(send(&service, post("a")), lost);
+    seen.assert_refused(503, "lock-lost");
+    assert!(!seen.headers.contains_key("retry-after"));
+    assert!(scene.store.kept.is_empty());
+    assert_eq!(send(&service, post("a")).await.body, "charge 2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_gives_its_key_back() {
+    let (scene, payments) = (Scene::new(), Payments::default());
+    let layer = scene.layer();
+    let panics = layer.layer(Handler::new(service_fn(|_| async { panic!("a test") })));
+    let ended = tokio::spawn(panics.oneshot(post("a"))).answered().await;
+    assert!(ended.is_err_and(|ended| ended.is_panic()));
+    until("the key is given back", || scene.memory.live_keys() == 0).await;
+    assert_eq!(
+        send(&payments.behind(&layer), post("a")).await.body,
+        "charge 1"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_the_content_is_in_debug() {
+    let scene = Scene::new();
+    let service = Payments::default().behind(&scene.layer());
+    send(&service, post("a")).await;
+    let key = lock_core::LockKey::new("pay:/a").unwrap();
+    let stored = scene.store.get(&key).await.unwrap();
+    for text in [
+        format!("{stored:?}"),
+        format!("{:?}", scene.store),
+        format!("{service:?}"),
+    ] {
+        assert!(
+            !text.contains("charge") && !text.contains("location"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Services whose requests are not HTTP.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use lock_tower::plain::{CallError, CallLockLayer};
+use lock_tower::{HeldLock, Keys, Reason};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use super::support::Scene;
+use crate::support::InTime as _;
+
+struct Job {
+    account: String,
+    held: Option<HeldLock>,
+}
+
+fn job(account: &str) -> Job {
+    let account = account.to_owned();
+    Job {
+        account,
+        held: None,
+    }
+}
+
+fn layer(scene: &Scene) -> CallLockLayer<Job> {
+    let keys = |job: &Job| match job.account.as_str() {
+        "" => Ok(Keys::Skip),
+        account => Ok(Keys::one(account)),
+    };
+    CallLockLayer::new(scene.locker(), keys, |job, held| job.held = Some(held))
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_with_one_key_run_one_at_a_time() {
+    let scene = Scene::new();
+    let service = layer(&scene).layer(service_fn(async |job: Job| {
+        job.held.expect("attached").ensure_held().unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Ok::<_, Infallible>(job.account.len())
+    }));
+    let began = tokio::time::Instant::now();
+    let calls: Vec<_> = ["a", "a", "bb", "a"]
+        .map(|account| tokio::spawn(service.clone().oneshot(job(account))))
+        .into();
+    let mut sum = 0;
+    for call in calls {
+        sum += call.answered().await.unwrap().unwrap();
+    }
+    assert_eq!(sum, 5);
+    let serial = Duration::from_millis(30);
+    assert_eq!(began.elapsed(), serial, "3 calls of 10 ms, one at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_tell_who_failed() {
+    let scene = Scene::new();
+    let service = layer(&scene).layer(service_fn(async |job: Job| match job.held {
+        Some(_) => Err::<(), _>("out of paper"),
+        None => Ok(()),
+    }));
+    let failed = service.clone().oneshot(job("a")).answered().await;
+    assert!(matches!(failed, Err(CallError::Inner("out of paper"))));
+    service.clone().oneshot(job("")).answered().await.unwrap();
+
+    let _other = scene.try_elsewhere("a").await.unwrap();
+    match service.oneshot(job("a")).answered().await {
+        Err(CallError::Rejected(rejection)) => assert_eq!(rejection.reason(), Reason::TimedOut),
+        other => panic!("{other:?}"),
+    }
+}
