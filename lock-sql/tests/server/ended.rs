@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock as _, LostReason, Released};
+use lock_core::{AcquireRequest, DistributedLock as _, LostReason, Released};
+use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    Mode, Site, assert_free, assert_taken, key, loss, ms, on, request, take, until,
+    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, take, until,
 };
 
 /// `pg_terminate_backend` and `KILL CONNECTION`.
@@ -108,27 +109,53 @@ on!(
 async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
     let (locks, operator) = (site.open().await, site.open().await);
     let operator = operator.admin().expect("there is one");
+    // A process listens when it has held a lease for a second.
+    let other = locks.acquire(&long("other")).await.expect("it is free");
+    until("it listens", async || {
+        let listening = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}'
+             AND query LIKE 'LISTEN%' AND state = 'idle'",
+            site.table
+        );
+        site.number(listening).await > 0
+    })
+    .await;
     for _ in 0..ROUNDS {
-        let long = request("job").with_ttl(Duration::from_secs(60));
-        let guard = locks.acquire(&long).await.expect("it is free");
-        until("it listens", async || {
-            let listening = format!(
-                "SELECT count(*) FROM pg_stat_activity
-                 WHERE application_name = '{}' AND query LIKE 'LISTEN%'",
-                site.table
-            );
-            site.number(listening).await > 0
-        })
-        .await;
+        let guard = locks.acquire(&long("job")).await.expect("it is free");
         let broken = operator.break_lock(&key("job"), "a test").await;
         assert!(broken.expect("it is broken").is_some());
         // The next renewal would be in 20 s.
         let (reason, _) = loss(&guard, LOST_WITHIN).await;
         assert_eq!(reason, LostReason::Broken);
     }
+    other.release().await.expect("it is released");
 }
 
 on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease, postgres_observer);
+
+/// A process sends itself a message to find out whether it hears, and what comes before that counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_while_the_holder_begins_to_listen_is_heard() {
+    let site = Site::postgres_lease();
+    let proxy = Proxy::postgres(site.server.port());
+    let (locks, operator) = (site.open_at(proxy.port()).await, site.open().await);
+    let operator = operator.admin().expect("there is one");
+    let to_itself = |command: &Command| {
+        command.is("EXECUTE") && command.arg(1).starts_with("SELECT pg_notify(")
+    };
+    let late = proxy.plan(to_itself, Fate::LateRequest(ms(1_000)));
+    let guard = locks.acquire(&long("job")).await.expect("it is free");
+    late.met(SOON).await;
+    let broken = operator.break_lock(&key("job"), "a test").await;
+    assert!(broken.expect("it is broken").is_some());
+    let (reason, _) = loss(&guard, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::Broken);
+}
+
+/// A lease that is renewed every 20 s.
+fn long(name: &str) -> AcquireRequest {
+    request(name).with_ttl(Duration::from_secs(60))
+}
 
 /// One process of PostgreSQL that is killed takes all sessions with it, and the server recovers.
 #[tokio::test(flavor = "multi_thread")]
