@@ -13,5 +13,6 @@ mod processes;
 mod races;
 mod refused;
 mod silence;
+mod sockets;
 mod support;
 mod waiters;

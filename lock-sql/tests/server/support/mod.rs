@@ -1,6 +1,7 @@
 //! What the tests of servers share.
 
 mod database;
+mod forwarder;
 mod harness;
 pub(crate) mod requests;
 mod site;
@@ -12,6 +13,7 @@ use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason,
 use lock_sql::SqlLock;
 
 pub(crate) use self::database::Database;
+pub(crate) use self::forwarder::Forwarder;
 pub(crate) use self::harness::Store;
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
 
