@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use lock_core::{DistributedLock, Error, ErrorKind, Wait};
 use lock_sql::SqlLock;
 use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
+    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
+    PostgresStandby,
 };
-use sqlx::Connection;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection};
 
-use crate::support::{Mode, Site, assert_free, ms, request, take, until};
+use crate::support::{Forwarder, Mode, Site, assert_free, ms, request, take, until};
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
@@ -26,6 +28,76 @@ async fn a_standby_takes_no_locks() {
         let error = SqlLock::open(&site.url_at(standby.port())).await;
         let error = error.expect_err("a standby takes no writes");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
+/// A client that knew a primary meets a standby: its sessions end, and none is opened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_in_the_place_of_the_primary_is_unavailable() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let forwarder = Forwarder::start(primary.port()).await;
+    let mut clients = Vec::new();
+    for mode in MODES {
+        let locks = Site::postgres(&primary, mode)
+            .open_at(forwarder.port())
+            .await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+        clients.push((mode, locks));
+    }
+    let standby = PostgresStandby::of(&primary);
+    forwarder.lead_to(standby.port());
+    for (mode, locks) in &clients {
+        // The first attempt may meet a connection that is closed.
+        let error = attempt(locks, "job").await.expect_err("it takes no writes");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+        assert_unavailable(*mode, attempt(locks, "job").await);
+    }
+    forwarder.lead_to(primary.port());
+    for (_, locks) in &clients {
+        let guard = take(locks, "job").await;
+        guard.release().await.expect("it is released");
+    }
+}
+
+/// A pooler goes on with a standby under a session that is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_behind_a_pooler_is_unavailable() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let standby = PostgresStandby::of(&primary);
+    let pooler = PgBouncer::before(&primary, PoolMode::Transaction);
+    for mode in [Mode::Row, Mode::Lease] {
+        let site = Site::postgres(&primary, mode).with("pooler=transaction");
+        let locks = site.open_at(pooler.port()).await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+        lead(&pooler, primary.port(), standby.port()).await;
+        assert_unavailable(mode, attempt(&locks, "job").await);
+        lead(&pooler, standby.port(), primary.port()).await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+    }
+}
+
+fn assert_unavailable(mode: Mode, attempt: Result<(), Error>) {
+    let error = attempt.expect_err("a standby takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+    assert!(!error.is_outcome_unknown(), "{mode:?}: {error:?}");
+}
+
+/// Has a pooler connect to another server, and closes its connections to the one before.
+async fn lead(pooler: &PgBouncer, from: u16, to: u16) {
+    let file = pooler.dir().join("pgbouncer.ini");
+    let config = std::fs::read_to_string(&file).expect("it is there");
+    let (from, to) = (format!("port={from}"), format!("port={to}"));
+    assert!(config.contains(&from), "no {from} in {config}");
+    std::fs::write(&file, config.replace(&from, &to)).expect("it is written");
+    let options: PgConnectOptions = pooler.admin_url().parse().expect("a URL");
+    let options = options.extra_float_digits(None);
+    let mut admin = options.connect().await.expect("it has a console");
+    for command in ["RELOAD", "RECONNECT"] {
+        let done = sqlx::raw_sql(command).execute(&mut admin).await;
+        done.expect("it obeys");
     }
 }
 
