@@ -11,9 +11,10 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use super::Sessions;
 use super::args::Args;
 use super::record::RECORD_AFTER;
+use super::server_age;
 use super::terms::TOKENS_AT_ONCE;
 use crate::config::SqlConfig;
-use crate::wire::Flavour;
+use crate::wire::{Flavour, Sql};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -142,6 +143,64 @@ async fn who_lost_the_lock_draws_nothing(url: &str) {
     assert_eq!(drawn, None);
     assert!(u64::from(held.fencing_token().unwrap()) > first);
     held.release().await.unwrap();
+}
+
+/// Two switchovers bring back the start that was read, and the sessions on it are others: whoever waited
+/// for those before has not waited for these.
+async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
+    let here = open(url).await;
+    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+    guard.release().await.unwrap();
+    let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
+    let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
+    let run = async |text: &str, args: Args| {
+        let sql = Arc::new(Sql::new(text));
+        let answer = here.terms.clerk.message(&sql, args.into_vec()).await;
+        answer.unwrap()
+    };
+    let started = run(read, Args::new()).await.rows;
+    let before = Args::new()
+        .with(Args::NAME, &b"before"[..])
+        .with(Args::SEEN, 7_u64);
+    run(replace, before).await;
+    let admit = |version: i64| {
+        let args = Args::new()
+            .with(Args::SESSION_ID, &[9_u8; 16][..])
+            .with(Args::TIMEOUT, 1_000_u64)
+            .with(Args::LABEL, "data")
+            .with(Args::TEXT, &b"before"[..])
+            .with(Args::SEEN, version);
+        here.terms
+            .clerk
+            .message(&here.terms.texts.start.admit, args.into_vec())
+    };
+    let refused = admit(5).await.unwrap();
+    assert!(!server_age::is_recorded(&refused), "admitted by its name");
+    let kept = run(read, Args::new()).await.rows;
+    assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
+    assert_eq!(kept[0][1].int(), Some(7));
+    let admitted = admit(7).await.unwrap();
+    assert!(
+        server_age::is_recorded(&admitted),
+        "refused, though it was read"
+    );
+    let after = run(read, Args::new()).await.rows;
+    assert_eq!(after[0][0].bytes(), started[0][0].bytes());
+    assert_eq!(after[0][1].int(), Some(8));
+}
+
+#[tokio::test]
+async fn a_start_of_postgres_is_admitted_in_the_place_of_the_one_that_was_read() {
+    let server = PostgresServer::shared();
+    let url = format!("{}?mode=row", server.database());
+    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
+}
+
+#[tokio::test]
+async fn a_start_of_mariadb_is_admitted_in_the_place_of_the_one_that_was_read() {
+    let server = MariaDbServer::shared();
+    let url = format!("{}?mode=row", server.database());
+    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
 }
 
 /// The record of a hold that was not written down at once comes a moment later, and never after the

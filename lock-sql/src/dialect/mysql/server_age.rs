@@ -41,17 +41,20 @@ pub(super) fn texts(table: &str) -> StartTexts {
     StartTexts {
         read: sql(read(table)),
         lineage: sql(LINEAGE.to_owned()),
-        // Assignments are made one after the other, and each sees what those before it have set.
+        // Assignments are made one after the other, and each sees what those before it have set. No
+        // name comes back at the next version.
         admit: sql(format!(
             "SET @polylock_start = {START};
              INSERT INTO {table} (kind, lock_key, name, ttl, label, changed_at)
              VALUES (7, '', @polylock_start, {{11}}, {label}, {NOW})
              ON DUPLICATE KEY UPDATE
                  ttl = IF(name = @polylock_start, GREATEST(ttl, {{11}}),
-                     IF(name = {{14}}, {{11}}, ttl)),
-                 version = IF(name <> @polylock_start AND name = {{14}}, version + 1, version),
-                 label = IF(name IN (@polylock_start, {{14}}), {label}, label),
-                 name = IF(name = {{14}}, @polylock_start, name);
+                     IF(name = {{14}} AND version = {{5}}, {{11}}, ttl)),
+                 label = IF(name = @polylock_start OR name = {{14}} AND version = {{5}},
+                     {label}, label),
+                 version = IF(name <> @polylock_start AND name = {{14}} AND version = {{5}},
+                     version + 1, version),
+                 name = IF(name = {{14}} AND version = {{5}} + 1, @polylock_start, name);
              {}",
             record(table)
         )),

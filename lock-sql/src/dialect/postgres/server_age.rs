@@ -66,7 +66,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
                      ELSE excluded.ttl END,
                  version = s.version + (s.name <> excluded.name)::int,
                  label = excluded.label, changed_at = excluded.changed_at
-             WHERE s.name = excluded.name OR s.name = {{14}};
+             WHERE s.name = excluded.name OR s.name = {{14}} AND s.version = {{5}};
              {}",
             record(table, is_pooled)
         )),
