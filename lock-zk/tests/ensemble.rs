@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::{AcquireRequest, DistributedLock, LockGuard, LostReason, Released, Wait};
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-use lock_zk::ZooKeeper;
+use lock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -18,12 +18,18 @@ use support::{SESSION, SOON, Site, loss, ms, open, request, take, waiting};
 const LONG: Duration = Duration::from_secs(10);
 
 fn start() -> ZooKeeperEnsemble {
-    ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new())
+    let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "60000");
+    ZooKeeperEnsemble::start(3, &options)
 }
 
-/// A client whose session outlasts an election.
+/// A client whose session and requests outlast several elections, where servers disagree.
 async fn patient(site: &Site) -> Arc<ZooKeeper> {
-    let config = site.config().with_session_timeout(LONG);
+    patiently(site.config()).await
+}
+
+async fn patiently(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
+    let config = config.with_session_timeout(LONG * 4);
+    let config = config.and_then(|config| config.with_timeout(LONG * 4));
     open(config.expect("it is in range")).await
 }
 
@@ -223,10 +229,17 @@ async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
     let ensemble = start();
     let site = Site::of_all(&ensemble).await;
     let recorder = Recorder::new();
-    let leader = &ensemble.servers()[ensemble.leader()];
+    let servers = ensemble.servers();
+    let at = ensemble.leader();
+    let leader = &servers[at];
     // At the leader alone: no other server can tell this client anything.
     let stuck = open(support::config(&[leader.port()], &site.root)).await;
-    let other = patient(&site).await;
+    // At the others, so that it does not have to find out that the leader hangs.
+    let others: Vec<_> = (0..servers.len())
+        .filter(|other| *other != at)
+        .map(|other| servers[other].port())
+        .collect();
+    let other = patiently(support::config(&others, &site.root)).await;
     let held = recorder.acquire(&*stuck, &long("a")).await;
     let held = held.expect("it is free");
     let (locks, notes) = (Arc::clone(&other), recorder.clone());

@@ -145,12 +145,14 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     let options = ZooKeeperOptions::new()
         .with_config("tickTime", "2000")
         .with_config("minSessionTimeout", "4000")
-        .with_config("maxSessionTimeout", "40000")
+        .with_config("maxSessionTimeout", "120000")
         .with_config("initLimit", "5")
         .with_config("syncLimit", "5");
     let (ensemble, link) = ZooKeeperEnsemble::start_with_far_leader(&options);
     let port = |place: usize| ensemble.servers()[place].port();
-    let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 6);
+    // The followers elect a leader in seconds, and try again for 10 s whenever they disagree about it.
+    let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 24);
+    let near = near.and_then(|near| near.with_timeout(SOON * 12));
     let near = open(near.expect("it is in range")).await;
     let door = Proxy::zookeeper(port(2));
     let mut pairs = Vec::new();
@@ -160,7 +162,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         let stuck = open(stuck.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&stuck, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 12)));
+        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 24)));
         pairs.push((seconds, stuck, guard, next));
     }
     // For several heartbeats all is well.
