@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_core::admin::LockAdmin as _;
 use lock_core::engine::Engine;
-use lock_core::{AcquireRequest, ErrorKind, LockKey, LockUrl, LostReason, Mode, Released, Wait};
+use lock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
@@ -29,58 +29,6 @@ async fn open(url: &str) -> Sessions {
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
-}
-
-async fn works(url: &str) {
-    let (here, there) = (open(url).await, open(url).await);
-    let mut last = None;
-    for _ in 0..3 {
-        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-        assert!(guard.is_held());
-        assert!(guard.fencing_token() > last);
-        last = guard.fencing_token();
-        let refused = there.acquire(&request("k", Wait::Never)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
-        let wait = Wait::AtMost(Duration::from_millis(300));
-        let refused = there.acquire(&request("k", wait)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
-        assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    }
-    // A hand-over between two.
-    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let waits = request("k", Wait::AtMost(Duration::from_secs(5)));
-    let waiting = tokio::spawn(async move {
-        let guard = there.acquire(&waits).await.unwrap();
-        (guard, there)
-    });
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let key = LockKey::new("k").unwrap();
-    let seen = here.inspect(&key).await.unwrap().expect("held");
-    assert_eq!(seen.holders[0].token, guard.fencing_token());
-    assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    let (guard, there) = waiting.await.unwrap();
-    let seen = here.inspect(&key).await.unwrap().expect("held");
-    assert_eq!(seen.holders[0].token, guard.fencing_token());
-    let broken = here.break_lock(&key, "why").await.unwrap();
-    assert_eq!(broken.unwrap(), seen);
-    let lost = tokio::time::timeout(Duration::from_secs(3), guard.lost()).await;
-    assert_eq!(lost.unwrap(), LostReason::Broken);
-    assert_eq!(here.inspect(&key).await.unwrap(), None);
-    drop(guard);
-    if here.capabilities().shared {
-        let reader = || request("k", Wait::AtMost(Duration::from_secs(5))).with_mode(Mode::Shared);
-        let one = here.acquire(&reader()).await.unwrap();
-        let two = there.acquire(&reader()).await.unwrap();
-        let refused = here.acquire(&request("k", Wait::Never)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended);
-        let seen = here.inspect(&key).await.unwrap().expect("held");
-        assert_eq!(seen.holders.len(), 2);
-        one.release().await.unwrap();
-        two.release().await.unwrap();
-        assert_eq!(here.inspect(&key).await.unwrap(), None);
-    }
-    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    guard.release().await.unwrap();
 }
 
 /// A session goes on in its own block of tokens only for as long as nobody else has drawn any.
@@ -290,32 +238,4 @@ async fn tokens_grow_in_sessions_of_mariadb() {
     let server = MariaDbServer::shared();
     let url = server.database();
     tokens_grow(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn row_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn advisory_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn row_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn advisory_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=advisory")).await;
 }
