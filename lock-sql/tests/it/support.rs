@@ -1,0 +1,145 @@
+//! What the tests of this crate share.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lock_sql::Sqlite;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use tempfile::TempDir;
+
+/// A directory of its own for a database that is not there yet.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.file("locks.db")
+    }
+
+    /// A client as of another process.
+    pub(crate) async fn open(&self) -> Sqlite {
+        Sqlite::open(self.database()).await.unwrap()
+    }
+
+    /// A connection past the library.
+    pub(crate) async fn sql(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.database());
+        options.connect().await.unwrap()
+    }
+
+    /// One number that a statement reads.
+    pub(crate) async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql)
+            .fetch_one(&mut self.sql().await)
+            .await
+            .unwrap()
+    }
+}
+
+/// The program of `contender.rs`, which cargo builds with the tests.
+pub(crate) fn contender() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test
+        .parent()
+        .unwrap()
+        .with_file_name("examples")
+        .join("sqlite-contender");
+    assert!(
+        program.exists(),
+        "build it by cargo build -p lock-sql --all-features --examples"
+    );
+    program
+}
+
+/// A process that is killed when it is dropped.
+pub(crate) struct Contender(Child);
+
+impl Contender {
+    pub(crate) fn start(command: &str, database: &Path, more: &[&str]) -> Self {
+        let mut process = Command::new(contender());
+        process.arg(command).arg(database).args(more);
+        Self(process.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Waits for the end of a process that must end well.
+    pub(crate) fn finish(mut self) {
+        let status = self.0.wait().unwrap();
+        let mut said = String::new();
+        let mut errors = self.0.stderr.take().unwrap();
+        std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
+        assert!(status.success(), "{status}: {said}");
+    }
+
+    /// Whether it still runs; one that ended by itself has found a mistake.
+    pub(crate) fn assert_running(&mut self) {
+        if let Some(status) = self.0.try_wait().unwrap() {
+            let mut said = String::new();
+            let mut errors = self.0.stderr.take().unwrap();
+            std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
+            panic!("{status}: {said}");
+        }
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+pub(crate) fn run(command: &mut Command) -> Output {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap()
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !is_so().await {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "not in time: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The numbers in the lines of a file, none if it is not there.
+pub(crate) fn numbers(file: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // A process that was killed may have left half a line.
+    let (lines, _) = text.rsplit_once('\n').unwrap_or_default();
+    lines.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+pub(crate) fn assert_increasing(numbers: &[u64]) {
+    for pair in numbers.windows(2) {
+        assert!(pair[0] < pair[1], "{} came before {}", pair[0], pair[1]);
+    }
+}
