@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::support::exchange::Exchange;
 use crate::support::{Place, SOON, config, key, loss, ms, open, request, take, until, waiting};
-use lock_core::{DistributedLock, LostReason, Wait};
+use lock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::ZooKeeper;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 /// A follower that has lost its leader answers reads for many ticks, long after the leader has given
 /// the lock of its client away.
@@ -37,23 +38,10 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
     // For several heartbeats all is well.
     tokio::time::sleep(ms(2_500)).await;
     link.hold(Direction::Both);
-    let began = Instant::now();
-    for (_far, guard, next) in pairs {
-        let lost = async {
-            let reason = guard.lost().into_future().await;
-            (reason, began.elapsed())
-        };
-        let granted = async {
-            let next = next.await.expect("no panic").expect("it is granted");
-            (next, began.elapsed())
-        };
-        let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
-        assert_eq!(reason, LostReason::Unreachable);
-        assert!(
-            lost < granted,
-            "lost after {lost:?}, granted after {granted:?}"
-        );
-    }
+    let pairs = pairs
+        .into_iter()
+        .map(async |(_far, guard, next)| assert_lost_before_granted(&guard, next).await);
+    futures_util::future::join_all(pairs).await;
 }
 
 /// Locks that come and go do not keep the answers to heartbeats from being heard.
@@ -161,7 +149,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         let name = format!("session-of-{seconds}");
         let guard = take(&stuck, &name).await;
         let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 24)));
-        pairs.push((seconds, stuck, guard, next));
+        pairs.push((stuck, guard, next));
     }
     // For several heartbeats all is well.
     tokio::time::sleep(ms(3_000)).await;
@@ -169,35 +157,56 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     door.refuse();
     link.refuse();
     link.half_open();
-    let began = Instant::now();
     let pairs = pairs
         .into_iter()
-        .map(async |(seconds, _stuck, guard, next)| {
-            let lost = async {
-                let reason = guard.lost().into_future().await;
-                (reason, began.elapsed())
-            };
-            let granted = async {
-                let next = next.await.expect("no panic").expect("it is granted");
-                (next, began.elapsed())
-            };
-            let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
-            println!("{seconds} s: lost after {lost:?}, granted after {granted:?}");
-            (reason, lost, granted)
-        });
-    for (reason, lost, granted) in futures_util::future::join_all(pairs).await {
-        assert_eq!(reason, LostReason::Unreachable);
-        assert!(
-            lost < granted,
-            "lost after {lost:?}, granted after {granted:?}"
-        );
-    }
+        .map(async |(_stuck, guard, next)| assert_lost_before_granted(&guard, next).await);
+    futures_util::future::join_all(pairs).await;
+}
+
+/// What counts is what the server grants, and not what the client asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost() {
+    const GRANTED: Duration = Duration::from_secs(4);
+    let options = ZooKeeperOptions::new();
+    let options = options.with_config("maxSessionTimeout", &GRANTED.as_millis().to_string());
+    let server = ZooKeeperServer::start(options);
+    let place = Place::at(server.port()).await;
+    let config = place.config().with_session_timeout(GRANTED * 5);
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 2).await;
+    place.proxy().refuse();
+    place.proxy().hold(Direction::Both);
+    assert_lost_before_granted(&guard, next).await;
+}
+
+/// A holder that is cut off has lost its lock before the next one has it.
+async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<LockGuard>>) {
+    let began = Instant::now();
+    let lost = async {
+        let lost = timeout(SOON * 24, guard.lost().into_future()).await;
+        let reason = lost.expect("the holder is never told that it lost the lock");
+        (reason, began.elapsed())
+    };
+    let granted = async {
+        let next = next.await.expect("no panic").expect("it is granted");
+        (next, began.elapsed())
+    };
+    let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
+    assert!(
+        lost < granted,
+        "two held {}: granted after {granted:?}, lost after {lost:?} ({reason:?})",
+        guard.key()
+    );
+    assert_eq!(reason, LostReason::Unreachable, "{}", guard.key());
 }
 
 /// Each connection has a session timeout of its own, and the smallest of them counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_locks_are_lost() {
-    const SHORTER: Duration = Duration::from_secs(6);
+    const SHORTER: Duration = Duration::from_secs(9);
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
@@ -224,17 +233,5 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
-    let began = Instant::now();
-    let lost = async { (guard.lost().into_future().await, began.elapsed()) };
-    let granted = async {
-        let next = next.await.expect("no panic").expect("it is granted");
-        (next, began.elapsed())
-    };
-    let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
-    println!("lost after {lost:?}, granted after {granted:?}");
-    assert_eq!(reason, LostReason::Unreachable);
-    assert!(
-        lost < granted,
-        "lost after {lost:?}, granted after {granted:?}"
-    );
+    assert_lost_before_granted(&guard, next).await;
 }

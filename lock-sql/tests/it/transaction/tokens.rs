@@ -9,6 +9,7 @@ use crate::transaction::servers::{Server, begin, locks, run};
 on_each_server! {
     a_second_lock_of_one_transaction_is_the_same_with_a_larger_token
     a_rollback_brings_no_token_back
+    a_rollback_brings_no_token_back_for_an_older_transaction
     eight_connections_lose_no_increment_and_share_no_token
     no_token_is_below_the_floor_or_the_clock
 }
@@ -65,6 +66,26 @@ async fn a_rollback_brings_no_token_back<S: Server>(server: S) {
             tx.rollback().await.unwrap();
         }
     }
+}
+
+/// What a rollback takes back is the counter of the row: only the time of the grant keeps a transaction
+/// that began earlier from a smaller token.
+async fn a_rollback_brings_no_token_back_for_an_older_transaction<S: Server>(server: S) {
+    let (mut old, mut young) = (server.connect().await, server.connect().await);
+    let mut old = begin::<S>(&mut old).await;
+    S::read(&mut old, "SELECT CONCAT(n, '') FROM counter").await;
+    let mut young = begin::<S>(&mut young).await;
+    let first = locks().acquire_in(&mut *young, "k").await.unwrap();
+    young.rollback().await.unwrap();
+    let second = locks().acquire_in(&mut *old, "k").await.unwrap();
+    let (first, second) = (
+        first.fencing_token().value(),
+        second.fencing_token().value(),
+    );
+    assert!(
+        second > first,
+        "{second} was granted after {first}: a token has the time at which its transaction began"
+    );
 }
 
 async fn a_second_lock_of_one_transaction_is_the_same_with_a_larger_token<S: Server>(server: S) {
