@@ -26,8 +26,9 @@ impl Servers {
         }
     }
 
+    /// A busy machine takes its time for certificates, and an answer that is late is none that refuses.
     fn urls(&self) -> [String; 2] {
-        [self.postgres.url(), self.mariadb.url()]
+        [self.postgres.url(), self.mariadb.url()].map(|url| format!("{url}?timeout=30s"))
     }
 }
 
@@ -60,7 +61,7 @@ async fn a_lock_is_taken_by_tls() {
     // MariaDB knows no authority of clients here, and refuses all that show a certificate.
     for (url, own) in servers.urls().iter().zip([own.as_str(), ""]) {
         for mode in ["row", "lease", "advisory"] {
-            let url = format!("{url}?mode={mode}&tls=on&tls-ca-file={}{own}", ca.display(),);
+            let url = format!("{url}&mode={mode}&tls=on&tls-ca-file={}{own}", ca.display(),);
             let locks = SqlLock::open(&url).await.expect("trusted");
             let guard = locks.lock("k").await.expect("free");
             guard.release().await.expect("released");
@@ -84,7 +85,7 @@ async fn a_server_that_cannot_be_trusted_is_denied() {
             false => servers.files.unknown_ca(),
         };
         for url in servers.urls() {
-            let error = refusal(&format!("{url}?tls=on&tls-ca-file={}", ca.display())).await;
+            let error = refusal(&format!("{url}&tls=on&tls-ca-file={}", ca.display())).await;
             assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
             assert!(said(&error).contains(says), "{}", said(&error));
         }
@@ -104,7 +105,8 @@ async fn both_sides_have_to_speak_it() {
         MariaDbServer::shared().database(),
     ] {
         let ca = servers.files.ca();
-        let error = refusal(&format!("{url}?tls=on&tls-ca-file={}", ca.display())).await;
+        let url = format!("{url}?timeout=30s&tls=on&tls-ca-file={}", ca.display());
+        let error = refusal(&url).await;
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{}", said(&error));
         assert!(error.message().contains("no TLS"), "{}", said(&error));
     }

@@ -6,7 +6,9 @@ use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 /// A server that reads what [`set_next_number`] writes.
 pub(crate) fn patchable() -> ZooKeeperServer {
     // A digest of the tree would not fit any more, and follows the part that is patched.
-    let options = ZooKeeperOptions::new().with_property("zookeeper.digest.enabled", "false");
+    let options = ZooKeeperOptions::new()
+        .with_config("maxSessionTimeout", "60000")
+        .with_property("zookeeper.digest.enabled", "false");
     ZooKeeperServer::start(options)
 }
 

@@ -14,7 +14,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// Sees the directory of all locks at these servers.
     pub(crate) async fn open(servers: &str, root: &str) -> Self {
-        let client = Client::connector().with_session_timeout(SOON * 2);
+        // As long as the servers allow: one of them may take its time to start again.
+        let client = Client::connector().with_session_timeout(SOON * 12);
         let client = client.connect(servers).await.expect("it connects");
         let directory = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let made = client.mkdir(root, &directory).await;
