@@ -139,7 +139,8 @@ async fn holder_excludes_waiter(holder_in: World, waiter_in: World, observed: bo
     let killed = Instant::now();
     let most = if observed { 2 * TTL } else { TTL } + SLACK;
     waiter.told(most + SLACK, acquired).await;
-    assert!(killed.elapsed() < most, "{:?}", killed.elapsed());
+    let took = killed.elapsed();
+    assert!(took < most, "granted {took:?} after the holder died");
 }
 
 macro_rules! excludes {
@@ -184,7 +185,7 @@ async fn a_reboot_frees_a_lease_at_once_when_all_clocks_show_it() {
          WHERE key = CAST('k' AS BLOB)",
     )
     .await;
-    assert!(took < TTL, "{took:?}");
+    assert!(took < TTL, "granted after {took:?}, and nobody held it");
 }
 
 #[tokio::test]
@@ -194,7 +195,10 @@ async fn a_lease_from_the_future_of_a_boot_id_that_repeats_blocks_for_one_ttl() 
          WHERE key = CAST('k' AS BLOB)",
     )
     .await;
-    assert!((TTL..2 * TTL + SLACK).contains(&took), "{took:?}");
+    assert!(
+        (TTL..2 * TTL + SLACK).contains(&took),
+        "granted after {took:?}, and a lease lasts for {TTL:?}"
+    );
 }
 
 #[tokio::test]
@@ -203,5 +207,8 @@ async fn a_lease_of_a_version_that_stored_a_boot_id_alone_ends_in_time() {
         "UPDATE polylock_locks SET boot_id = substr(boot_id, 1, 16) WHERE key = CAST('k' AS BLOB)",
     )
     .await;
-    assert!(took < TTL + SLACK, "{took:?}");
+    assert!(
+        took < TTL + SLACK,
+        "granted after {took:?}, with a lease of {TTL:?}"
+    );
 }

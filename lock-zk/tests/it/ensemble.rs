@@ -244,7 +244,9 @@ async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
     let waiter = tokio::spawn(async move { notes.acquire(&*locks, &long("a")).await });
     site.contenders("a", 2).await;
     leader.stop();
-    assert_eq!(held.lost().await, LostReason::Unreachable);
+    let lost = timeout(LONG, held.lost()).await;
+    let lost = lost.expect("the holder is not told that the leader hangs");
+    assert_eq!(lost, LostReason::Unreachable);
     assert!(!held.look() && !waiter.is_finished());
     let next = timeout(LONG * 5, waiter).await.expect("it is served");
     let next = next.expect("no panic").expect("it is granted");

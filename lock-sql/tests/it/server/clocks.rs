@@ -21,7 +21,10 @@ async fn a_lease_lasts_for_its_time(site: Site) {
     assert_taken(&site, "job").await;
     let next = take(&site.open().await, "job").await;
     let after = began.elapsed();
-    assert!(after >= ttl && after < ttl + SOON, "{after:?}");
+    assert!(
+        after >= ttl && after < ttl + SOON,
+        "a lease of {ttl:?} ended after {after:?}"
+    );
     assert!(!guard.is_held());
     next.release().await.expect("it is released");
 }
@@ -144,7 +147,10 @@ async fn a_server_clock_that_jumps_back_keeps_the_lease_of_a_dead_holder_for_as_
         let admin = locks.admin().expect("it has one");
         let info = admin.inspect(lease.key()).await.expect("it answers");
         let left = info.expect("it is held").holders[0].time_left;
-        assert!(left.is_some_and(|left| left > ms(3_500_000)), "{left:?}");
+        assert!(
+            left.is_some_and(|left| left > ms(3_500_000)),
+            "it has {left:?} left"
+        );
         // A renewal counts from the clock as it is.
         lives.renew().await.expect("it is renewed");
         lives.release().await.expect("it is released");

@@ -51,7 +51,10 @@ async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
         drop(guard);
     }
     times.sort_unstable();
-    assert!(times[ROUNDS / 2] < AT_ONCE, "{times:?}");
+    assert!(
+        times[ROUNDS / 2] < AT_ONCE,
+        "the holder was told after {times:?}"
+    );
 }
 
 on!(

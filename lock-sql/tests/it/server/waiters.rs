@@ -106,7 +106,10 @@ async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
     }
     held.release().await;
     times.sort_unstable();
-    assert!(times[times.len() / 2] < FREE_WITHIN, "{times:?}");
+    assert!(
+        times[times.len() / 2] < FREE_WITHIN,
+        "a free lock took {times:?}"
+    );
 }
 
 on!(
