@@ -29,18 +29,6 @@ async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     .await
 }
 
-/// Drops what `make` makes after one poll, then after two, and so on until it gets to its end.
-async fn at_every_await<F: Future>(mut make: impl FnMut() -> F, mut check: impl AsyncFnMut(u32)) {
-    for polls in 1..100 {
-        let done = polled(polls, make()).await.is_some();
-        check(polls).await;
-        if done {
-            return;
-        }
-    }
-    panic!("not done after a hundred polls");
-}
-
 /// Nothing is held, nothing is under way, and nobody keeps the database locked.
 async fn assert_clean(place: &Place, locks: &Sqlite, polls: u32) {
     assert!(
@@ -59,37 +47,32 @@ async fn assert_unlocked(place: &Place) {
     sql.execute("ROLLBACK").await.unwrap();
 }
 
+/// Whatever is dropped, wherever it is: nobody keeps the file locked.
 #[tokio::test]
-async fn an_acquisition_leaves_nothing() {
+async fn what_is_dropped_leaves_no_transaction() {
     let place = Place::new();
-    let locks = place.open().await;
-    at_every_await(
-        || locks.lock("job"),
-        async |polls| assert_clean(&place, &locks, polls).await,
-    )
-    .await;
-    at_every_await(
-        || locks.request("job").shared().acquire(),
-        async |polls| assert_clean(&place, &locks, polls).await,
-    )
-    .await;
-    at_every_await(
-        || locks.lock_all(["job/2", "job/1", "job/3"]),
-        async |polls| assert_clean(&place, &locks, polls).await,
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn a_waiter_leaves_nothing() {
-    let place = Place::new();
-    let (here, there) = (place.open().await, place.open().await);
-    for polls in 1..12 {
-        let guard = here.lock("job").await.unwrap();
-        assert!(polled(polls, there.lock("job")).await.is_none());
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-        assert_clean(&place, &there, polls).await;
+    let (locks, other) = (place.open().await, place.open().await);
+    let admin = locks.admin().unwrap();
+    let key = LockKey::new("job").unwrap();
+    for polls in 1..=16 {
+        polled(polls, locks.lock("free")).await;
+        polled(polls, locks.request("shared").shared().acquire()).await;
+        polled(polls, locks.lock_all(["b", "a", "c"])).await;
+        let mut guard = locks.lock("job").await.unwrap();
+        assert!(polled(polls, other.lock("job")).await.is_none());
+        polled(polls, guard.renew()).await;
+        polled(polls, guard.downgrade()).await;
+        polled(polls, admin.list("")).await;
+        polled(polls, admin.inspect(&key)).await;
+        polled(polls, admin.watch("")).await;
+        assert!(guard.is_held(), "after {polls} polls");
+        polled(polls, guard.release()).await;
+        let broken = locks.lock("broken").await.unwrap();
+        let break_it = LockKey::new("broken").unwrap();
+        polled(polls, admin.break_lock(&break_it, "test")).await;
+        drop(broken);
+        assert!(other.shutdown(Duration::from_secs(10)).await);
+        assert_clean(&place, &locks, polls).await;
     }
 }
 
@@ -110,49 +93,6 @@ async fn acquisitions_that_are_dropped_at_any_time_leave_nothing() {
         task.await.unwrap();
     }
     assert_clean(&place, &locks, 0).await;
-}
-
-#[tokio::test]
-async fn a_release_goes_on() {
-    let place = Place::new();
-    let locks = place.open().await;
-    for polls in 1..6 {
-        let guard = locks.lock("job").await.unwrap();
-        polled(polls, guard.release()).await;
-        assert_clean(&place, &locks, polls).await;
-    }
-}
-
-#[tokio::test]
-async fn a_renewal_or_a_downgrade_leaves_the_lock_held() {
-    let place = Place::new();
-    let locks = place.open().await;
-    for polls in 1..6 {
-        let mut guard = locks.lock("job").await.unwrap();
-        polled(polls, guard.renew()).await;
-        polled(polls, guard.downgrade()).await;
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-        assert_clean(&place, &locks, polls).await;
-    }
-}
-
-#[tokio::test]
-async fn the_administration_leaves_no_transaction() {
-    let place = Place::new();
-    let locks = place.open().await;
-    let admin = locks.admin().unwrap();
-    let key = LockKey::new("job").unwrap();
-    let settled = async |_| {
-        assert!(locks.shutdown(Duration::from_secs(10)).await);
-        assert_unlocked(&place).await;
-    };
-    at_every_await(|| admin.list(""), settled).await;
-    at_every_await(|| admin.inspect(&key), settled).await;
-    at_every_await(|| admin.watch(""), settled).await;
-    let _guard = locks.lock("job").await.unwrap();
-    at_every_await(|| admin.break_lock(&key, "test"), settled).await;
-    assert!(admin.inspect(&key).await.unwrap().is_none());
 }
 
 #[tokio::test]

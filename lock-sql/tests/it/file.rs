@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Place, contender, eventually, run};
+use crate::support::{Place, eventually, filler, run};
 use lock_core::prelude::*;
 use lock_core::{LostReason, Registry};
 use lock_sql::{Sqlite, SqliteBackend, SqliteConfig};
@@ -39,7 +39,12 @@ async fn a_file_that_is_replaced_or_deleted_is_an_error_and_then_another_file() 
             let error = locks.try_lock("other").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}");
             assert!(error.message().contains("replaced"), "{what}: {error}");
-            assert_eq!(guard.lost().await, LostReason::Stolen, "{what}");
+            let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+            assert_eq!(
+                lost.expect("the loss is told"),
+                LostReason::Stolen,
+                "{what}"
+            );
         }
     }
 }
@@ -267,8 +272,7 @@ async fn a_full_disk_is_an_error_and_what_was_granted_before_is_stored() {
     let limit = r#"trap "" XFSZ; ulimit -f 512; exec "$@""#;
     let mut fill = Command::new("sh");
     fill.args(["-c", limit, "sh"])
-        .arg(contender())
-        .arg("fill")
+        .arg(filler())
         .arg(place.database());
     let (held, error) = filled(&mut fill);
     assert!(error.starts_with("Unavailable sqlite:"), "{error}");
@@ -293,8 +297,8 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         eventually("the database is closed", closed).await;
         set_mode(&place.database(), file);
         set_mode(place.directory.path(), directory);
-        let mut fill = Command::new(contender());
-        fill.arg("fill").arg(place.database());
+        let mut fill = Command::new(filler());
+        fill.arg(place.database());
         if rustix::process::geteuid().is_root() {
             // Nobody, because no mode keeps root out.
             fill.uid(65534).gid(65534);
@@ -310,7 +314,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
     }
 }
 
-/// What `contender fill` says: how many locks it held at the end, and the error that ended it.
+/// What the filler says: how many locks it held at the end, and the error that ended it.
 fn filled(command: &mut Command) -> (i64, String) {
     let output = run(command);
     let said = String::from_utf8(output.stdout).unwrap();

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lock_sql::Sqlite;
@@ -52,62 +52,19 @@ impl Place {
     }
 }
 
-/// The program of `contender.rs`, which cargo builds with the tests.
-pub(crate) fn contender() -> PathBuf {
+/// The program of `filler.rs`, which cargo builds with the tests.
+pub(crate) fn filler() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test
         .parent()
         .unwrap()
         .with_file_name("examples")
-        .join("sqlite-contender");
+        .join("sqlite-filler");
     assert!(
         program.exists(),
         "build it by cargo build -p lock-sql --all-features --examples"
     );
     program
-}
-
-/// A process that is killed when it is dropped.
-pub(crate) struct Contender(Child);
-
-impl Contender {
-    pub(crate) fn start(command: &str, database: &Path, more: &[&str]) -> Self {
-        let mut process = Command::new(contender());
-        process.arg(command).arg(database).args(more);
-        Self(process.stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    pub(crate) fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    /// Waits for the end of a process that must end well.
-    pub(crate) fn finish(mut self) {
-        let status = self.0.wait().unwrap();
-        let mut said = String::new();
-        let mut errors = self.0.stderr.take().unwrap();
-        std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
-        assert!(status.success(), "{status}: {said}");
-    }
-
-    /// Whether it still runs; one that ended by itself has found a mistake.
-    pub(crate) fn assert_running(&mut self) {
-        if let Some(status) = self.0.try_wait().unwrap() {
-            let mut said = String::new();
-            let mut errors = self.0.stderr.take().unwrap();
-            std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
-            panic!("{status}: {said}");
-        }
-    }
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        // It may have ended already.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 pub(crate) fn run(command: &mut Command) -> Output {
@@ -128,14 +85,6 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: 
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// The numbers in the lines of a file, none if it is not there.
-pub(crate) fn numbers(file: &Path) -> Vec<u64> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    // A process that was killed may have left half a line.
-    let (lines, _) = text.rsplit_once('\n').unwrap_or_default();
-    lines.lines().map(|line| line.parse().unwrap()).collect()
 }
 
 pub(crate) fn assert_increasing(numbers: &[u64]) {

@@ -3,99 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::support::{Place, assert_increasing, eventually};
-use lock_core::admin::LockEvent;
 use lock_core::layers::LocalQueue;
 use lock_core::prelude::*;
 use lock_core::{AcquireRequest, LostReason};
 use lock_sql::{Sqlite, SqliteConfig};
 use std::sync::Arc;
-
-#[tokio::test]
-async fn keys_that_look_alike_are_different_locks() {
-    let place = Place::new();
-    let locks = place.open().await;
-    let alike = [
-        "Job",
-        "job",
-        "JOB",
-        "job ",
-        " job",
-        "jöb",
-        "jo\u{308}b",
-        "job\u{200b}",
-        "job%",
-        "job_",
-        "x'6a6f62'",
-        "'; DROP TABLE polylock_locks; --",
-        "..",
-        "/",
-        "\u{202e}boj",
-        "123",
-        "0123",
-    ];
-    let mut held = Vec::new();
-    for key in alike {
-        held.push(
-            locks
-                .try_lock(key)
-                .await
-                .unwrap()
-                .unwrap_or_else(|| panic!("{key:?} is held")),
-        );
-    }
-    let other = place.open().await;
-    for key in alike {
-        assert!(
-            other.try_lock(key).await.unwrap().is_none(),
-            "{key:?} is free"
-        );
-    }
-    let listed = locks.admin().unwrap().list("").await.unwrap();
-    let listed: HashSet<_> = listed.iter().map(|info| info.key.as_str()).collect();
-    assert_eq!(listed, HashSet::from(alike));
-}
-
-#[tokio::test]
-async fn the_longest_key_is_carried_exactly() {
-    let place = Place::new();
-    let locks = place.open().await;
-    let key = "é".repeat(128);
-    let _held = locks.try_lock(key.as_str()).await.unwrap().unwrap();
-    let info = locks
-        .admin()
-        .unwrap()
-        .inspect(&LockKey::new(key.as_str()).unwrap())
-        .await
-        .unwrap();
-    assert_eq!(info.unwrap().key.as_str(), key);
-    assert!(locks.try_lock("é".repeat(127)).await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn a_list_has_the_keys_with_the_prefix_and_no_other_ones() {
-    let place = Place::new();
-    let locks = place.open().await;
-    let mut held = Vec::new();
-    for key in ["a", "ab", "ab/1", "ab/2", "ac", "é", "b"] {
-        held.push(locks.lock(key).await.unwrap());
-    }
-    let admin = locks.admin().unwrap();
-    for (prefix, keys) in [
-        ("", &["a", "ab", "ab/1", "ab/2", "ac", "b", "é"][..]),
-        ("ab", &["ab", "ab/1", "ab/2"]),
-        ("ab/", &["ab/1", "ab/2"]),
-        ("é", &["é"]),
-        ("z", &[]),
-    ] {
-        let found = admin.list(prefix).await.unwrap();
-        let found: Vec<_> = found.iter().map(|info| info.key.as_str()).collect();
-        assert_eq!(found, keys, "{prefix:?}");
-    }
-}
 
 #[tokio::test]
 async fn tokens_increase_after_idle_rows_were_purged() {
@@ -208,7 +123,8 @@ async fn a_holder_learns_that_its_lock_was_broken_after_another_one_took_it() {
         .unwrap();
     assert_eq!(broken.holders[0].token, guard.fencing_token());
     let next = there.lock("job").await.unwrap();
-    assert_eq!(guard.lost().await, LostReason::Broken);
+    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+    assert_eq!(lost.expect("the holder is told"), LostReason::Broken);
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
     assert!(next.is_held());
@@ -220,42 +136,6 @@ async fn a_holder_learns_that_its_lock_was_broken_after_another_one_took_it() {
             .await
             .unwrap()
             .is_some()
-    );
-}
-
-#[tokio::test]
-async fn permits_with_another_limit_are_refused_and_not_waited_for() {
-    let place = Place::new();
-    let (here, there) = (place.open().await, place.open().await);
-    let limit = |n| NonZeroU32::new(n).unwrap();
-    let _one = here
-        .request("pool")
-        .permit(limit(2))
-        .acquire()
-        .await
-        .unwrap();
-    let error = there
-        .request("pool")
-        .permit(limit(3))
-        .acquire()
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("limit 2"), "{error}");
-    let _two = there
-        .request("pool")
-        .permit(limit(2))
-        .acquire()
-        .await
-        .unwrap();
-    assert!(
-        there
-            .request("pool")
-            .permit(limit(2))
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
     );
 }
 
@@ -275,26 +155,6 @@ async fn a_waiter_is_woken_by_its_own_process_and_finds_out_about_others() {
         let within = Duration::from_secs(5);
         tokio::time::timeout(within, waiter).await.unwrap().unwrap();
     }
-}
-
-#[tokio::test]
-async fn a_watch_reports_changes_and_ends_with_its_receiver() {
-    let place = Place::new();
-    let (here, there) = (place.open().await, place.open().await);
-    let _before = here.lock("jobs/0").await.unwrap();
-    let mut events = there.admin().unwrap().watch("jobs/").await.unwrap();
-    let _elsewhere = here.lock("other").await.unwrap();
-    let guard = here.lock("jobs/1").await.unwrap();
-    match events.recv().await.unwrap() {
-        LockEvent::Acquired(info) => assert_eq!(info.holders[0].token, guard.fencing_token()),
-        other => panic!("{other}"),
-    }
-    guard.release().await.unwrap();
-    assert_eq!(
-        events.recv().await,
-        Some(LockEvent::Free(LockKey::new("jobs/1").unwrap()))
-    );
-    assert!(events.try_recv().is_err());
 }
 
 #[tokio::test]

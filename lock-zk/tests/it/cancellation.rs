@@ -1,7 +1,6 @@
 //! Futures and values that are dropped wherever they are leave nothing behind.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -29,32 +28,25 @@ async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     .await
 }
 
-async fn entry_lost(fate: Fate) {
-    let place = Place::new().await;
-    let locks = place.patient().await;
-    drop(take(&locks, "a").await);
-    for polls in 1..=24 {
-        place.proxy().plan(is_entry, fate);
-        drop(polled(polls, locks.acquire(&request("a"))).await);
-        place.assert_nothing_left(&[&locks], "a").await;
-        place.proxy().clear();
+#[tokio::test]
+async fn an_acquisition_dropped_wherever_its_request_is_leaves_no_node() {
+    for fate in [
+        Fate::LostReply(Then::Cut),
+        Fate::LostRequest(Then::Cut),
+        Fate::LateRequest(ms(60)),
+    ] {
+        let place = Place::new().await;
+        let locks = place.patient().await;
+        drop(take(&locks, "a").await);
+        for polls in 1..=24 {
+            println!("{fate:?}, {polls} polls");
+            place.proxy().plan(is_entry, fate);
+            drop(polled(polls, locks.acquire(&request("a"))).await);
+            place.assert_nothing_left(&[&locks], "a").await;
+            place.proxy().clear();
+        }
+        place.assert_free("a").await;
     }
-    place.assert_free("a").await;
-}
-
-#[tokio::test]
-async fn an_acquisition_dropped_after_its_reply_was_lost_leaves_no_node() {
-    entry_lost(Fate::LostReply(Then::Cut)).await;
-}
-
-#[tokio::test]
-async fn an_acquisition_dropped_after_its_request_was_lost_leaves_no_node() {
-    entry_lost(Fate::LostRequest(Then::Cut)).await;
-}
-
-#[tokio::test]
-async fn an_acquisition_dropped_while_its_request_is_under_way_leaves_no_node() {
-    entry_lost(Fate::LateRequest(ms(60))).await;
 }
 
 #[tokio::test]
@@ -76,39 +68,32 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
 }
 
 /// Whatever the downgrade has come to: the guard has the lock in one mode, and gives it back.
-async fn downgrade_dropped(fate: Option<Fate>) {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
-    for polls in 1..=6 {
-        let mut guard = take(&locks, "a").await;
-        if let Some(fate) = fate {
-            let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
-            place.proxy().plan(is_exchange, fate);
+#[tokio::test]
+async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
+    for fate in [
+        None,
+        Some(Fate::LostReply(Then::Cut)),
+        Some(Fate::LostRequest(Then::Cut)),
+    ] {
+        let place = Place::new().await;
+        let (locks, other) = (place.patient().await, place.elsewhere().await);
+        for polls in 1..=6 {
+            let mut guard = take(&locks, "a").await;
+            if let Some(fate) = fate {
+                let is_exchange =
+                    |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
+                place.proxy().plan(is_exchange, fate);
+            }
+            drop(polled(polls, guard.downgrade()).await);
+            assert!(guard.is_held(), "{fate:?}, after {polls} polls");
+            place.assert_taken("a").await;
+            drop(guard.release().await);
+            place.assert_nothing_left(&[&locks], "a").await;
+            drop(take(&other, "a").await);
+            assert!(other.shutdown(SOON).await);
+            place.proxy().clear();
         }
-        drop(polled(polls, guard.downgrade()).await);
-        assert!(guard.is_held(), "after {polls} polls");
-        place.assert_taken("a").await;
-        drop(guard.release().await);
-        place.assert_nothing_left(&[&locks], "a").await;
-        drop(take(&other, "a").await);
-        assert!(other.shutdown(SOON).await);
-        place.proxy().clear();
     }
-}
-
-#[tokio::test]
-async fn a_downgrade_that_is_dropped_leaves_no_node() {
-    downgrade_dropped(None).await;
-}
-
-#[tokio::test]
-async fn a_downgrade_that_is_dropped_without_a_reply_leaves_no_node() {
-    downgrade_dropped(Some(Fate::LostReply(Then::Cut))).await;
-}
-
-#[tokio::test]
-async fn a_downgrade_that_is_dropped_before_it_arrives_leaves_no_node() {
-    downgrade_dropped(Some(Fate::LostRequest(Then::Cut))).await;
 }
 
 #[tokio::test]
@@ -220,23 +205,6 @@ fn a_client_dropped_before_its_guard_keeps_the_lock() {
     std::thread::sleep(SESSION + ms(500));
     assert!(guard.is_held());
     drop(guard);
-    watching.block_on(place.in_line("a", 0));
-}
-
-#[test]
-fn a_panic_drops_guards_and_clients_without_another() {
-    let watching = runtime();
-    let place = watching.block_on(Place::new());
-    let (guard, locks) = watching.block_on(async {
-        let locks = open(place.config()).await;
-        (take(&locks, "a").await, locks)
-    });
-    let critical = AssertUnwindSafe(move || {
-        let (_locks, _guard) = (locks, guard);
-        // Unlike `panic!` it prints nothing.
-        resume_unwind(Box::new("in the critical section"));
-    });
-    assert!(catch_unwind(critical).is_err());
     watching.block_on(place.in_line("a", 0));
 }
 

@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock_core::layers::LocalQueue;
 use lock_core::{AcquireRequest, DistributedLock, FencingToken, LockGuard, LostReason, Mode};
-use lock_testkit::history::{Checker, FencedRegister, Recorder};
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_zk::ZooKeeper;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{SOON, Site, key, loss, ms, request, take, waiting};
 
@@ -269,38 +269,17 @@ async fn tokens_grow_over_more_hand_overs_than_a_transaction_has_tokens() {
     assert_grows(&tokens);
 }
 
-#[tokio::test]
-async fn a_holder_that_was_broken_cannot_write_after_the_next_one() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
-    let recorder = Recorder::new();
-    let register = FencedRegister::new(recorder.clone(), key("a"));
-    let first = recorder.acquire(&locks, &request("a")).await;
-    let first = first.expect("it is granted");
-    register.write(token(&first)).expect("it holds the lock");
-    recorder.interfered(&key("a"), "broken");
-    let admin = other.admin().expect("it has an administration");
-    admin
-        .break_lock(&key("a"), "it hangs")
-        .await
-        .expect("it is broken");
-    let next = recorder.acquire(&other, &request("a")).await;
-    let next = next.expect("it is granted");
-    register.write(token(&next)).expect("it holds the lock");
-    register
-        .write(token(&first))
-        .expect_err("it holds the lock no more");
-    drop(first);
-    next.release().await.expect("it is released");
-    Checker::new().check(&recorder.events()).assert_clean();
-}
-
 async fn drawn(locks: &Arc<ZooKeeper>, last: &mut FencingToken) {
     let patient = |name| request(name).with_wait(lock_core::Wait::AtMost(SOON * 6));
     let one: AcquireRequest = patient("a");
     let mut guard = locks.acquire(&one).await;
+    let deadline = Instant::now() + SOON * 12;
     // While servers change, an attempt may end without an answer.
     while guard.as_ref().is_err_and(lock_core::Error::is_retryable) {
+        assert!(
+            Instant::now() < deadline,
+            "the servers stay away: {guard:?}"
+        );
         tokio::time::sleep(ms(50)).await;
         guard = locks.acquire(&one).await;
     }
@@ -308,22 +287,6 @@ async fn drawn(locks: &Arc<ZooKeeper>, last: &mut FencingToken) {
     assert!(token(&guard) > *last, "{:?} after {last:?}", token(&guard));
     *last = token(&guard);
     drop(guard.release().await);
-}
-
-#[tokio::test]
-async fn tokens_grow_over_a_restart_of_the_server() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-    let site = Site::of(&server).await;
-    let locks = site.client().await;
-    let mut last = token(&take(&locks, "a").await);
-    assert!(locks.shutdown(SOON).await);
-    for _ in 0..2 {
-        for _ in 0..5 {
-            drawn(&locks, &mut last).await;
-        }
-        server.restart();
-    }
-    drawn(&locks, &mut last).await;
 }
 
 #[tokio::test]

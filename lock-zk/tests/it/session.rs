@@ -220,20 +220,19 @@ async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
     );
 }
 
-async fn black_hole(direction: Direction) {
-    let (lost, next) = cut_off(|place| place.proxy().hold(direction)).await;
-    assert!(lost < SESSION * 3 / 4 + ms(300), "lost after {lost:?}");
-    assert!(next > lost, "granted after {next:?}, lost after {lost:?}");
-}
-
 #[tokio::test]
 async fn a_black_hole_costs_the_lock_before_the_next_one_has_it() {
-    black_hole(Direction::Both).await;
-}
-
-#[tokio::test]
-async fn a_black_hole_for_requests_costs_the_lock_before_the_next_one_has_it() {
-    black_hole(Direction::Requests).await;
+    for direction in [Direction::Both, Direction::Requests] {
+        let (lost, next) = cut_off(|place| place.proxy().hold(direction)).await;
+        assert!(
+            lost < SESSION * 3 / 4 + ms(300),
+            "{direction:?}: lost after {lost:?} of a session of {SESSION:?}"
+        );
+        assert!(
+            next > lost,
+            "{direction:?}: granted after {next:?}, lost after {lost:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ mod ended;
 mod limits;
 mod names;
 mod power;
-mod processes;
 mod races;
 mod refused;
 mod silence;

@@ -5,7 +5,21 @@ use std::sync::Arc;
 use lock_core::{DistributedLock, ErrorKind, Wait};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 
-use crate::server::support::{Mode, Site, everywhere, request};
+use crate::server::support::{Mode, Site, request};
+
+/// A server that compares text loosely, and cuts what is too long instead of refusing it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lax_server_tells_names_apart() {
+    let options = MariaDbOptions::new()
+        .with_config("sql_mode", "")
+        .with_config("character_set_server", "latin1")
+        .with_config("collation_server", "latin1_general_ci");
+    let server = Arc::new(MariaDbServer::start(options));
+    server.sql("ALTER DATABASE test CHARACTER SET latin1 COLLATE latin1_general_ci");
+    for mode in [Mode::Row, Mode::Lease, Mode::Advisory] {
+        names_that_look_alike_are_locks_of_their_own(Site::mariadb(&server, mode)).await;
+    }
+}
 
 /// Each of them is a lock of its own.
 async fn names_that_look_alike_are_locks_of_their_own(site: Site) {
@@ -58,21 +72,5 @@ async fn names_that_look_alike_are_locks_of_their_own(site: Site) {
     assert_eq!(listed, sorted);
     for guard in guards {
         guard.release().await.expect("it is released");
-    }
-}
-
-everywhere!(names_that_look_alike_are_locks_of_their_own);
-
-/// A server that compares text loosely, and cuts what is too long instead of refusing it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lax_server_tells_names_apart() {
-    let options = MariaDbOptions::new()
-        .with_config("sql_mode", "")
-        .with_config("character_set_server", "latin1")
-        .with_config("collation_server", "latin1_general_ci");
-    let server = Arc::new(MariaDbServer::start(options));
-    server.sql("ALTER DATABASE test CHARACTER SET latin1 COLLATE latin1_general_ci");
-    for mode in [Mode::Row, Mode::Lease, Mode::Advisory] {
-        names_that_look_alike_are_locks_of_their_own(Site::mariadb(&server, mode)).await;
     }
 }
