@@ -24,11 +24,9 @@ pub(crate) async fn dial(config: &ZooKeeperConfig, engine: &Engine) -> Result<Di
     let (client, asked) = opened?;
     let rooted = timeout_at(deadline, rooted(client, config)).await;
     let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
-    let resumption = longest_resumption(config, client.session_timeout());
     Ok(Dialled {
         client,
         asked,
-        resumption,
         negotiated,
     })
 }
@@ -52,8 +50,6 @@ pub(crate) struct Dialled {
     pub(crate) client: Client,
     /// Before the request for the session left.
     pub(crate) asked: Moment,
-    /// Longest time from a request to take the session to another connection to the answer.
-    pub(crate) resumption: Duration,
     pub(crate) negotiated: Arc<Negotiated>,
 }
 
@@ -133,13 +129,6 @@ fn patience(config: &ZooKeeperConfig) -> Duration {
 /// The client looks at the clock eight times within its patience.
 fn longest_turn(patience: Duration) -> Duration {
     patience * 9 / 8
-}
-
-/// The client is not as patient as it was asked to be where that is much of the session that it got.
-fn longest_resumption(config: &ZooKeeperConfig, granted: Duration) -> Duration {
-    let patience = patience(config);
-    let is_kept = patience <= granted * 3 / 5;
-    longest_turn(if is_kept { patience } else { granted * 2 / 5 })
 }
 
 fn servers(config: &ZooKeeperConfig) -> String {

@@ -9,6 +9,8 @@
 use std::fmt::{self, Write};
 use std::pin::pin;
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
+use tracing_core::span::Current;
 
 /// What the servers of one session have granted.
 #[derive(Debug)]
@@ -33,11 +36,31 @@ pub(crate) struct Negotiated {
     asked: AtomicU64,
     /// Responses that were heard.
     responses: AtomicU64,
+    #[cfg(test)]
+    is_deaf: AtomicBool,
 }
 
 const NOTHING: u64 = u64::MAX;
 
 impl Negotiated {
+    fn new(engine: &Engine) -> Self {
+        Self {
+            engine: engine.clone(),
+            smallest: AtomicU64::new(NOTHING),
+            requested: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            #[cfg(test)]
+            is_deaf: AtomicBool::new(false),
+        }
+    }
+
+    /// Hears nothing from here on, as where the log of the client is compiled out.
+    #[cfg(test)]
+    pub(crate) fn deafen(&self) {
+        self.is_deaf.store(true, Ordering::Release);
+    }
+
     /// The smallest timeout of all connections; `None` if nothing can be heard.
     ///
     /// A later leader begins with the first one, and the present one has the last one.
@@ -57,6 +80,10 @@ impl Negotiated {
     }
 
     fn hear(&self, message: &str) {
+        #[cfg(test)]
+        if self.is_deaf.load(Ordering::Acquire) {
+            return;
+        }
         if message.starts_with(REQUEST) {
             let now = self.engine.now().as_nanos();
             self.requested.store(now, Ordering::Release);
@@ -74,13 +101,7 @@ pub(crate) async fn listen<T>(
     engine: &Engine,
     opening: impl Future<Output = T>,
 ) -> (T, Arc<Negotiated>) {
-    let negotiated = Arc::new(Negotiated {
-        engine: engine.clone(),
-        smallest: AtomicU64::new(NOTHING),
-        requested: AtomicU64::new(0),
-        asked: AtomicU64::new(0),
-        responses: AtomicU64::new(0),
-    });
+    let negotiated = Arc::new(Negotiated::new(engine));
     let dispatch = Dispatch::new(Listener {
         negotiated: Arc::clone(&negotiated),
         program: dispatcher::get_default(Clone::clone),
@@ -106,7 +127,8 @@ impl Spawn for Spawner {
     }
 }
 
-/// Passes everything on to the subscriber of the program.
+/// Passes everything on to the subscriber of the program. Downcasts find nothing of that: they are
+/// unsafe to pass on, and the client, whose code alone runs with the listener, makes none.
 struct Listener {
     negotiated: Arc<Negotiated>,
     program: Dispatch,
@@ -174,6 +196,10 @@ impl Subscriber for Listener {
     fn try_close(&self, span: Id) -> bool {
         self.program.try_close(span)
     }
+
+    fn current_span(&self) -> Current {
+        self.program.current_span()
+    }
 }
 
 /// Reads the message of an event.
@@ -218,7 +244,56 @@ fn granted(message: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use tracing::{Span, debug_span};
+
     use super::*;
+
+    /// A subscriber that knows one span, which everybody is in.
+    #[derive(Default)]
+    struct Program(OnceLock<&'static Metadata<'static>>);
+
+    impl Subscriber for Program {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            self.0.get_or_init(|| span.metadata());
+            Id::from_u64(7)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {}
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+
+        fn current_span(&self) -> Current {
+            let entered = self.0.get();
+            entered.map_or_else(Current::none, |it| Current::new(Id::from_u64(7), it))
+        }
+    }
+
+    /// The client records the session in the span that it is in.
+    #[test]
+    fn the_span_of_the_program_is_the_current_one() {
+        let listener = Listener {
+            negotiated: Arc::new(Negotiated::new(&Engine::of_this_process("test"))),
+            program: Dispatch::new(Program::default()),
+        };
+        dispatcher::with_default(&Dispatch::new(listener), || {
+            assert_eq!(Span::current().id(), None, "nobody is in a span");
+            let span = debug_span!("connect");
+            let id = span.id().expect("it is enabled");
+            assert_eq!(Span::current().id(), Some(id), "it is not passed on");
+        });
+    }
 
     #[test]
     fn a_response_tells_its_timeout_and_other_messages_nothing() {

@@ -233,6 +233,7 @@ impl Running {
             if message.payload() == greeting {
                 return Ok(listener);
             }
+            self.0.hear(message.payload());
         }
         Err(Failure::of_opening(late()))
     }

@@ -13,3 +13,27 @@ pub(crate) fn range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
     };
     (from, end)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_the_keys_with_the_prefix_and_no_other_ones() {
+        let keys = ["a", "ab", "ab/1", "ab/2", "ac", "b", "\u{e9}", "\u{10ffff}"];
+        let cases = [
+            ("", &keys[..]),
+            ("ab", &["ab", "ab/1", "ab/2"]),
+            ("ab/", &["ab/1", "ab/2"]),
+            ("\u{e9}", &["\u{e9}"]),
+            ("\u{10ffff}", &["\u{10ffff}"]),
+            ("z", &[]),
+        ];
+        for (prefix, expected) in cases {
+            let (from, up_to) = range(prefix);
+            let is_in = |key: &&str| *key.as_bytes() >= *from && *key.as_bytes() < *up_to;
+            let found: Vec<_> = keys.into_iter().filter(is_in).collect();
+            assert_eq!(found, expected, "keys that begin with {prefix:?}");
+        }
+    }
+}

@@ -79,7 +79,7 @@ pub(super) async fn open(
     let setup = connection.message(&terms.texts.setup, args.values());
     let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
     let answer = answer.map_err(Failure::of_opening)?;
-    let client_port = socket::client_port(&answer);
+    let ends = socket::ends(&answer, terms.target.port());
     let number = answer
         .rows
         .last()
@@ -107,7 +107,7 @@ pub(super) async fn open(
         connection: Some(connection),
         is_over: false,
         is_recorded: true,
-        socket: Socket::At(client_port),
+        socket: Socket::At(ends),
         watch_at: None,
         number,
         held: HashMap::new(),

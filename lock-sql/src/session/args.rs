@@ -15,7 +15,8 @@ impl Args {
     pub(crate) const LOCK: usize = 3;
     /// `{4}`: the wait, in milliseconds.
     pub(crate) const WAIT: usize = 4;
-    /// `{5}`: the last token of the record, as it was seen by who holds the lock; -1 for whatever.
+    /// `{5}`: the last token of the record, as it was seen by who holds the lock; -1 for whatever. Of
+    /// the start of a server, its version.
     pub(crate) const SEEN: usize = 5;
     /// `{6}`: the server's number of the session.
     pub(crate) const SESSION: usize = 6;

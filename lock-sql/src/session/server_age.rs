@@ -193,7 +193,9 @@ pub(super) async fn admit(
         let admitted = args
             .clone()
             .with(Args::LABEL, lineage.clone())
-            .with(Args::TEXT, start.admitted);
+            .with(Args::TEXT, start.admitted)
+            .with(Args::SEEN, start.version);
+        // After two switchovers the same start is admitted again, and sessions on it are others.
         let answer = run(connection, &texts.admit, &admitted, until, terms).await?;
         let answer = answer.map_err(Failure::of_opening)?;
         if is_recorded(&answer) {

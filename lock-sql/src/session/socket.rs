@@ -5,12 +5,12 @@ use std::future::pending;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::actor::Actor;
-use crate::wire::{Answer, Connection, Duplicate, find};
+use crate::wire::{Answer, Connection, Duplicate, Ends, find};
 
 /// What is known of the socket of a session.
 pub(super) enum Socket {
-    /// The port at our end, as the server sees it.
-    At(Option<u16>),
+    /// Its ends, as the server sees them, if it is to be found by them.
+    At(Option<Ends>),
     /// It is looked for.
     Sought(JoinHandle<Option<Duplicate>>),
     /// The connection has it, if there is one.
@@ -43,11 +43,12 @@ impl Actor {
         if self.terms.target.is_pooled() {
             return;
         }
-        match self.socket {
-            Socket::At(Some(local)) => {
-                let remote = self.terms.target.port();
-                let sought = spawn_blocking(move || find(local, remote));
-                self.socket = Socket::Sought(sought);
+        match &mut self.socket {
+            Socket::At(ends @ Some(_)) => {
+                if let Some(ends) = ends.take() {
+                    let sought = spawn_blocking(move || find(&ends));
+                    self.socket = Socket::Sought(sought);
+                }
             }
             Socket::Found => {
                 if let Some(connection) = &mut self.connection {
@@ -67,11 +68,21 @@ pub(super) async fn closed(connection: Option<&Connection>) {
     }
 }
 
-/// The port of the client, in the last row of the answer to a setup.
-pub(super) fn client_port(answer: &Answer) -> Option<u16> {
-    let value = answer.rows.last()?.get(2)?;
-    let of_text = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
-    let port = value.int().and_then(|port| u16::try_from(port).ok());
-    port.or_else(|| of_text(value.bytes()?))
-        .filter(|port| *port > 0)
+/// The ends of the connection, in the last row of the answer to a setup; `None` if this side connects
+/// to another port than the server has.
+pub(super) fn ends(answer: &Answer, port: u16) -> Option<Ends> {
+    let row = answer.rows.last()?;
+    let text = |column: usize| std::str::from_utf8(row.get(column)?.bytes()?).ok();
+    // An address may have colons of its own.
+    let (client, client_port) = text(2)?.rsplit_once(':')?;
+    let ends = Ends {
+        client: client.to_owned(),
+        client_port: client_port.parse().ok()?,
+        server: match text(3) {
+            Some(server) => Some(server.parse().ok()?),
+            None => None,
+        },
+        server_port: row.get(4)?.int()?.try_into().ok()?,
+    };
+    (ends.server_port == port).then_some(ends)
 }

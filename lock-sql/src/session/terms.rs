@@ -176,8 +176,28 @@ mod tests {
             }
         }
         assert!(locks[0].name().len() <= 64);
-        // What other processes lock, of whatever version.
-        assert_eq!(lock("s", "k").number(), lock("s", "k").number());
+    }
+
+    /// Clients of all versions exclude each other by these, and no two keys have the same one by chance:
+    /// `printf 'test.polylock_locks\0orders/42' | sha256sum` says them.
+    #[test]
+    fn a_hash_is_what_it_was() {
+        let key = LockKey::new("orders/42").unwrap();
+        let lock = Advisory::of("test.polylock_locks", &key);
+        let (number, name) = (
+            -3_215_004_926_899_838_976_i64,
+            "polylock:d362020d85012000e500a44118758f9e30498797",
+        );
+        assert_eq!(lock.number(), number, "PostgreSQL locks all 64 bits");
+        assert_eq!(lock.name(), name, "MySQL locks 160 bits");
+        let bytes = |is_postgres| lock.hash(is_postgres).bytes().map(<[u8]>::to_vec);
+        assert_eq!(bytes(true), Some(number.to_be_bytes().to_vec()), "its row");
+        let hex: String = bytes(false)
+            .unwrap()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        assert_eq!(Some(&*hex), name.strip_prefix("polylock:"), "its row");
     }
 
     #[test]

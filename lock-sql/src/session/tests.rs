@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use lock_core::admin::LockAdmin as _;
 use lock_core::engine::Engine;
-use lock_core::{AcquireRequest, ErrorKind, LockKey, LockUrl, LostReason, Mode, Released, Wait};
+use lock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
 use super::args::Args;
 use super::record::RECORD_AFTER;
+use super::server_age;
 use super::terms::TOKENS_AT_ONCE;
 use crate::config::SqlConfig;
-use crate::wire::Flavour;
+use crate::wire::{Flavour, Sql};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -28,58 +29,6 @@ async fn open(url: &str) -> Sessions {
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
-}
-
-async fn works(url: &str) {
-    let (here, there) = (open(url).await, open(url).await);
-    let mut last = None;
-    for _ in 0..3 {
-        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-        assert!(guard.is_held());
-        assert!(guard.fencing_token() > last);
-        last = guard.fencing_token();
-        let refused = there.acquire(&request("k", Wait::Never)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
-        let wait = Wait::AtMost(Duration::from_millis(300));
-        let refused = there.acquire(&request("k", wait)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
-        assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    }
-    // A hand-over between two.
-    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let waits = request("k", Wait::AtMost(Duration::from_secs(5)));
-    let waiting = tokio::spawn(async move {
-        let guard = there.acquire(&waits).await.unwrap();
-        (guard, there)
-    });
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let key = LockKey::new("k").unwrap();
-    let seen = here.inspect(&key).await.unwrap().expect("held");
-    assert_eq!(seen.holders[0].token, guard.fencing_token());
-    assert_eq!(guard.release().await.unwrap(), Released::Clean);
-    let (guard, there) = waiting.await.unwrap();
-    let seen = here.inspect(&key).await.unwrap().expect("held");
-    assert_eq!(seen.holders[0].token, guard.fencing_token());
-    let broken = here.break_lock(&key, "why").await.unwrap();
-    assert_eq!(broken.unwrap(), seen);
-    let lost = tokio::time::timeout(Duration::from_secs(3), guard.lost()).await;
-    assert_eq!(lost.unwrap(), LostReason::Broken);
-    assert_eq!(here.inspect(&key).await.unwrap(), None);
-    drop(guard);
-    if here.capabilities().shared {
-        let reader = || request("k", Wait::AtMost(Duration::from_secs(5))).with_mode(Mode::Shared);
-        let one = here.acquire(&reader()).await.unwrap();
-        let two = there.acquire(&reader()).await.unwrap();
-        let refused = here.acquire(&request("k", Wait::Never)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Contended);
-        let seen = here.inspect(&key).await.unwrap().expect("held");
-        assert_eq!(seen.holders.len(), 2);
-        one.release().await.unwrap();
-        two.release().await.unwrap();
-        assert_eq!(here.inspect(&key).await.unwrap(), None);
-    }
-    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    guard.release().await.unwrap();
 }
 
 /// A session goes on in its own block of tokens only for as long as nobody else has drawn any.
@@ -142,6 +91,64 @@ async fn who_lost_the_lock_draws_nothing(url: &str) {
     assert_eq!(drawn, None);
     assert!(u64::from(held.fencing_token().unwrap()) > first);
     held.release().await.unwrap();
+}
+
+/// Two switchovers bring back the start that was read, and the sessions on it are others: whoever waited
+/// for those before has not waited for these.
+async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
+    let here = open(url).await;
+    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+    guard.release().await.unwrap();
+    let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
+    let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
+    let run = async |text: &str, args: Args| {
+        let sql = Arc::new(Sql::new(text));
+        let answer = here.terms.clerk.message(&sql, args.into_vec()).await;
+        answer.unwrap()
+    };
+    let started = run(read, Args::new()).await.rows;
+    let before = Args::new()
+        .with(Args::NAME, &b"before"[..])
+        .with(Args::SEEN, 7_u64);
+    run(replace, before).await;
+    let admit = |version: i64| {
+        let args = Args::new()
+            .with(Args::SESSION_ID, &[9_u8; 16][..])
+            .with(Args::TIMEOUT, 1_000_u64)
+            .with(Args::LABEL, "data")
+            .with(Args::TEXT, &b"before"[..])
+            .with(Args::SEEN, version);
+        here.terms
+            .clerk
+            .message(&here.terms.texts.start.admit, args.into_vec())
+    };
+    let refused = admit(5).await.unwrap();
+    assert!(!server_age::is_recorded(&refused), "admitted by its name");
+    let kept = run(read, Args::new()).await.rows;
+    assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
+    assert_eq!(kept[0][1].int(), Some(7));
+    let admitted = admit(7).await.unwrap();
+    assert!(
+        server_age::is_recorded(&admitted),
+        "refused, though it was read"
+    );
+    let after = run(read, Args::new()).await.rows;
+    assert_eq!(after[0][0].bytes(), started[0][0].bytes());
+    assert_eq!(after[0][1].int(), Some(8));
+}
+
+#[tokio::test]
+async fn a_start_of_postgres_is_admitted_in_the_place_of_the_one_that_was_read() {
+    let server = PostgresServer::shared();
+    let url = format!("{}?mode=row", server.database());
+    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
+}
+
+#[tokio::test]
+async fn a_start_of_mariadb_is_admitted_in_the_place_of_the_one_that_was_read() {
+    let server = MariaDbServer::shared();
+    let url = format!("{}?mode=row", server.database());
+    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
 }
 
 /// The record of a hold that was not written down at once comes a moment later, and never after the
@@ -231,32 +238,4 @@ async fn tokens_grow_in_sessions_of_mariadb() {
     let server = MariaDbServer::shared();
     let url = server.database();
     tokens_grow(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn row_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn advisory_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn row_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn advisory_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    works(&format!("{url}?mode=advisory")).await;
 }

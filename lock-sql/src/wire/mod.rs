@@ -12,7 +12,7 @@ mod trouble;
 mod value;
 
 pub(crate) use self::connection::Connection;
-pub(crate) use self::socket::{Duplicate, find};
+pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::Sql;
 pub(crate) use self::target::{Flavour, Target};
 pub(crate) use self::trouble::{Class, Trouble};

@@ -128,6 +128,13 @@ pub(super) fn trouble(error: sqlx::Error) -> Trouble {
     if is_insecure {
         return Trouble::new(Class::Insecure, error);
     }
+    // A standby refuses `READ WRITE`, which is no statement that it lacks: a setting is checked. The
+    // message is in the language of the server.
+    let is_standby =
+        known.is_some_and(|e| e.code() == "0A000" && e.routine() == Some("call_bool_check_hook"));
+    if is_standby {
+        return Trouble::new(Class::ReadOnly, error);
+    }
     match known.map(|e| class(e.code())) {
         Some(class) => Trouble::new(class, error),
         None => Trouble::of_client(error),

@@ -1,64 +1,136 @@
 //! Noticing that a server has closed a connection on which nothing is asked.
 //!
 //! The client reads from its socket only while it waits for an answer, and gives nobody else access to
-//! it. So the socket is found among those of this process by its ports, and duplicated. Where that
-//! fails, the next question to the server tells: on other systems than Linux 5.6, in containers whose
-//! seccomp profile refuses `pidfd_getfd`, and where something rewrites addresses on the way.
+//! it. So the socket is found among those of this process by its two ends, as the server sees them, and
+//! duplicated. Where that fails, the next question to the server tells: on other systems than Linux 5.6,
+//! in containers whose seccomp profile refuses `pidfd_getfd`, and behind proxies and NAT that rewrite
+//! addresses or ports.
+
+use std::net::IpAddr;
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) use self::elsewhere::{Duplicate, Watch, find};
 #[cfg(target_os = "linux")]
 pub(crate) use self::linux::{Duplicate, Watch, find};
 
+/// The ends of a connection, as its server sees them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Ends {
+    /// A name or an address.
+    pub(crate) client: String,
+    pub(crate) client_port: u16,
+    /// `None` if the server does not tell.
+    pub(crate) server: Option<IpAddr>,
+    pub(crate) server_port: u16,
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
     use std::future::pending;
     use std::io;
-    use std::net;
+    use std::net::{self, IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
     use std::os::fd::RawFd;
 
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
     use tokio::io::Interest;
     use tokio::net::TcpStream;
 
+    use super::Ends;
+
     /// Another descriptor of a socket, which stays open as long as this is there.
     #[derive(Debug)]
     pub(crate) struct Duplicate(net::TcpStream);
 
-    /// The socket with these ports at its two ends. It belongs to a connection that stays open until
-    /// this returns. Reads files of the kernel.
-    pub(crate) fn find(local: u16, remote: u16) -> Option<Duplicate> {
+    /// The socket of this process that has these two ends. Reads files of the kernel, and may ask for
+    /// the address of a name.
+    ///
+    /// The connection may be closed meanwhile: then there is none, or it has ended.
+    pub(crate) fn find(ends: &Ends) -> Option<Duplicate> {
         let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-        let mut sockets = tables
+        let entries: Vec<_> = tables
             .iter()
             .filter_map(|table| fs::read_to_string(table).ok())
-            .flat_map(|table| inodes(&table, local, remote));
-        let (first, second) = (sockets.next()?, sockets.next());
-        // Which of two it is nobody can tell.
-        match second {
-            None => duplicate(descriptor(&format!("socket:[{first}]"))?),
-            Some(_) => None,
+            .flat_map(|table| entries(&table))
+            .collect();
+        let client = (ends.client.as_str(), ends.client_port);
+        let clients: Vec<_> = client.to_socket_addrs().ok()?.map(canonical).collect();
+        let entry = select(&entries, &clients, ends)?;
+        duplicate(entry)
+    }
+
+    fn duplicate(entry: &Entry) -> Option<Duplicate> {
+        let descriptor = descriptor(&format!("socket:[{}]", entry.inode))?;
+        let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
+        let socket = pidfd_getfd(this, descriptor, PidfdGetfdFlags::empty()).ok()?;
+        let socket = net::TcpStream::from(socket);
+        // The number of a descriptor that was closed meanwhile may be that of another one.
+        let ends = (socket.local_addr().ok()?, socket.peer_addr().ok()?);
+        let is_it = (canonical(ends.0), canonical(ends.1)) == (entry.local, entry.remote);
+        is_it.then_some(Duplicate(socket))
+    }
+
+    /// A connection in a table of the kernel.
+    #[derive(Clone, Debug, Eq, PartialEq)]
+    pub(super) struct Entry {
+        pub(super) local: SocketAddr,
+        pub(super) remote: SocketAddr,
+        pub(super) inode: u64,
+    }
+
+    /// The connection with these ends; `None` if it cannot be told from another one.
+    pub(super) fn select<'a>(
+        entries: &'a [Entry],
+        clients: &[SocketAddr],
+        ends: &Ends,
+    ) -> Option<&'a Entry> {
+        let is_server = |entry: &&Entry| match ends.server {
+            Some(server) => entry.remote.ip() == server.to_canonical(),
+            None => true,
+        };
+        let ours = |entry: &&Entry| clients.contains(&entry.local);
+        let mut found = entries.iter().filter(ours).filter(is_server);
+        // Where the server does not tell its address, connections from one port to several servers are
+        // alike.
+        match (found.next(), found.next()) {
+            (Some(only), None) => Some(only).filter(|e| e.remote.port() == ends.server_port),
+            _ => None,
         }
     }
 
-    fn duplicate(socket: RawFd) -> Option<Duplicate> {
-        let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
-        let duplicate = pidfd_getfd(this, socket, PidfdGetfdFlags::empty());
-        duplicate.ok().map(|socket| Duplicate(socket.into()))
+    /// The connections of a table that are established.
+    pub(super) fn entries(table: &str) -> Vec<Entry> {
+        let entry = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let is_established = *words.get(3)? == ESTABLISHED;
+            is_established.then_some(Entry {
+                local: address(words.get(1)?)?,
+                remote: address(words.get(2)?)?,
+                inode: words.get(9)?.parse().ok()?,
+            })
+        };
+        table.lines().skip(1).filter_map(entry).collect()
     }
 
-    /// The connections of a table that have these ports.
-    pub(super) fn inodes(table: &str, local: u16, remote: u16) -> Vec<u64> {
-        let ports = (format!(":{local:04X}"), format!(":{remote:04X}"));
-        let inode = |line: &str| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let fits = words.get(1)?.ends_with(&ports.0)
-                && words.get(2)?.ends_with(&ports.1)
-                && *words.get(3)? == ESTABLISHED;
-            fits.then(|| words.get(9)?.parse().ok())?
+    /// An address as the kernel writes it: words of the machine, and the port.
+    fn address(text: &str) -> Option<SocketAddr> {
+        let (address, port) = text.split_once(':')?;
+        let mut bytes = Vec::new();
+        for at in (0..address.len()).step_by(8) {
+            let word = u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?;
+            bytes.extend(word.to_ne_bytes());
+        }
+        let port = u16::from_str_radix(port, 16).ok()?;
+        let address = match <[u8; 4]>::try_from(bytes.as_slice()) {
+            Ok(four) => IpAddr::from(four),
+            Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).to_canonical(),
         };
-        table.lines().skip(1).filter_map(inode).collect()
+        Some((address, port).into())
+    }
+
+    /// Without what one side may leave out.
+    fn canonical(address: SocketAddr) -> SocketAddr {
+        (address.ip().to_canonical(), address.port()).into()
     }
 
     fn descriptor(name: &str) -> Option<RawFd> {
@@ -107,7 +179,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    pub(crate) fn find(_: u16, _: u16) -> Option<Duplicate> {
+    pub(crate) fn find(_: &super::Ends) -> Option<Duplicate> {
         None
     }
 
@@ -132,10 +204,19 @@ mod elsewhere {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::time::Duration;
 
     use super::*;
+
+    fn ends(client: &str, client_port: u16, server: Option<&str>, server_port: u16) -> Ends {
+        Ends {
+            client: client.to_owned(),
+            client_port,
+            server: server.map(|server| server.parse().expect("an address")),
+            server_port,
+        }
+    }
 
     #[test]
     fn a_table_of_the_kernel_tells_the_socket() {
@@ -144,9 +225,39 @@ mod tests {
    1: 0100007F:C350 0100007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 42 1
    2: 0100007F:1538 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 43 1
    3: 0100007F:C351 0100007F:1538 06 00000000:00000000 00:00000000 00000000     0        0 0 3
+   4: 0500007F:C350 0600007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 44 1
+   5: 0500007F:C352 0600007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 45 1
+   6: 0500007F:C352 0700007F:1538 01 00000000:00000000 00:00000000 00000000     0        0 46 1
 ";
-        assert_eq!(linux::inodes(table, 50_000, 5432), [42]);
-        assert_eq!(linux::inodes(table, 50_001, 5432), [0_u64; 0]);
+        let table6 = "  sl  local_address rem_address st
+   0: 0000000000000000FFFF00000100007F:C353 0000000000000000FFFF00000100007F:1538 01 0:0 0:0 0 0 0 47 1
+   1: 00000000000000000000000001000000:C353 00000000000000000000000001000000:1538 01 0:0 0:0 0 0 0 48 1
+";
+        let mut entries = linux::entries(table);
+        entries.extend(linux::entries(table6));
+        let (near, far) = ("127.0.0.1", "127.0.0.6");
+        let cases = [
+            (ends(near, 50_000, Some(near), 5432), Some(42)),
+            (ends(near, 50_000, None, 5432), Some(42)),
+            // Another address at one of the ends, or another port.
+            (ends(near, 50_000, Some(far), 5432), None),
+            (ends(far, 50_000, Some(near), 5432), None),
+            (ends(near, 50_000, None, 5433), None),
+            // It is not open any more.
+            (ends(near, 50_001, Some(near), 5432), None),
+            (ends("127.0.0.5", 50_000, Some(far), 5432), Some(44)),
+            (ends("127.0.0.5", 50_002, Some(far), 5432), Some(45)),
+            // Two connections from one port.
+            (ends("127.0.0.5", 50_002, None, 5432), None),
+            (ends(near, 50_003, Some(near), 5432), Some(47)),
+            (ends("::1", 50_003, Some("::1"), 5432), Some(48)),
+        ];
+        for (ends, inode) in cases {
+            let client: SocketAddr =
+                (ends.client.parse::<IpAddr>().unwrap(), ends.client_port).into();
+            let found = linux::select(&entries, &[client], &ends).map(|entry| entry.inode);
+            assert_eq!(found, inode, "{ends:?}");
+        }
     }
 
     #[tokio::test]
@@ -159,8 +270,11 @@ mod tests {
         client.set_nonblocking(true).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let local = client.local_addr().unwrap().port();
-        let socket = find(local, remote).expect("it is there");
-        assert!(find(local, remote.wrapping_add(1)).is_none());
+        let told = ends("127.0.0.1", local, Some("127.0.0.1"), remote);
+        let socket = find(&told).expect("it is there");
+        assert!(find(&ends("localhost", local, None, remote)).is_some());
+        assert!(find(&ends("127.0.0.1", local, None, remote.wrapping_add(1))).is_none());
+        assert!(find(&ends("127.0.0.2", local, None, remote)).is_none());
         let watch = Watch::of(&socket).expect("it can be watched");
         server.write_all(b"data").unwrap();
         let quiet = tokio::time::timeout(Duration::from_millis(100), watch.ended());

@@ -102,8 +102,12 @@ mod tls {
         (files, server)
     }
 
+    /// The first handshake of a server that has just started takes seconds on a busy machine.
     fn secure(server: &ZooKeeperServer) -> ZooKeeperConfig {
-        ZooKeeperConfig::new([("127.0.0.1", server.secure_port())])
+        let minute = Duration::from_secs(60);
+        let config = ZooKeeperConfig::new([("127.0.0.1", server.secure_port())]);
+        let config = config.with_session_timeout(minute).unwrap();
+        config.with_connect_timeout(minute).unwrap()
     }
 
     #[tokio::test]

@@ -5,6 +5,8 @@ mod keep;
 mod sentry;
 mod sessions;
 mod terms;
+#[cfg(test)]
+mod tests;
 mod watches;
 
 use std::fmt;
@@ -93,10 +95,9 @@ impl Session {
         let Dialled {
             client,
             asked,
-            resumption,
             negotiated,
         } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
-        let terms = SessionTerms::new(client.session_timeout(), resumption);
+        let terms = SessionTerms::new(client.session_timeout());
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
@@ -309,10 +310,6 @@ impl Session {
             self.disconnected();
         }
         let mut state = self.state();
-        if is_missed && let Phase::Doubted { is_resumed, .. } = &mut state.phase {
-            // The request for it left before the break was told.
-            *is_resumed = true;
-        }
         state.resume(self.negotiated.asked(), self.engine.now());
         let told_until = state.proofs.told_until();
         if let Phase::Doubted { until, .. } = &mut state.phase {
@@ -380,16 +377,14 @@ impl Session {
 }
 
 impl State {
-    /// There is another connection since `now`, which was asked for at `asked` at the earliest.
+    /// There is another connection by `now`, for which the request left at `asked`.
     fn resume(&mut self, asked: Moment, now: Moment) {
         let terms = self.proofs.terms();
-        if let Phase::Doubted {
-            since, is_resumed, ..
-        } = &mut self.phase
+        if let Phase::Doubted { is_resumed, .. } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
             && !terms.has_slept(self.looked, now)
         {
-            self.proofs.resumed(asked.max(*since), now);
+            self.proofs.resumed(asked);
         }
     }
 

@@ -25,16 +25,11 @@ use lock_core::engine::{Moment, is_mutant};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SessionTerms {
     timeout: Duration,
-    /// Longest time that taking the session to another connection takes from its request on.
-    resumption: Duration,
 }
 
 impl SessionTerms {
-    pub(super) fn new(timeout: Duration, resumption: Duration) -> Self {
-        Self {
-            timeout,
-            resumption,
-        }
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { timeout }
     }
 
     /// Until when the locks are held if no leader ends the session within one timeout after `known`.
@@ -120,11 +115,10 @@ impl Proofs {
         self.terms.timeout = self.terms.timeout.min(timeout);
     }
 
-    /// A connection that broke at `since` has a successor, by `now`: its leader was asked whether the
-    /// session lives.
-    pub(super) fn resumed(&mut self, since: Moment, now: Moment) {
-        let earliest = now - self.terms.resumption;
-        self.tell(since.max(earliest));
+    /// There is another connection, whose leader was asked whether the session lives by a request that
+    /// left at `asked`.
+    pub(super) fn resumed(&mut self, asked: Moment) {
+        self.tell(asked);
         self.settle();
     }
 
@@ -200,7 +194,7 @@ mod tests {
 
     /// A heartbeat leaves every 2 s, and locks are held for 13,125 ms after what the leader knows.
     fn terms() -> SessionTerms {
-        SessionTerms::new(ms(14_000), ms(6_300))
+        SessionTerms::new(ms(14_000))
     }
 
     const HELD: u64 = 13_125;
@@ -241,15 +235,15 @@ mod tests {
         let mut proofs = Proofs::opened(terms(), at(0));
         proofs.written(at(2_000), at(2_000));
         proofs.broken();
-        proofs.resumed(at(3_000), at(3_500));
+        proofs.resumed(at(3_000));
         assert_eq!(proofs.valid_until(), at(HELD));
         proofs.committed(at(3_600));
         assert_eq!(proofs.valid_until(), at(3_000 + HELD));
-        // After a long outage the session was asked for somewhere within the last attempt.
+        // After a long outage, when the last attempt began counts.
         proofs.broken();
-        proofs.resumed(at(4_000), at(14_000));
+        proofs.resumed(at(7_700));
         proofs.written(at(14_000), at(14_000));
-        assert_eq!(proofs.valid_until(), at(14_000 - 6_300 + HELD));
+        assert_eq!(proofs.valid_until(), at(7_700 + HELD));
         proofs.written(at(18_000), at(18_000));
         assert_eq!(proofs.valid_until(), at(14_000 + HELD));
     }
@@ -263,7 +257,7 @@ mod tests {
         }
         // Neither does that of one that takes the session to another connection.
         proofs.broken();
-        proofs.resumed(at(20_000), at(20_000));
+        proofs.resumed(at(20_000));
         assert_eq!(proofs.valid_until(), at(HELD));
         // A write proves what was told on its own connection and no more.
         proofs.committed(at(20_500));
@@ -275,7 +269,7 @@ mod tests {
         let mut proofs = Proofs::opened(terms(), at(0));
         proofs.broken();
         proofs.shorten(ms(1_600));
-        proofs.resumed(at(3_000), at(3_000));
+        proofs.resumed(at(3_000));
         assert_eq!(proofs.valid_until(), at(1_500));
         assert_eq!(proofs.told_until(), at(3_000 + 1_500));
         proofs.shorten(ms(14_000));
@@ -333,8 +327,7 @@ mod tests {
     fn a_session_that_took_long_to_open_lasts_until_heartbeats_prove_it() {
         let terms = terms();
         let opened = at(100_000);
-        // The request for it left as early as can be.
-        let mut proofs = Proofs::opened(terms, opened - terms.resumption);
+        let mut proofs = Proofs::opened(terms, opened - ms(6_300));
         let mut next = opened;
         for _ in 0..10 {
             let answered = next + ms(30);

@@ -1,54 +1,11 @@
-use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;
-use crate::table::Refusal;
 
 const ALONE: Mode = Mode::Exclusive;
-
-fn permit(limit: u32) -> Mode {
-    let limit = NonZeroU32::new(limit).expect("not zero");
-    Mode::Permit { limit }
-}
-
-#[tokio::test]
-async fn readers_share_and_keep_writers_out() {
-    for url in databases() {
-        let (here, there) = (Client::open(&url, "").await, Client::open(&url, "").await);
-        let first = here.take("k", 2, Mode::Shared).await.unwrap();
-        let second = there.take("k", 4, Mode::Shared).await.unwrap();
-        assert!(second.next > first.next);
-        assert_eq!(here.take("k", 6, ALONE).await, None);
-        let due = [2, 4].map(|n| RenewalRequest::new(key("k"), id(n), TTL));
-        for state in here.store.renew(&due).await {
-            assert_eq!(state.unwrap(), LeaseState::Held);
-        }
-        let brief = Duration::from_millis(1);
-        here.try_take("k", 10, Mode::Shared, brief)
-            .await
-            .unwrap()
-            .unwrap();
-        tokio::time::sleep(brief).await;
-        let released = here.store.release(&key("k"), id(10)).await.unwrap();
-        assert_eq!(released, Released::AlreadyLost);
-        for n in [2, 4] {
-            let released = here.store.release(&key("k"), id(n)).await.unwrap();
-            assert_eq!(released, Released::Clean);
-        }
-        let third = there.take("k", 6, ALONE).await.unwrap();
-        assert!(third.next > second.next);
-        assert_eq!(here.take("k", 8, Mode::Shared).await, None);
-        let downgraded = there.store.downgrade(&key("k"), id(6)).await.unwrap();
-        assert_eq!(downgraded, LeaseState::Held);
-        assert!(here.take("k", 8, Mode::Shared).await.is_some());
-        let released = there.store.release(&key("k"), id(6)).await.unwrap();
-        assert_eq!(released, Released::Clean);
-    }
-}
 
 #[tokio::test]
 async fn a_writer_that_waits_keeps_more_readers_out() {
@@ -60,27 +17,6 @@ async fn a_writer_that_waits_keeps_more_readers_out() {
         assert_eq!(client.take("k", 4, Mode::Shared).await, None);
         tokio::time::sleep(Duration::from_millis(210)).await;
         assert!(client.take("k", 4, Mode::Shared).await.is_some());
-    }
-}
-
-#[tokio::test]
-async fn no_more_permits_are_given_than_there_are() {
-    for url in databases() {
-        let clients = [Client::open(&url, "").await, Client::open(&url, "").await];
-        let clients = clients.map(Arc::new);
-        let attempt = |n: u8| {
-            let client = Arc::clone(&clients[usize::from(n % 2)]);
-            tokio::spawn(async move { client.take("k", 2 * n, permit(5)).await.is_some() })
-        };
-        let attempts: Vec<_> = (1..30).map(attempt).collect();
-        let mut given = 0;
-        for attempt in attempts {
-            given += usize::from(attempt.await.unwrap());
-        }
-        assert_eq!(given, 5);
-        let other = clients[0].try_take("k", 100, permit(6), TTL).await.unwrap();
-        let limit = NonZeroU32::new(5).expect("not zero");
-        assert_eq!(other, Err(Refusal::OtherLimit(limit)));
     }
 }
 

@@ -90,13 +90,13 @@ async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (guard, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "{:?}", when - begun);
+    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     let waiting = wait(&here, request("k"));
     hears(&here).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().0.release().await.unwrap();
     let times = hand_offs(&here, &there, 20).await;
-    assert!(times[10] < TOLD, "{times:?}");
+    assert!(times[10] < TOLD, "granted after {times:?}");
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_waiter_asks_where_nobody_tells_it() {
             leases(&url, parameters).await,
         );
         let times = hand_offs(&here, &there, 20).await;
-        assert!(times[10] < ASKED, "{times:?}");
+        assert!(times[10] < ASKED, "granted after {times:?}");
     }
 }
 
@@ -132,13 +132,13 @@ async fn a_waiter_whose_listener_was_killed_is_told_again() {
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (guard, when) = waiting.await.unwrap();
-    assert!(when - begun < ASKED, "{:?}", when - begun);
+    assert!(when - begun < ASKED, "granted after {:?}", when - begun);
     let waiting = wait(&here, request("k"));
     hears(&here).await;
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (_guard, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "{:?}", when - begun);
+    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let begun = Instant::now();
     guard.downgrade().await.unwrap();
     let (shared, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "{:?}", when - begun);
+    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     // A writer waits for two readers, and comes after the second one.
     let waiting = wait(&there, request("k"));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -163,7 +163,7 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let begun = Instant::now();
     shared.release().await.unwrap();
     let (writer, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "{:?}", when - begun);
+    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     let waiting = wait(&there, reader());
     tokio::time::sleep(Duration::from_millis(300)).await;
     let begun = Instant::now();
@@ -173,7 +173,7 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
         .await
         .unwrap();
     let (_reader, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "{:?}", when - begun);
+    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     drop(writer);
 }
 
@@ -195,7 +195,7 @@ async fn leases_work_through_a_transaction_pooler() {
             readers.push(leases.acquire(&shared).await.unwrap());
         }
         let times = hand_offs(&here, &there, 20).await;
-        assert!(times[10] < ASKED, "{times:?}");
+        assert!(times[10] < ASKED, "granted after {times:?}");
         assert_eq!(there.shared.store.pace(), Pace::POLLED);
         for reader in readers {
             reader.release().await.unwrap();

@@ -19,7 +19,8 @@ pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80
         WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
 
 /// Records a session, if the start of the server is admitted for its timeout; the row that is
-/// returned has the number of the session, whether it is recorded, and the port of the client.
+/// returned has the number of the session, whether it is recorded, and the ends of its connection, of
+/// which the server does not tell its own address.
 pub(super) fn record(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};
@@ -28,8 +29,9 @@ pub(super) fn record(table: &str) -> String {
          WHERE s.kind = 7 AND s.lock_key = '' AND s.name = @polylock_start AND s.ttl >= {{11}};
          SELECT CAST(CONNECTION_ID() AS SIGNED),
              (SELECT COUNT(*) FROM {table} r WHERE r.kind = 6 AND r.lock_key = {{2}}),
-             (SELECT SUBSTRING_INDEX(p.host, ':', -1) FROM information_schema.PROCESSLIST p
-                 WHERE p.id = CONNECTION_ID())"
+             (SELECT p.host FROM information_schema.PROCESSLIST p
+                 WHERE p.id = CONNECTION_ID()),
+             NULL, CAST(@@port AS SIGNED)"
     )
 }
 
@@ -39,17 +41,20 @@ pub(super) fn texts(table: &str) -> StartTexts {
     StartTexts {
         read: sql(read(table)),
         lineage: sql(LINEAGE.to_owned()),
-        // Assignments are made one after the other, and each sees what those before it have set.
+        // Assignments are made one after the other, and each sees what those before it have set. No
+        // name comes back at the next version.
         admit: sql(format!(
             "SET @polylock_start = {START};
              INSERT INTO {table} (kind, lock_key, name, ttl, label, changed_at)
              VALUES (7, '', @polylock_start, {{11}}, {label}, {NOW})
              ON DUPLICATE KEY UPDATE
                  ttl = IF(name = @polylock_start, GREATEST(ttl, {{11}}),
-                     IF(name = {{14}}, {{11}}, ttl)),
-                 version = IF(name <> @polylock_start AND name = {{14}}, version + 1, version),
-                 label = IF(name IN (@polylock_start, {{14}}), {label}, label),
-                 name = IF(name = {{14}}, @polylock_start, name);
+                     IF(name = {{14}} AND version = {{5}}, {{11}}, ttl)),
+                 label = IF(name = @polylock_start OR name = {{14}} AND version = {{5}},
+                     {label}, label),
+                 version = IF(name <> @polylock_start AND name = {{14}} AND version = {{5}},
+                     version + 1, version),
+                 name = IF(name = {{14}} AND version = {{5}} + 1, @polylock_start, name);
              {}",
             record(table)
         )),

@@ -13,14 +13,15 @@ use crate::wire::Sql;
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
 const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint)::text, 'UTF8')";
 
-/// What is written here has to survive the power loss that it is for. Whoever waits for no standby does
-/// not do so here, where a standby that is gone would keep sessions from opening.
+/// What is written here has to survive the power loss that it is for, so that a commit waits for the
+/// disk even where `synchronous_commit` is off. It waits for no standby then: one that is gone would
+/// keep sessions from opening.
 const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
     WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Records a session, if the start of the server is admitted for its timeout; the row that is
-/// returned has the number of the session, whether it is recorded, and the port of the client. Behind a pooler the number is
-/// nobody's for long.
+/// returned has the number of the session, whether it is recorded, and the ends of its connection.
+/// Behind a pooler the number is nobody's for long.
 pub(super) fn record(table: &str, is_pooled: bool) -> String {
     let session = if is_pooled { "0" } else { "pg_backend_pid()" };
     format!(
@@ -30,7 +31,8 @@ pub(super) fn record(table: &str, is_pooled: bool) -> String {
          WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND s.ttl >= {{11}};
          SELECT pg_backend_pid()::bigint,
              (SELECT count(*) FROM {table} WHERE kind = 6 AND lock_key = {{2}}),
-             coalesce(inet_client_port(), 0)::bigint"
+             host(inet_client_addr()) || ':' || inet_client_port(),
+             host(inet_server_addr()), inet_server_port()::bigint"
     )
 }
 
@@ -64,7 +66,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
                      ELSE excluded.ttl END,
                  version = s.version + (s.name <> excluded.name)::int,
                  label = excluded.label, changed_at = excluded.changed_at
-             WHERE s.name = excluded.name OR s.name = {{14}};
+             WHERE s.name = excluded.name OR s.name = {{14}} AND s.version = {{5}};
              {}",
             record(table, is_pooled)
         )),

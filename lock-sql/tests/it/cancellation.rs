@@ -1,0 +1,192 @@
+//! Every future dropped at every await point, and at any time.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::support::Place;
+use lock_core::layers::LocalQueue;
+use lock_core::prelude::*;
+use lock_sql::{Sqlite, SqliteConfig};
+use sqlx::Executor as _;
+
+/// Drops `future` when it has been polled `polls` times and is not done.
+async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(|cx| {
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polled == polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Nothing is held, nothing is under way, and nobody keeps the database locked.
+async fn assert_clean(place: &Place, locks: &Sqlite, polls: u32) {
+    assert!(
+        locks.shutdown(Duration::from_secs(10)).await,
+        "{polls}: still busy"
+    );
+    let held = locks.admin().unwrap().list("").await.unwrap();
+    assert!(held.is_empty(), "{polls}: {held:?}");
+    assert_unlocked(place).await;
+}
+
+async fn assert_unlocked(place: &Place) {
+    let mut sql = place.sql().await;
+    sql.execute("PRAGMA busy_timeout = 0").await.unwrap();
+    sql.execute("BEGIN IMMEDIATE").await.unwrap();
+    sql.execute("ROLLBACK").await.unwrap();
+}
+
+/// Whatever is dropped, wherever it is: nobody keeps the file locked.
+#[tokio::test]
+async fn what_is_dropped_leaves_no_transaction() {
+    let place = Place::new();
+    let (locks, other) = (place.open().await, place.open().await);
+    let admin = locks.admin().unwrap();
+    let key = LockKey::new("job").unwrap();
+    for polls in 1..=16 {
+        polled(polls, locks.lock("free")).await;
+        polled(polls, locks.request("shared").shared().acquire()).await;
+        polled(polls, locks.lock_all(["b", "a", "c"])).await;
+        let mut guard = locks.lock("job").await.unwrap();
+        assert!(polled(polls, other.lock("job")).await.is_none());
+        polled(polls, guard.renew()).await;
+        polled(polls, guard.downgrade()).await;
+        polled(polls, admin.list("")).await;
+        polled(polls, admin.inspect(&key)).await;
+        polled(polls, admin.watch("")).await;
+        assert!(guard.is_held(), "after {polls} polls");
+        polled(polls, guard.release()).await;
+        let broken = locks.lock("broken").await.unwrap();
+        let break_it = LockKey::new("broken").unwrap();
+        polled(polls, admin.break_lock(&break_it, "test")).await;
+        drop(broken);
+        assert!(other.shutdown(Duration::from_secs(10)).await);
+        assert_clean(&place, &locks, polls).await;
+    }
+}
+
+#[tokio::test]
+async fn acquisitions_that_are_dropped_at_any_time_leave_nothing() {
+    let place = Place::new();
+    let locks = Arc::new(place.open().await);
+    // Each dropped a little later than the one before, most of them inside their transaction.
+    let tasks = (0..400_u64).map(|n| {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move {
+            let patience = Duration::from_micros(n * 13 % 3_001);
+            let key = format!("job {}", n % 16);
+            drop(tokio::time::timeout(patience, locks.lock(key)).await);
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert_clean(&place, &locks, 0).await;
+}
+
+#[tokio::test]
+async fn a_connection_under_way_leaves_no_transaction() {
+    let place = Place::new();
+    for polls in 1..20 {
+        polled(polls, Sqlite::connect(SqliteConfig::new(place.database()))).await;
+    }
+    let locks = place.open().await;
+    locks.lock("job").await.unwrap().release().await.unwrap();
+    assert_clean(&place, &locks, 0).await;
+}
+
+#[test]
+fn a_blocked_runtime_keeps_no_other_process_from_writing() {
+    let place = Place::new();
+    let (blocked, other) = (runtime(), runtime());
+    let locks = blocked.block_on(place.open());
+    let guard = blocked
+        .block_on(locks.request("held").ttl(Duration::from_secs(2)).acquire())
+        .unwrap();
+    for polls in 1..3 {
+        // From here on nobody polls the acquisition, wherever it is.
+        let mut acquire = Box::pin(locks.lock("job"));
+        blocked.block_on(async { polled(polls, acquire.as_mut()).await });
+        std::thread::sleep(Duration::from_millis(2200));
+        other.block_on(async {
+            let theirs = place.open().await;
+            theirs
+                .try_lock("another")
+                .await
+                .unwrap()
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        });
+        assert!(guard.is_held(), "its renewals need no runtime of ours");
+        drop(acquire);
+    }
+    blocked.block_on(guard.release()).unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_release_survives_the_runtime_that_it_began_on() {
+    let place = Place::new();
+    let (gone, here) = (runtime(), runtime());
+    let locks = gone.block_on(place.open());
+    let guard = gone.block_on(locks.lock("job")).unwrap();
+    let mut writer = here.block_on(place.sql());
+    here.block_on(writer.execute("BEGIN IMMEDIATE")).unwrap();
+    // Under way, and then left to the engine.
+    assert!(gone.block_on(polled(1, guard.release())).is_none());
+    drop(gone);
+    here.block_on(writer.execute("COMMIT")).unwrap();
+    here.block_on(assert_clean(&place, &locks, 1));
+}
+
+#[test]
+fn a_wait_is_taken_over_by_a_task_of_another_runtime() {
+    let place = Place::new();
+    let (gone, here) = (runtime(), runtime());
+    let other = here.block_on(place.open());
+    let held = here.block_on(other.lock("job")).unwrap();
+    let queue = LocalQueue::new(Arc::new(gone.block_on(place.open())));
+    for _ in 0..50 {
+        let (mut first, mut second) = (Box::pin(queue.lock("job")), Box::pin(queue.lock("job")));
+        let gone = runtime();
+        // The first contends and the second is behind it.
+        gone.block_on(async {
+            assert!(polled(3, first.as_mut()).await.is_none());
+        });
+        here.block_on(async {
+            assert!(polled(1, second.as_mut()).await.is_none());
+        });
+        drop(first);
+        drop(gone);
+        here.block_on(async {
+            assert!(polled(5, second.as_mut()).await.is_none());
+        });
+    }
+    let waiter = queue.lock("job");
+    let served = here.block_on(async {
+        let mut waiter = pin!(waiter);
+        assert!(polled(1, waiter.as_mut()).await.is_none());
+        held.release().await.unwrap();
+        waiter.await.unwrap().release().await
+    });
+    assert_eq!(served.unwrap(), Released::Clean);
+}

@@ -1,0 +1,131 @@
+//! Who reads the log of PostgreSQL: standbys, and others whom nothing fails over to.
+
+use std::process::{Child, Command, Stdio};
+
+use lock_core::Fencing;
+use lock_core::prelude::*;
+use lock_sql::SqlLock;
+use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
+use tempfile::TempDir;
+
+use crate::examine::support::{assert_only, examine, faults, until};
+
+fn server() -> PostgresServer {
+    let options = PostgresOptions::new().with_durability(true);
+    PostgresServer::start(options.with_config("wal_level", "logical"))
+}
+
+/// Those of a role that may read little, and of one that may read all.
+fn urls(server: &PostgresServer) -> [String; 2] {
+    [server.url(), server.admin_url()]
+}
+
+/// Whether the server says so, and has locks for who wants the strongest tokens and no risk.
+async fn assert_fit(server: &PostgresServer, says: &str) {
+    for url in urls(server) {
+        let url = format!("{url}?strict=on");
+        let found = examine(&url).await;
+        let found = found.iter().find(|found| found.check == "replication");
+        let said = found.expect("it is looked at").to_string();
+        assert_eq!(said, says, "{url}");
+        let locks = SqlLock::open(&url).await.expect("it is fit for locks");
+        assert_eq!(locks.capabilities().fencing, Fencing::Strong, "{url}");
+    }
+}
+
+/// How many readers are in this state.
+fn readers(server: &PostgresServer, state: &str) -> usize {
+    let rows = "SELECT pid FROM pg_stat_replication WHERE state";
+    server.sql(&format!("{rows} = '{state}'")).len()
+}
+
+/// Has a database of the server subscribe to what it publishes itself.
+async fn subscribe(server: &PostgresServer) {
+    let (socket, port) = (server.dir().display(), server.port());
+    server.sql(&format!(
+        "CREATE PUBLICATION news;
+        SELECT pg_create_logical_replication_slot('reader', 'pgoutput');
+        CREATE SUBSCRIPTION reader CONNECTION 'host={socket} port={port} dbname=test user=postgres'
+            PUBLICATION news WITH (create_slot = false)"
+    ));
+    until("it reads", || readers(server, "streaming") == 1).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_is_no_standby() {
+    let server = server();
+    subscribe(&server).await;
+    assert_fit(&server, "the server has no standbys").await;
+}
+
+#[tokio::test]
+async fn a_backup_is_no_standby() {
+    let server = server();
+    let backup = Backup::of(&server);
+    let runs = || [readers(&server, "backup"), readers(&server, "streaming")] == [1, 1];
+    until("it runs", runs).await;
+    assert_fit(&server, "the server has no standbys").await;
+    assert!(runs(), "it has ended");
+    drop(backup);
+}
+
+#[tokio::test]
+async fn a_standby_beside_a_subscriber_is_one() {
+    let server = server();
+    subscribe(&server).await;
+    let _standby = PostgresStandby::of(&server);
+    until("it follows", || readers(&server, "streaming") == 2).await;
+    for url in urls(&server) {
+        assert_only(&faults(&url).await, "replication", "does not wait for them");
+        let locks = SqlLock::open(&url).await.expect("it starts");
+        assert_eq!(locks.capabilities().fencing, Fencing::BestEffort, "{url}");
+    }
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'");
+    server.sql("SELECT pg_reload_conf()");
+    let waited_for = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until("it is waited for", || server.sql(waited_for).len() == 1).await;
+    assert_fit(&server, "the server has 1 standby and waits for it").await;
+}
+
+/// A backup that takes many minutes, and its log beside it; ends when it is dropped.
+struct Backup {
+    process: Child,
+    _dir: TempDir,
+}
+
+impl Backup {
+    fn of(server: &PostgresServer) -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let place = server.sql("SELECT setting FROM pg_config WHERE name = 'BINDIR'");
+        let mut command = Command::new(format!("{}/pg_basebackup", place[0][0]));
+        command
+            .args([
+                "-c",
+                "fast",
+                "-X",
+                "stream",
+                "--max-rate",
+                "32k",
+                "--no-sync",
+            ])
+            .args(["-w", "-U", "postgres", "-p", &server.port().to_string()])
+            .args(["-h".as_ref(), server.dir().as_os_str()])
+            .args(["-D".as_ref(), dir.path().join("copy").as_os_str()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        let process = command.spawn().expect("it starts");
+        Self { process, _dir: dir }
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}

@@ -1,0 +1,333 @@
+//! What happens to the file: an error, never a grant.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{Place, eventually, filler, run};
+use lock_core::prelude::*;
+use lock_core::{LostReason, Registry};
+use lock_sql::{Sqlite, SqliteBackend, SqliteConfig};
+use sqlx::Executor as _;
+
+const FILES: [&str; 3] = ["locks.db", "locks.db-wal", "locks.db-shm"];
+
+#[tokio::test]
+async fn a_file_that_is_replaced_or_deleted_is_an_error_and_then_another_file() {
+    for names in [
+        &FILES[..],
+        &["locks.db"],
+        &["locks.db-wal"],
+        &["locks.db-shm"],
+    ] {
+        for replaced in [true, false] {
+            let place = Place::new();
+            let locks = place.open().await;
+            let guard = locks.lock("job").await.unwrap();
+            for name in names {
+                fs::rename(place.file(name), place.file(&format!("old-{name}"))).unwrap();
+                if replaced {
+                    fs::copy(place.file(&format!("old-{name}")), place.file(name)).unwrap();
+                }
+            }
+            let what = format!("{names:?}, replaced: {replaced}");
+            let error = locks.try_lock("other").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}");
+            assert!(error.message().contains("replaced"), "{what}: {error}");
+            let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+            assert_eq!(
+                lost.expect("the loss is told"),
+                LostReason::Stolen,
+                "{what}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_file_that_took_its_place_is_used_after_that() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let guard = locks.lock("job").await.unwrap();
+    let first = guard.fencing_token();
+    for name in FILES {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+    locks.try_lock("job").await.unwrap_err();
+    assert!(!guard.is_held());
+    let guard = locks.try_lock("job").await.unwrap().unwrap();
+    assert!(guard.fencing_token() > first);
+    assert!(place.open().await.try_lock("job").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn locks_in_the_new_file_outlive_those_of_the_old_one() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let ttl = Duration::from_secs(2);
+    let old = locks.request("old").ttl(ttl).acquire().await.unwrap();
+    // The connection for renewals has the old file open as well.
+    old.renew().await.unwrap();
+    for name in FILES {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+    locks.try_lock("new").await.unwrap_err();
+    let new = locks.request("new").ttl(ttl).acquire().await.unwrap();
+    let expiring = new.expiring(Duration::from_millis(200));
+    assert!(
+        tokio::time::timeout(ttl * 2, expiring).await.is_err(),
+        "it is not renewed"
+    );
+    assert!(new.is_held() && !old.is_held());
+}
+
+#[tokio::test]
+async fn a_renewal_notices_that_the_file_was_replaced() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let guard = locks
+        .request("job")
+        .ttl(Duration::from_secs(1))
+        .acquire()
+        .await
+        .unwrap();
+    // With its own connection open.
+    guard.renew().await.unwrap();
+    for name in FILES {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+    let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
+    assert_eq!(lost.unwrap(), LostReason::Stolen);
+}
+
+#[tokio::test]
+async fn a_new_file_is_its_owners_alone() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let _guard = locks.lock("job").await.unwrap();
+    for name in FILES {
+        assert_eq!(
+            fs::metadata(place.file(name)).unwrap().mode() & 0o777,
+            0o600,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_directory_is_made_for_those_who_ask() {
+    let place = Place::new();
+    let path = place.file("new/dir/locks.db");
+    let error = Sqlite::open(&path).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("directory"), "{error}");
+    let registry = Registry::new().with(SqliteBackend::default()).unwrap();
+    let url = format!("sqlite:{}?create-dir=on", path.display());
+    registry
+        .connect(&url)
+        .await
+        .unwrap()
+        .lock("job")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(
+        fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777,
+        0o700
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_left_as_it_is() {
+    let place = Place::new();
+    let text = "not a database ".repeat(1000);
+    fs::write(place.database(), &text).unwrap();
+    let error = Sqlite::open(place.database()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(
+        error.message().contains("something else than a database"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(place.database()).unwrap(), text);
+    let error = Sqlite::open(place.directory.path()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_else_is_refused() {
+    let place = Place::new();
+    drop(place.open().await);
+    place
+        .sql()
+        .await
+        .execute("CREATE TABLE mine (key TEXT, value TEXT)")
+        .await
+        .unwrap();
+    let config = SqliteConfig::new(place.database())
+        .with_table("mine")
+        .unwrap();
+    let error = Sqlite::connect(config).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+}
+
+#[tokio::test]
+async fn a_table_of_a_later_version_is_refused_even_when_it_is_open() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let later = "UPDATE polylock_locks SET token = 2 WHERE key = x''";
+    place.sql().await.execute(later).await.unwrap();
+    for error in [
+        locks.try_lock("job").await.map(drop).unwrap_err(),
+        Sqlite::open(place.database()).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Protocol);
+        assert!(error.message().contains("layout 2"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_make_no_sense_are_an_error_and_not_a_free_lock() {
+    for damage in [
+        "id = x'00'",
+        "boot_id = x''",
+        "expires_boot = -1",
+        "permits = -1",
+    ] {
+        let place = Place::new();
+        let locks = place.open().await;
+        let _guard = locks.lock("job").await.unwrap();
+        let damage = format!("UPDATE polylock_locks SET {damage} WHERE key <> x''");
+        place
+            .sql()
+            .await
+            .execute(sqlx::AssertSqlSafe(damage.clone()))
+            .await
+            .unwrap();
+        let error = locks.try_lock("job").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Foreign, "{damage}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_others_keep_locked_is_unavailable_and_not_contended() {
+    let place = Place::new();
+    let config = SqliteConfig::new(place.database());
+    let config = config
+        .with_busy_timeout(Duration::from_millis(500))
+        .unwrap();
+    let locks = Sqlite::connect(config).await.unwrap();
+    let held = locks.lock("held").await.unwrap();
+    let mut writer = place.sql().await;
+    writer.execute("BEGIN IMMEDIATE").await.unwrap();
+    let error = locks.try_lock("job").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!error.is_outcome_unknown(), "{error}");
+    let error = locks
+        .lock_within("job", Duration::from_millis(20))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // Reading does not wait for a writer.
+    let key = LockKey::new("held").unwrap();
+    assert!(
+        locks
+            .admin()
+            .unwrap()
+            .inspect(&key)
+            .await
+            .unwrap()
+            .is_some()
+    );
+    writer.execute("COMMIT").await.unwrap();
+    locks.lock("job").await.unwrap().release().await.unwrap();
+    assert_eq!(held.release().await.unwrap(), Released::Clean);
+}
+
+#[tokio::test]
+async fn a_database_that_others_keep_locked_for_a_while_is_waited_for() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let mut writer = place.sql().await;
+    writer.execute("BEGIN IMMEDIATE").await.unwrap();
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        writer.execute("COMMIT").await.unwrap();
+    };
+    let (guard, ()) = tokio::join!(locks.try_lock("job"), release);
+    assert!(guard.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_what_was_granted_before_is_stored() {
+    let place = Place::new();
+    drop(place.open().await);
+    // 256 KiB for each file; the signal that comes with the limit is not to kill the process.
+    let limit = r#"trap "" XFSZ; ulimit -f 512; exec "$@""#;
+    let mut fill = Command::new("sh");
+    fill.args(["-c", limit, "sh"])
+        .arg(filler())
+        .arg(place.database());
+    let (held, error) = filled(&mut fill);
+    assert!(error.starts_with("Unavailable sqlite:"), "{error}");
+    assert!(held > 50, "{held}: {error}");
+    let stored = "SELECT count(*) FROM polylock_locks WHERE id IS NOT NULL AND key <> x''";
+    assert_eq!(place.number(stored).await, held);
+    assert!(place.open().await.try_lock("job").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_or_read_is_an_error() {
+    // The mode of the file, that of its directory, and what is said of it.
+    for (file, directory, says) in [
+        (0o444, 0o777, "read-only"),
+        (0o444, 0o555, "read-only"),
+        (0o000, 0o777, "cannot be opened"),
+        (0o666, 0o000, "cannot be opened"),
+    ] {
+        let place = Place::new();
+        drop(place.open().await);
+        let closed = async || !place.file("locks.db-wal").exists();
+        eventually("the database is closed", closed).await;
+        set_mode(&place.database(), file);
+        set_mode(place.directory.path(), directory);
+        let mut fill = Command::new(filler());
+        fill.arg(place.database());
+        if rustix::process::geteuid().is_root() {
+            // Nobody, because no mode keeps root out.
+            fill.uid(65534).gid(65534);
+        }
+        let (held, error) = filled(&mut fill);
+        set_mode(place.directory.path(), 0o755);
+        assert_eq!(held, 0);
+        assert!(
+            error.starts_with("Unavailable"),
+            "{file:o} in {directory:o}: {error}"
+        );
+        assert!(error.contains(says), "{file:o} in {directory:o}: {error}");
+    }
+}
+
+/// What the filler says: how many locks it held at the end, and the error that ended it.
+fn filled(command: &mut Command) -> (i64, String) {
+    let output = run(command);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (held, error) = said.trim().split_once(' ').unwrap_or_else(|| {
+        panic!(
+            "{}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+    });
+    (held.parse().unwrap(), error.to_owned())
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}

@@ -1,0 +1,183 @@
+//! Time: the zone of a session, transactions that have begun long ago, and clocks that jump.
+
+use std::sync::Arc;
+
+use lock_core::{DistributedLock, LockGuard, LostReason, Renewal, Wait};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use tokio::time::Instant;
+
+use crate::server::support::{
+    Database, Mode, SOON, Site, assert_free, assert_taken, loss, ms, on, request, take,
+};
+
+/// A lease in a server of this time zone lasts as long as elsewhere.
+async fn a_lease_lasts_for_its_time(site: Site) {
+    let ttl = ms(1_500);
+    let lease = request("job").with_ttl(ttl).with_renewal(Renewal::Manual);
+    let locks = site.open().await;
+    let began = Instant::now();
+    let guard = locks.acquire(&lease).await.expect("it is granted");
+    assert!(guard.valid_until().is_some_and(|end| end <= began + ttl));
+    assert_taken(&site, "job").await;
+    let next = take(&site.open().await, "job").await;
+    let after = began.elapsed();
+    assert!(
+        after >= ttl && after < ttl + SOON,
+        "a lease of {ttl:?} ended after {after:?}"
+    );
+    assert!(!guard.is_held());
+    next.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_zone_of_postgres_changes_nothing() {
+    let options = PostgresOptions::new().with_config("timezone", "Asia/Kathmandu");
+    let server = Arc::new(PostgresServer::start(options));
+    a_lease_lasts_for_its_time(Site::postgres(&server, Mode::Lease)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_zone_of_mariadb_changes_nothing() {
+    let options = MariaDbOptions::new().with_config("default_time_zone", "+05:45");
+    let server = Arc::new(MariaDbServer::start(options));
+    a_lease_lasts_for_its_time(Site::mariadb(&server, Mode::Lease)).await;
+}
+
+/// A transaction that has locked the row keeps the statement waiting that takes the lease: what is
+/// granted counts from before the wait, and nobody else gets it before it is over.
+async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
+    assert_free(&site, "job").await;
+    let lock = format!(
+        "BEGIN; SELECT 1 FROM {} WHERE kind = 1 AND lock_key = {} FOR UPDATE; SELECT {}; COMMIT",
+        site.table,
+        site.bytes(b"job"),
+        match site.kind() {
+            crate::server::support::Kind::MariaDb => "SLEEP(1)",
+            crate::server::support::Kind::Postgres => "pg_sleep(1)",
+        }
+    );
+    let (holder, other) = (site.open().await, site.open().await);
+    let blocking = tokio::spawn({
+        let site = site.clone();
+        async move { site.sql(lock).await }
+    });
+    tokio::time::sleep(ms(300)).await;
+    let ttl = ms(2_000);
+    let lease = request("job").with_ttl(ttl).with_renewal(Renewal::Manual);
+    let began = Instant::now();
+    let guard = holder.acquire(&lease).await.expect("it is granted");
+    assert!(began.elapsed() >= ms(400), "it did not wait");
+    assert!(guard.valid_until().is_some_and(|end| end <= began + ttl));
+    blocking.await.expect("no panic");
+    let next = request("job").with_wait(Wait::AtMost(SOON * 2));
+    let next = other.acquire(&next).await.expect("it is granted");
+    assert!(!guard.is_held(), "two hold the lock");
+    assert!(began.elapsed() < ttl + SOON);
+    next.release().await.expect("it is released");
+}
+
+on!(
+    a_lease_that_was_waited_for_is_not_too_long: postgres_lease, mariadb_lease
+);
+
+/// Two servers of the test's own, with clocks that it can set.
+fn with_clocks(mode: Mode) -> [Site; 2] {
+    let postgres = PostgresServer::start(PostgresOptions::new().with_clock());
+    let mariadb = MariaDbServer::start(MariaDbOptions::new().with_clock());
+    [
+        Site::postgres(&Arc::new(postgres), mode),
+        Site::mariadb(&Arc::new(mariadb), mode),
+    ]
+}
+
+fn set_clock(site: &Site, seconds: i64) {
+    match &site.server {
+        Database::MariaDb(server) => server.set_clock_offset(seconds),
+        Database::Postgres(server) => server.set_clock_offset(seconds),
+        Database::SharedMariaDb(_) | Database::SharedPostgres(_) => panic!("it is everybody's"),
+    }
+}
+
+/// A write to a resource that takes it unless one with a larger token came before.
+async fn write(site: &Site, guard: &LockGuard, value: &str) -> String {
+    let token = guard.fencing_token().expect("there are tokens").value();
+    let text = format!(
+        "UPDATE resource SET token = {token}, value = '{value}' WHERE token <= {token};
+         SELECT value FROM resource"
+    );
+    site.sql(text).await.concat().concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_clock_that_jumps_forward_ends_leases_early_and_tokens_stop_stale_writes() {
+    for site in with_clocks(Mode::Lease) {
+        site.sql("CREATE TABLE resource (token BIGINT, value VARCHAR(9))")
+            .await;
+        site.sql("INSERT INTO resource VALUES (0, '')").await;
+        let lease = request("job").with_ttl(ms(9_000));
+        let first = site.open().await.acquire(&lease).await;
+        let first = first.expect("it is granted");
+        assert_eq!(write(&site, &first, "first").await, "first");
+        set_clock(&site, 3_600);
+        let second = take(&site.open().await, "job").await;
+        assert!(first.is_held(), "the next renewal tells the holder");
+        assert!(second.fencing_token() > first.fencing_token());
+        assert_eq!(write(&site, &second, "second").await, "second");
+        assert_eq!(write(&site, &first, "stale").await, "second");
+        // A third of the lease, at most.
+        let (reason, _) = loss(&first, ms(3_000) + SOON).await;
+        assert_eq!(reason, LostReason::Stolen);
+        assert!(second.is_held());
+        second.release().await.expect("it is released");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_clock_that_jumps_back_keeps_the_lease_of_a_dead_holder_for_as_long() {
+    for site in with_clocks(Mode::Lease) {
+        let (locks, ttl) = (site.open().await, ms(1_000));
+        let lives = take(&locks, "lives").await;
+        let lease = request("job").with_ttl(ttl);
+        let dead = locks.acquire(&lease).await.expect("it is granted");
+        set_clock(&site, -3_600);
+        dead.abandon();
+        let waits = request("job").with_wait(Wait::AtMost(ttl * 3));
+        let refused = site.open().await.acquire(&waits).await;
+        assert!(refused.is_err(), "two hold the lock");
+        let admin = locks.admin().expect("it has one");
+        let info = admin.inspect(lease.key()).await.expect("it answers");
+        let left = info.expect("it is held").holders[0].time_left;
+        assert!(
+            left.is_some_and(|left| left > ms(3_500_000)),
+            "it has {left:?} left"
+        );
+        // A renewal counts from the clock as it is.
+        lives.renew().await.expect("it is renewed");
+        lives.release().await.expect("it is released");
+        assert_free(&site, "lives").await;
+        set_clock(&site, 0);
+        assert_free(&site, "job").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_clock_that_jumps_changes_nothing_for_observers() {
+    for site in with_clocks(Mode::Observer) {
+        let (locks, ttl) = (site.open().await, ms(2_000));
+        let lease = request("job").with_ttl(ttl);
+        let guard = locks.acquire(&lease).await.expect("it is granted");
+        for hours in [1, -1] {
+            set_clock(&site, hours * 3_600);
+            let waits = request("job").with_wait(Wait::AtMost(ttl * 2));
+            let refused = site.open().await.acquire(&waits).await;
+            assert!(refused.is_err(), "two hold the lock");
+            assert!(guard.is_held(), "{hours}: {:?}", guard.lost().reason());
+        }
+        let token = guard.fencing_token();
+        guard.abandon();
+        let began = Instant::now();
+        let next = take(&site.open().await, "job").await;
+        assert!(began.elapsed() < ttl * 2 + SOON);
+        assert!(next.fencing_token() > token);
+    }
+}

@@ -1,0 +1,110 @@
+//! Every public future dropped after each poll: the server has nothing left of it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, Mode, Wait};
+use lock_sql::SqlLock;
+
+use crate::server::support::{SOON, Site, assert_free, everywhere, key, ms, request, take};
+
+/// Polls a future this often, and drops it then.
+async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for poll in 0..polls {
+        if poll > 0 {
+            // Others get their turn, so that the next poll finds more than the last one.
+            tokio::task::yield_now().await;
+            if poll % 4 == 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        let output = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = output {
+            return Some(output);
+        }
+    }
+    None
+}
+
+const POLLS: std::ops::RangeInclusive<u32> = 0..=40;
+
+async fn what_is_dropped_leaves_nothing(site: Site) {
+    let site = site.with_connections(2);
+    let locks = Arc::new(site.open().await);
+    let admin = locks.admin().expect("there is one");
+    let has_shared = locks.capabilities().shared;
+    for polls in POLLS {
+        let url = site.url();
+        polled(polls, Box::pin(SqlLock::open(&url))).await;
+        let free = request("free");
+        polled(polls, locks.acquire(&free)).await;
+        polled(polls, locks.acquire(&free.clone().with_wait(Wait::Never))).await;
+        if has_shared {
+            polled(polls, locks.acquire(&free.clone().with_mode(Mode::Shared))).await;
+        }
+        polled(polls, locks.acquire_all(&[request("a"), request("b")])).await;
+        let mut guard = take(&locks, "held").await;
+        polled(polls, guard.renew()).await;
+        polled(polls, guard.downgrade()).await;
+        polled(polls, admin.list("")).await;
+        polled(polls, admin.inspect(&key("held"))).await;
+        polled(polls, admin.watch("")).await;
+        polled(polls, guard.release()).await;
+        let guard = take(&locks, "broken").await;
+        polled(polls, admin.break_lock(&key("broken"), "a test")).await;
+        drop(guard);
+        polled(polls, locks.shutdown(SOON)).await;
+    }
+    assert!(locks.shutdown(SOON).await, "background work does not end");
+    for name in ["free", "a", "b", "held", "broken"] {
+        assert_free(&site, name).await;
+    }
+    site.assert_unlocked().await;
+    assert!(site.connections().await <= 2 * CLIENTS, "connections leak");
+}
+
+everywhere!(what_is_dropped_leaves_nothing);
+
+/// Twenty wait on few connections, and all of them give up, each at another time.
+async fn waiters_that_give_up_leave_nothing(site: Site) {
+    let holder = site.open().await;
+    let guard = take(&holder, "job").await;
+    let few = Arc::new(site.clone().with_connections(2).open().await);
+    for round in 0..4_u64 {
+        let waiters: Vec<_> = (0..20_u64)
+            .map(|n| {
+                let few = Arc::clone(&few);
+                tokio::spawn(async move {
+                    let forever = request("job").with_wait(Wait::Forever);
+                    if n % 2 == 0 {
+                        let polls = u32::try_from(round * 10 + n / 2).expect("it is small");
+                        drop(polled(polls, few.acquire(&forever)).await);
+                    } else {
+                        let patience = Duration::from_millis(7 * n + round);
+                        let wait = tokio::time::timeout(patience, few.acquire(&forever)).await;
+                        // There may be no connection left for so many.
+                        assert!(!matches!(wait, Ok(Ok(_))), "two hold the lock");
+                    }
+                })
+            })
+            .collect();
+        for waiter in waiters {
+            waiter.await.expect("no panic");
+        }
+        assert!(guard.is_held());
+    }
+    assert!(few.shutdown(SOON).await, "background work does not end");
+    guard.release().await.expect("it is released");
+    assert_free(&site, "job").await;
+    assert!(holder.shutdown(SOON).await, "background work does not end");
+    site.assert_unlocked().await;
+}
+
+everywhere!(waiters_that_give_up_leave_nothing);
+
+/// What uses the table at the end of a test, each with its own connections and one that listens.
+const CLIENTS: u64 = 8;

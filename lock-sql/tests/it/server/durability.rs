@@ -1,0 +1,100 @@
+//! Servers that forget what they have acknowledged: documented as unsafe, and shown here to be.
+//!
+//! Two hold the lock, and the token of the second is larger, because it is not smaller than the time
+//! of the server.
+
+use std::sync::Arc;
+
+use lock_core::LockGuard;
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
+};
+
+use crate::server::support::{Mode, Site, assert_free, take, until};
+
+/// The lease of `first` is forgotten: a second client gets the lock while the first one holds it.
+async fn a_second_holder_has_a_larger_token(site: &Site, port: u16, first: &LockGuard) {
+    let second = take(&site.open_at(port).await, "job").await;
+    assert!(first.is_held(), "{:?}", first.lost().reason());
+    assert!(second.is_held());
+    assert!(second.fencing_token() > first.fencing_token());
+    second.release().await.expect("it is released");
+}
+
+/// Where the commits of the tokens are lost: the tokens that come after them are larger.
+async fn later_tokens_are_larger(site: &Site, port: u16, before: &LockGuard) {
+    let after = take(&site.open_at(port).await, "job").await;
+    assert!(after.fencing_token() > before.fencing_token());
+    after.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_that_does_not_wait_for_its_disk_forgets_leases() {
+    let options = PostgresOptions::new()
+        .with_config("synchronous_commit", "off")
+        .with_config("wal_writer_delay", "10s");
+    let server = Arc::new(PostgresServer::start(options));
+    // A session that is recorded waits for the disk, and with it for what was written before.
+    let sites = [Mode::Row, Mode::Advisory, Mode::Lease];
+    let sites = sites.map(|mode| Site::postgres(&server, mode));
+    for site in &sites {
+        assert_free(site, "job").await;
+    }
+    // What is there so far is on the disk.
+    server.sql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, '', '')");
+    let mut held = Vec::new();
+    for site in &sites {
+        held.push(take(&site.open().await, "job").await);
+    }
+    server.restart();
+    a_second_holder_has_a_larger_token(&sites[2], server.port(), &held[2]).await;
+    for (site, guard) in sites.iter().zip(&held).take(2) {
+        // Sessions end with their server, and the tokens go on.
+        until("the holder learns it", async || !guard.is_held()).await;
+        later_tokens_are_larger(site, server.port(), guard).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mariadb_that_does_not_write_its_log_forgets_leases() {
+    let options = MariaDbOptions::new().with_config("innodb_flush_log_at_trx_commit", "0");
+    let server = Arc::new(MariaDbServer::start(options));
+    let site = Site::mariadb(&server, Mode::Lease);
+    assert_free(&site, "job").await;
+    let locks = site.open().await;
+    // Once a second it writes after all.
+    for _ in 0..10 {
+        server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1; CREATE TABLE x (a int)");
+        server.sql("DROP TABLE x; SET GLOBAL innodb_flush_log_at_trx_commit = 0");
+        let guard = take(&locks, "job").await;
+        server.restart();
+        let id = "SELECT count(*) FROM {} WHERE kind = 1 AND id IS NOT NULL";
+        if site.number(id.replace("{}", &site.table)).await == 0 {
+            return a_second_holder_has_a_larger_token(&site, server.port(), &guard).await;
+        }
+        guard.release().await.expect("it is released");
+    }
+    panic!("nothing is ever forgotten");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_without_the_last_writes_forgets_locks() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let sites = [Mode::Lease, Mode::Row, Mode::Advisory];
+    let sites = sites.map(|mode| Site::postgres(&primary, mode));
+    for site in &sites {
+        assert_free(site, "job").await;
+    }
+    let standby = PostgresStandby::of(&primary);
+    standby.catch_up(&primary);
+    standby.detach();
+    let mut held = Vec::new();
+    for site in &sites {
+        held.push(take(&site.open().await, "job").await);
+    }
+    standby.promote();
+    // The old server goes on: nobody has told it.
+    for (site, guard) in sites.iter().zip(&held) {
+        a_second_holder_has_a_larger_token(site, standby.port(), guard).await;
+    }
+}

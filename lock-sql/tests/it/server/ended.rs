@@ -1,0 +1,243 @@
+//! Sessions that the server ends, on an order or by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock as _, LostReason, Released};
+use lock_testkit::proxy::{Command, Fate, Proxy};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::server::support::{
+    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, take, until,
+};
+
+/// `pg_terminate_backend` and `KILL CONNECTION`.
+async fn a_session_that_is_ended_costs_its_lock(site: Site) {
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    let token = guard.fencing_token().expect("there are tokens").value();
+    site.kill(site.holder("job").await).await;
+    let (reason, after) = loss(&guard, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::SessionEnded);
+    assert!(after < LOST_WITHIN && !guard.is_held());
+    let released = guard.release().await.expect("a lost lock is no error");
+    assert_eq!(released, Released::AlreadyLost);
+    assert!(assert_free(&site, "job").await > token);
+    // The client goes on with another session.
+    let again = take(&locks, "job").await;
+    again.release().await.expect("it is released");
+}
+
+on!(
+    a_session_that_is_ended_costs_its_lock: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
+/// The end of its connection is enough, and nobody waits for the next question to the server.
+async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
+    let site = site.with_session_timeout(Duration::from_secs(30));
+    let locks = site.open().await;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let guard = take(&locks, "job").await;
+        // Whoever holds it for a moment only is asked again soon enough.
+        tokio::time::sleep(ms(250)).await;
+        let session = site.holder("job").await;
+        site.kill(session).await;
+        let (reason, after) = loss(&guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::SessionEnded);
+        times.push(after);
+        drop(guard);
+    }
+    times.sort_unstable();
+    assert!(
+        times[ROUNDS / 2] < AT_ONCE,
+        "the holder was told after {times:?}"
+    );
+}
+
+on!(
+    the_holder_learns_of_the_end_of_its_session_at_once: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
+/// A lease belongs to no connection.
+async fn connections_that_are_ended_cost_no_lease(site: Site) {
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    for _ in 0..3 {
+        site.kill_all().await;
+        tokio::time::sleep(ms(200)).await;
+        assert_taken(&site, "job").await;
+    }
+    guard.renew().await.expect("it is renewed");
+    assert!(guard.is_held());
+    site.kill_all().await;
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+    assert_free(&site, "job").await;
+}
+
+on!(
+    connections_that_are_ended_cost_no_lease: postgres_lease, postgres_observer,
+    mariadb_lease, mariadb_observer
+);
+
+/// Waiters whose session is ended wait on in another one.
+async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let waiting = tokio::spawn(async move { take(&waiter, "job").await });
+    until("it waits", async || site.waiters().await > 0).await;
+    let holder = site.holder("job").await;
+    for session in site.sessions().await {
+        if session != holder {
+            site.kill(session).await;
+        }
+    }
+    tokio::time::sleep(ms(100)).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("it is released");
+    let next = waiting.await.expect("it is granted");
+    next.release().await.expect("it is released");
+}
+
+on!(
+    a_waiter_whose_session_is_ended_waits_on: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);
+
+/// PostgreSQL tells the holder, which would learn it by its next renewal otherwise.
+async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
+    let (locks, operator) = (site.open().await, site.open().await);
+    let operator = operator.admin().expect("there is one");
+    // A process listens when it has held a lease for a second.
+    let other = locks.acquire(&long("other")).await.expect("it is free");
+    until("it listens", async || {
+        let listening = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}'
+             AND query LIKE 'LISTEN%' AND state = 'idle'",
+            site.table
+        );
+        site.number(listening).await > 0
+    })
+    .await;
+    for _ in 0..ROUNDS {
+        let guard = locks.acquire(&long("job")).await.expect("it is free");
+        let broken = operator.break_lock(&key("job"), "a test").await;
+        assert!(broken.expect("it is broken").is_some());
+        // The next renewal would be in 20 s.
+        let (reason, _) = loss(&guard, LOST_WITHIN).await;
+        assert_eq!(reason, LostReason::Broken);
+    }
+    other.release().await.expect("it is released");
+}
+
+on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease, postgres_observer);
+
+/// A process sends itself a message to find out whether it hears, and what comes before that counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_while_the_holder_begins_to_listen_is_heard() {
+    let site = Site::postgres_lease();
+    let proxy = Proxy::postgres(site.server.port());
+    let (locks, operator) = (site.open_at(proxy.port()).await, site.open().await);
+    let operator = operator.admin().expect("there is one");
+    let to_itself = |command: &Command| {
+        command.is("EXECUTE") && command.arg(1).starts_with("SELECT pg_notify(")
+    };
+    let late = proxy.plan(to_itself, Fate::LateRequest(ms(1_000)));
+    let guard = locks.acquire(&long("job")).await.expect("it is free");
+    late.met(SOON).await;
+    let broken = operator.break_lock(&key("job"), "a test").await;
+    assert!(broken.expect("it is broken").is_some());
+    let (reason, _) = loss(&guard, LOST_WITHIN).await;
+    assert_eq!(reason, LostReason::Broken);
+}
+
+/// A lease that is renewed every 20 s.
+fn long(name: &str) -> AcquireRequest {
+    request(name).with_ttl(Duration::from_secs(60))
+}
+
+/// One process of PostgreSQL that is killed takes all sessions with it, and the server recovers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let sites = [Mode::Row, Mode::Advisory, Mode::Lease].map(|mode| Site::postgres(&server, mode));
+    let mut held = Vec::new();
+    for site in &sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        held.push((site, locks, guard));
+    }
+    let victim = sites[0].holder("job").await;
+    let victim = i32::try_from(victim).ok().and_then(Pid::from_raw);
+    kill_process(victim.expect("a process"), Signal::KILL).expect("it runs");
+    for (site, locks, guard) in held {
+        if site.is_session() {
+            let (reason, _) = loss(&guard, LOST_WITHIN).await;
+            assert_eq!(reason, LostReason::SessionEnded);
+        } else {
+            assert!(guard.is_held());
+        }
+        until("the server recovers", async || {
+            server.try_sql("SELECT 1").is_ok()
+        })
+        .await;
+        // A release that meets a connection of before is repeated in the background.
+        match guard.release().await {
+            Ok(Released::AlreadyLost) => assert!(site.is_session()),
+            Ok(_) => assert!(!site.is_session()),
+            Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
+        }
+        let again = take(&locks, "job").await;
+        again.release().await.expect("it is released");
+    }
+}
+
+/// An administrator's limits for sessions without work do not end those that hold locks.
+async fn short_limits_for_idle_sessions_cost_no_lock(sites: [Site; 3]) {
+    for site in sites {
+        let locks = site.open().await;
+        let guard = take(&locks, "job").await;
+        tokio::time::sleep(ms(2_500)).await;
+        assert!(guard.is_held(), "{site:?}: {:?}", guard.lost().reason());
+        assert_taken(&site, "job").await;
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, Released::Clean, "{site:?}");
+        assert_free(&site, "job").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_limits_for_idle_sessions_of_postgres_cost_no_lock() {
+    let options = PostgresOptions::new()
+        .with_config("idle_in_transaction_session_timeout", "700ms")
+        .with_config("idle_session_timeout", "700ms");
+    let server = Arc::new(PostgresServer::start(options));
+    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
+    let sites = modes.map(|mode| Site::postgres(&server, mode));
+    short_limits_for_idle_sessions_cost_no_lock(sites).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_limits_for_idle_sessions_of_mariadb_cost_no_lock() {
+    let options = MariaDbOptions::new()
+        .with_config("wait_timeout", "1")
+        .with_config("idle_transaction_timeout", "1");
+    let server = Arc::new(MariaDbServer::start(options));
+    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
+    let sites = modes.map(|mode| Site::mariadb(&server, mode));
+    short_limits_for_idle_sessions_cost_no_lock(sites).await;
+}
+
+/// So often a question that is asked once a second does not come at the right moment by chance.
+const ROUNDS: usize = 7;
+
+/// A round trip, the question why, and a busy machine; the next question to the server would come
+/// later than that.
+const AT_ONCE: Duration = Duration::from_millis(600);
+
+/// The pause between two questions to a session, a round trip, and a busy machine.
+const LOST_WITHIN: Duration = Duration::from_secs(3);

@@ -1,0 +1,48 @@
+//! Limits that an administrator has set for all statements: waits outlast them.
+
+use std::sync::Arc;
+
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+
+use crate::server::support::{Mode, Site, ms, take, until};
+
+const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
+
+/// The holder keeps the lock for longer than any limit, and the waiter gets it nevertheless.
+async fn a_wait_outlasts_limits(site: Site) {
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let waiting = tokio::spawn(async move { take(&waiter, "job").await });
+    until("it waits", async || {
+        !site.is_session() || site.waiters().await > 0
+    })
+    .await;
+    tokio::time::sleep(ms(1_500)).await;
+    assert!(!waiting.is_finished(), "{:?}", waiting.await);
+    guard.release().await.expect("it is released");
+    let next = waiting.await.expect("it is granted");
+    next.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_outlasts_the_limits_of_postgres() {
+    let options = PostgresOptions::new()
+        .with_config("statement_timeout", "400ms")
+        .with_config("lock_timeout", "300ms");
+    let server = Arc::new(PostgresServer::start(options));
+    for mode in MODES {
+        a_wait_outlasts_limits(Site::postgres(&server, mode)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_outlasts_the_limits_of_mariadb() {
+    let options = MariaDbOptions::new()
+        .with_config("max_statement_time", "0.4")
+        .with_config("innodb_lock_wait_timeout", "1")
+        .with_config("lock_wait_timeout", "1");
+    let server = Arc::new(MariaDbServer::start(options));
+    for mode in MODES {
+        a_wait_outlasts_limits(Site::mariadb(&server, mode)).await;
+    }
+}

@@ -1,0 +1,293 @@
+//! A database host that loses power and comes back: its clients are not told that their sessions
+//! ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
+use lock_sql::SqlLock;
+use lock_sql::transaction::TransactionLocks;
+use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
+};
+use lock_testkit::taker::Taker;
+use sqlx::{Connection as _, MySqlConnection, PgConnection};
+use tokio::time::Instant;
+
+use crate::server::support::{Kind, Mode, SOON, Site, key, request, take};
+
+/// A server of this test alone.
+#[derive(Clone)]
+enum Server {
+    MariaDb(Arc<MariaDbServer>),
+    Postgres(Arc<PostgresServer>),
+}
+
+impl Server {
+    fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::MariaDb => {
+                let options = MariaDbOptions::new().with_durability(true);
+                Self::MariaDb(Arc::new(MariaDbServer::start(options)))
+            }
+            Kind::Postgres => {
+                let options = PostgresOptions::new().with_durability(true);
+                Self::Postgres(Arc::new(PostgresServer::start(options)))
+            }
+        }
+    }
+
+    fn site(&self, mode: Mode) -> Site {
+        let site = match self {
+            Self::MariaDb(server) => Site::mariadb(server, mode),
+            Self::Postgres(server) => Site::postgres(server, mode),
+        };
+        site.with_session_timeout(TIMEOUT)
+    }
+
+    fn proxy(&self) -> Proxy {
+        match self {
+            Self::MariaDb(server) => Proxy::mysql(server.port()),
+            Self::Postgres(server) => Proxy::postgres(server.port()),
+        }
+    }
+
+    /// SIGKILL, and a start on the same port with the same data.
+    async fn restart(&self) {
+        let server = self.clone();
+        let restarted = tokio::task::spawn_blocking(move || match server {
+            Self::MariaDb(server) => server.restart(),
+            Self::Postgres(server) => server.restart(),
+        });
+        restarted.await.expect("it starts again");
+    }
+}
+
+/// A holder that hears neither the end of its session nor anything else.
+async fn unreachable_holder(site: &Site, proxy: &Proxy) -> (SqlLock, LockGuard) {
+    let locks = site.open_at(proxy.port()).await;
+    let guard = take(&locks, "job").await;
+    proxy.refuse();
+    proxy.hold(Direction::Both);
+    (locks, guard)
+}
+
+async fn the_next_holder_waits_until_the_last_one_is_out(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let (site, proxy) = (server.site(mode), server.proxy());
+    let (_locks, guard) = unreachable_holder(&site, &proxy).await;
+    server.restart().await;
+    let restarted = Instant::now();
+    let next = site.open().await;
+    // Whoever cannot wait learns that nobody else is known to have the lock.
+    let one = request("job").with_wait(Wait::Never);
+    match next.acquire(&one).await {
+        Ok(second) => assert_alone(&guard, &second, restarted).await,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(!error.is_outcome_unknown(), "{error}");
+        }
+    }
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
+    let second = next.acquire(&long).await.expect("it is granted");
+    assert_alone(&guard, &second, restarted).await;
+    assert!(second.fencing_token() > guard.fencing_token());
+    let after = restarted.elapsed();
+    assert!(
+        after < TIMEOUT + SOON,
+        "granted {after:?} after the restart"
+    );
+    second.release().await.expect("it is released");
+}
+
+/// The first holder does not believe any more that it holds the lock.
+async fn assert_alone(first: &LockGuard, second: &LockGuard, restarted: Instant) {
+    if !first.is_held() {
+        return;
+    }
+    let (granted, began) = (restarted.elapsed(), Instant::now());
+    let lost = tokio::time::timeout(TIMEOUT * 2, first.lost()).await;
+    lost.expect("two hold the lock, and the first is never told");
+    let overlap = began.elapsed();
+    let second = second.is_held();
+    panic!("granted {granted:?} after the start, two held it for {overlap:?}, second: {second}");
+}
+
+/// Makes a test of an async function for each database and mode of sessions.
+macro_rules! on_each {
+    ($body:ident) => {
+        mod $body {
+            use crate::server::support::{Kind, Mode};
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres_row() {
+                super::$body(Kind::Postgres, Mode::Row).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres_advisory() {
+                super::$body(Kind::Postgres, Mode::Advisory).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mariadb_row() {
+                super::$body(Kind::MariaDb, Mode::Row).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mariadb_advisory() {
+                super::$body(Kind::MariaDb, Mode::Advisory).await;
+            }
+        }
+    };
+}
+
+on_each!(the_next_holder_waits_until_the_last_one_is_out);
+
+/// Holders that are told of the end delete their records, whereupon nobody has to wait.
+async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let site = server.site(mode).with_session_timeout(LONG_TIMEOUT);
+    // One that ends in order has no record, as soon as the next one is written.
+    let ended = site.open().await;
+    let other = take(&ended, "other").await;
+    other.release().await.expect("it is released");
+    assert!(ended.shutdown(SOON).await);
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    server.restart().await;
+    let restarted = Instant::now();
+    let next = site.open().await;
+    let long = request("job").with_wait(Wait::AtMost(LONG_TIMEOUT));
+    let second = next.acquire(&long).await.expect("it is granted");
+    assert_alone(&guard, &second, restarted).await;
+    let after = restarted.elapsed();
+    assert!(
+        after < LONG_TIMEOUT / 2,
+        "granted {after:?} after the restart"
+    );
+    second.release().await.expect("it is released");
+}
+
+on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
+
+/// None of them sees the server for as long as it has to be waited for.
+async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let (site, proxy) = (server.site(mode), server.proxy());
+    let (_locks, guard) = unreachable_holder(&site, &proxy).await;
+    server.restart().await;
+    let restarted = Instant::now();
+    let mut refused = 0;
+    loop {
+        let taker = Taker::example("lock-taker", site.url());
+        let take = taker.take(&key("job")).with_wait(Duration::ZERO);
+        let take = take.with_hold(Duration::ZERO).with_rounds(1);
+        let mut process = take.spawn().expect("it starts");
+        let ended = tokio::task::spawn_blocking(move || process.wait()).await;
+        if ended.expect("no panic").expect("it ends").success() {
+            break;
+        }
+        refused += 1;
+        assert!(restarted.elapsed() < TIMEOUT + SOON, "nobody gets it");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(!guard.is_held(), "two hold the lock");
+    assert!(refused > 1, "{refused} processes were refused");
+}
+
+on_each!(processes_that_end_at_once_need_not_wait);
+
+/// A standby that is promoted may lack records of sessions, and waits for the longest timeout.
+async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
+    let options = PostgresOptions::new().with_durability(true);
+    let primary = Arc::new(PostgresServer::start(options));
+    let server = Server::Postgres(Arc::clone(&primary));
+    let (site, proxy) = (server.site(mode), server.proxy());
+    let first = site.open().await;
+    take(&first, "other")
+        .await
+        .release()
+        .await
+        .expect("it is released");
+    assert!(first.shutdown(SOON).await);
+    let standby = PostgresStandby::of(&primary);
+    standby.catch_up(&primary);
+    standby.detach();
+    let (_locks, guard) = unreachable_holder(&site, &proxy).await;
+    primary.kill();
+    standby.promote();
+    let promoted = Instant::now();
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
+    let next = site.open_at(standby.port()).await;
+    let second = next.acquire(&long).await.expect("it is granted");
+    assert_alone(&guard, &second, promoted).await;
+    second.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_waits_for_row_locks_that_it_does_not_know() {
+    a_standby_waits_for_holders_that_it_does_not_know(Mode::Row).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_waits_for_advisory_locks_that_it_does_not_know() {
+    a_standby_waits_for_holders_that_it_does_not_know(Mode::Advisory).await;
+}
+
+/// The lock of a transaction ends with its work, and the session before it does not.
+async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind) {
+    let server = Server::start(kind);
+    let (site, proxy) = (server.site(Mode::Row), server.proxy());
+    let (_locks, guard) = unreachable_holder(&site, &proxy).await;
+    server.restart().await;
+    let restarted = Instant::now();
+    loop {
+        let error = match acquire_in(&site).await {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.is_retryable(), "{error}");
+        assert!(restarted.elapsed() < TIMEOUT + SOON, "nobody gets it");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(!guard.is_held(), "two hold the lock");
+}
+
+/// In a transaction of its own, on a connection of its own.
+async fn acquire_in(site: &Site) -> lock_core::Result<()> {
+    let locks = TransactionLocks::new().with_table(&site.table)?;
+    let url = site.url();
+    let url = url.split('?').next().expect("it has a beginning");
+    match site.kind() {
+        Kind::MariaDb => {
+            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
+            let mut transaction = raw.begin().await.expect("it begins");
+            locks.acquire_in(&mut *transaction, "job").await?;
+        }
+        Kind::Postgres => {
+            let mut raw = PgConnection::connect(url).await.expect("it connects");
+            let mut transaction = raw.begin().await.expect("it begins");
+            locks.acquire_in(&mut *transaction, "job").await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_postgres_is_refused_until_the_last_holder_is_out() {
+    a_transaction_is_refused_until_the_last_holder_is_out(Kind::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_mariadb_is_refused_until_the_last_holder_is_out() {
+    a_transaction_is_refused_until_the_last_holder_is_out(Kind::MariaDb).await;
+}
+
+/// One that nobody takes for the time that a restart takes.
+const LONG_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The timeout of the sessions, longer than a server takes to come back.
+const TIMEOUT: Duration = Duration::from_secs(8);

@@ -1,0 +1,225 @@
+//! Servers that refuse: an error, and never a lock or contention.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lock_core::{DistributedLock, Error, ErrorKind, Wait};
+use lock_sql::SqlLock;
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
+    PostgresStandby,
+};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection};
+
+use crate::server::support::{Forwarder, Mode, Site, assert_free, ms, request, take, until};
+
+const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_takes_no_locks() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let sites = MODES.map(|mode| Site::postgres(&primary, mode));
+    for site in &sites {
+        assert_free(site, "job").await;
+    }
+    let standby = PostgresStandby::of(&primary);
+    for site in sites {
+        let error = SqlLock::open(&site.url_at(standby.port())).await;
+        let error = error.expect_err("a standby takes no writes");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+}
+
+/// A client that knew a primary meets a standby: its sessions end, and none is opened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_in_the_place_of_the_primary_is_unavailable() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let forwarder = Forwarder::start(primary.port()).await;
+    let mut clients = Vec::new();
+    for mode in MODES {
+        let locks = Site::postgres(&primary, mode)
+            .open_at(forwarder.port())
+            .await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+        clients.push((mode, locks));
+    }
+    let standby = PostgresStandby::of(&primary);
+    forwarder.lead_to(standby.port());
+    for (mode, locks) in &clients {
+        // The first attempt may meet a connection that is closed.
+        let error = attempt(locks, "job").await.expect_err("it takes no writes");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+        assert_unavailable(*mode, attempt(locks, "job").await);
+    }
+    forwarder.lead_to(primary.port());
+    for (_, locks) in &clients {
+        let guard = take(locks, "job").await;
+        guard.release().await.expect("it is released");
+    }
+}
+
+/// A pooler goes on with a standby under a session that is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_behind_a_pooler_is_unavailable() {
+    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let standby = PostgresStandby::of(&primary);
+    let pooler = PgBouncer::before(&primary, PoolMode::Transaction);
+    for mode in [Mode::Row, Mode::Lease] {
+        let site = Site::postgres(&primary, mode).with("pooler=transaction");
+        let locks = site.open_at(pooler.port()).await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+        lead(&pooler, primary.port(), standby.port()).await;
+        assert_unavailable(mode, attempt(&locks, "job").await);
+        lead(&pooler, standby.port(), primary.port()).await;
+        let guard = take(&locks, "job").await;
+        guard.release().await.expect("it is released");
+    }
+}
+
+fn assert_unavailable(mode: Mode, attempt: Result<(), Error>) {
+    let error = attempt.expect_err("a standby takes no writes");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error:?}");
+    assert!(!error.is_outcome_unknown(), "{mode:?}: {error:?}");
+}
+
+/// Has a pooler connect to another server, and closes its connections to the one before.
+async fn lead(pooler: &PgBouncer, from: u16, to: u16) {
+    let file = pooler.dir().join("pgbouncer.ini");
+    let config = std::fs::read_to_string(&file).expect("it is there");
+    let (from, to) = (format!("port={from}"), format!("port={to}"));
+    assert!(config.contains(&from), "no {from} in {config}");
+    std::fs::write(&file, config.replace(&from, &to)).expect("it is written");
+    let options: PgConnectOptions = pooler.admin_url().parse().expect("a URL");
+    let options = options.extra_float_digits(None);
+    let mut admin = options.connect().await.expect("it has a console");
+    for command in ["RELOAD", "RECONNECT"] {
+        let done = sqlx::raw_sql(command).execute(&mut admin).await;
+        done.expect("it obeys");
+    }
+}
+
+/// A server that takes no writes any more gives no lock, and gives them again later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mariadb_that_only_reads_is_no_contention() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    for mode in MODES {
+        let site = Site::mariadb(&server, mode);
+        let locks = site.open().await;
+        take(&locks, "old")
+            .await
+            .release()
+            .await
+            .expect("it is released");
+        site.sql("SET GLOBAL read_only = 1").await;
+        // What was never locked has to be written in any mode.
+        let error = attempt(&locks, "new")
+            .await
+            .expect_err("it takes no writes");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error}");
+        site.sql("SET GLOBAL read_only = 0").await;
+        assert_free(&site, "new").await;
+        let again = take(&locks, "new").await;
+        again.release().await.expect("it is released");
+    }
+}
+
+async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
+    let one = request(name).with_wait(Wait::Never);
+    locks.acquire(&one).await.map(drop)
+}
+
+/// A server without room is unavailable, which is told in time; with room it gives locks.
+async fn a_full_server_is_unavailable<C>(site: Site, others: Vec<C>) {
+    let locks = SqlLock::open(&site.url()).await;
+    let error = locks.expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_retryable(), "{error:?}");
+    let url = site.url();
+    let began = Instant::now();
+    let waiting = tokio::spawn(async move {
+        loop {
+            match SqlLock::open(&url).await {
+                Ok(locks) => break locks,
+                Err(_) => tokio::time::sleep(ms(20)).await,
+            }
+        }
+    });
+    drop(others);
+    let locks = waiting.await.expect("no panic");
+    let guard = take(&locks, "job").await;
+    assert!(began.elapsed() < Duration::from_secs(10));
+    guard.release().await.expect("it is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_postgres_is_unavailable() {
+    let options = PostgresOptions::new().with_config("max_connections", "20");
+    for mode in [Mode::Row, Mode::Lease] {
+        let server = Arc::new(PostgresServer::start(options.clone()));
+        let site = Site::postgres(&server, mode);
+        let mut others = Vec::new();
+        while let Ok(other) = sqlx::PgConnection::connect(&server.url()).await {
+            others.push(other);
+        }
+        assert!(others.len() > 2);
+        a_full_server_is_unavailable(site, others).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_mariadb_is_unavailable() {
+    // The smallest number that there is.
+    let options = MariaDbOptions::new().with_config("max_connections", "10");
+    for mode in [Mode::Row, Mode::Lease] {
+        let server = Arc::new(MariaDbServer::start(options.clone()));
+        let site = Site::mariadb(&server, mode);
+        let mut others = Vec::new();
+        while let Ok(other) = sqlx::MySqlConnection::connect(&server.url()).await {
+            others.push(other);
+        }
+        assert!(others.len() > 2);
+        a_full_server_is_unavailable(site, others).await;
+    }
+}
+
+/// Many clients that come back at once after an outage are all served.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_clients_is_served() {
+    let server = Arc::new(PostgresServer::start(
+        PostgresOptions::new().with_config("max_connections", "40"),
+    ));
+    // With those that listen they need all the room that there is.
+    let site = Site::postgres(&server, Mode::Lease).with_connections(2);
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(Arc::new(site.open().await));
+    }
+    server.restart();
+    let tasks: Vec<_> = clients
+        .into_iter()
+        .enumerate()
+        .map(|(n, locks)| {
+            tokio::spawn(async move {
+                let name = format!("job {n}");
+                loop {
+                    match locks.acquire(&request(&name)).await {
+                        Ok(guard) => break guard.release().await,
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                            tokio::time::sleep(ms(50)).await;
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        let served = tokio::time::timeout(Duration::from_secs(40), task).await;
+        let released = served.expect("in time").expect("no panic");
+        released.expect("it is released");
+    }
+    until("nothing is locked", async || site.server_locks().await == 0).await;
+}

@@ -1,0 +1,50 @@
+//! A network that loses all packets: holders are told before the server lets the next one in.
+
+use std::time::Duration;
+
+use lock_core::LostReason;
+use lock_testkit::proxy::{Direction, Proxy};
+use tokio::time::Instant;
+
+use crate::server::support::{Kind, SESSION, SOON, Site, assert_free, loss, on, take};
+
+/// Neither requests nor replies arrive, nor do the ends of connections.
+async fn a_holder_behind_a_black_hole_is_out_before_the_next_is_in(site: Site) {
+    for direction in [Direction::Both, Direction::Replies, Direction::Requests] {
+        let proxy = match site.kind() {
+            Kind::MariaDb => Proxy::mysql(site.server.port()),
+            Kind::Postgres => Proxy::postgres(site.server.port()),
+        };
+        let locks = site.open_at(proxy.port()).await;
+        let guard = take(&locks, "job").await;
+        let token = guard.fencing_token();
+        let next = site.open().await;
+        proxy.refuse();
+        proxy.hold(direction);
+        let began = Instant::now();
+        let waiting = tokio::spawn(async move { take(&next, "job").await });
+        let (reason, after) = loss(&guard, SESSION + SOON).await;
+        assert_eq!(reason, LostReason::Unreachable, "{direction:?}");
+        assert!(after < SESSION, "{direction:?}: {after:?}");
+        let next = waiting.await.expect("it is granted");
+        assert!(!guard.is_held(), "two hold the lock");
+        assert!(began.elapsed() < SESSION + Duration::from_secs(2));
+        assert!(next.fencing_token() > token);
+        proxy.accept();
+        proxy.resume(Direction::Both);
+        drop(guard);
+        assert!(locks_end(&locks).await && next.is_held());
+        next.release().await.expect("it is released");
+        assert_free(&site, "job").await;
+        site.assert_unlocked().await;
+    }
+}
+
+async fn locks_end(locks: &lock_sql::SqlLock) -> bool {
+    lock_core::DistributedLock::shutdown(locks, SOON).await
+}
+
+on!(
+    a_holder_behind_a_black_hole_is_out_before_the_next_is_in: postgres_row, postgres_advisory,
+    mariadb_row, mariadb_advisory
+);

@@ -1,0 +1,140 @@
+//! What waiters cost others.
+
+use std::time::Duration;
+
+use lock_core::{DistributedLock as _, ErrorKind, Wait};
+use lock_sql::transaction::{Connection, TransactionLocks};
+use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
+use tokio::time::Instant;
+
+use crate::server::support::{Kind, SOON, Site, on, request, take, until};
+
+/// Holds these keys in a transaction of its own, until `release` is called.
+async fn hold_in<D>(mut raw: D::Connection, site: Site, keys: Vec<String>) -> Held
+where
+    D: Database<Connection: Connection<Database = D>>,
+{
+    let (release, released) = tokio::sync::oneshot::channel::<()>();
+    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move {
+        let locks = TransactionLocks::new().with_table(&site.table);
+        let locks = locks.expect("a name");
+        let mut transaction = raw.begin().await.expect("it begins");
+        for key in &keys {
+            let taken = locks.acquire_in(&mut *transaction, key.as_str()).await;
+            taken.expect("it is free");
+        }
+        taken.send(()).expect("somebody waits for it");
+        released.await.expect("it is told");
+        transaction.rollback().await.expect("it ends");
+    });
+    is_taken.await.expect("it is taken");
+    Held { release, task }
+}
+
+struct Held {
+    release: tokio::sync::oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Held {
+    async fn release(self) {
+        self.release.send(()).expect("it waits");
+        self.task.await.expect("it ends");
+    }
+}
+
+async fn hold(site: &Site, keys: Vec<String>) -> Held {
+    let url = site.url();
+    let url = url.split('?').next().expect("it has a beginning");
+    match site.kind() {
+        Kind::MariaDb => {
+            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
+            // Above it, a page that is split turns the locks of its rows into locks of gaps, where
+            // nobody else adds a key.
+            let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+            let set = sqlx::raw_sql(level).execute(&mut raw).await;
+            set.expect("it is set");
+            hold_in::<sqlx::MySql>(raw, site.clone(), keys).await
+        }
+        Kind::Postgres => {
+            let raw = PgConnection::connect(url).await.expect("it connects");
+            hold_in::<sqlx::Postgres>(raw, site.clone(), keys).await
+        }
+    }
+}
+
+/// Both for keys that were used before and for those whose rows the transaction has made.
+async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
+    let locks = std::sync::Arc::new(site.open().await);
+    let old: Vec<_> = (0..WAITERS / 2).map(|n| format!("old/{n}")).collect();
+    for key in &old {
+        take(&locks, key)
+            .await
+            .release()
+            .await
+            .expect("it is released");
+    }
+    let new = (0..WAITERS / 2).map(|n| format!("new/{n}"));
+    let keys: Vec<_> = old.into_iter().chain(new).collect();
+    let held = hold(&site, keys.clone()).await;
+    let waiting: Vec<_> = keys
+        .into_iter()
+        .map(|key| {
+            let locks = std::sync::Arc::clone(&locks);
+            let request = request(&key).with_wait(Wait::AtMost(WAIT));
+            tokio::spawn(async move { locks.acquire(&request).await })
+        })
+        .collect();
+    until("they wait", async || site.connections().await > WAITERS).await;
+    let mut times = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < WAIT / 2 {
+        let asked = Instant::now();
+        let free = locks
+            .acquire(&request(&format!("free/{}", times.len())))
+            .await;
+        times.push(asked.elapsed());
+        free.expect("nobody has it")
+            .release()
+            .await
+            .expect("it is released");
+    }
+    for waiter in waiting {
+        let error = waiter.await.expect("no panic").expect_err("it is held");
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    }
+    held.release().await;
+    times.sort_unstable();
+    assert!(
+        times[times.len() / 2] < FREE_WITHIN,
+        "a free lock took {times:?}"
+    );
+}
+
+on!(
+    waiters_for_a_transaction_keep_nobody_from_a_free_lock: postgres_row, mariadb_row
+);
+
+/// What a holder in a transaction keeps waiting gets the lock when that ends.
+async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
+    let locks = site.open().await;
+    let held = hold(&site, vec!["job".to_owned()]).await;
+    let waiting = tokio::spawn(async move { take(&locks, "job").await });
+    until("it waits", async || site.waiters().await > 0).await;
+    held.release().await;
+    let released = Instant::now();
+    let guard = waiting.await.expect("it is granted");
+    assert!(released.elapsed() < SOON);
+    guard.release().await.expect("it is released");
+}
+
+on!(a_waiter_gets_what_a_transaction_releases: postgres_row, mariadb_row);
+
+/// Enough to need ten times the connections that a process has beside its sessions.
+const WAITERS: u64 = 40;
+
+const WAIT: Duration = Duration::from_secs(8);
+
+/// A few round trips and a new session on a busy machine.
+const FREE_WITHIN: Duration = Duration::from_secs(1);

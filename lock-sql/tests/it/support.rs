@@ -1,0 +1,94 @@
+//! What the tests of this crate share.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lock_sql::Sqlite;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use tempfile::TempDir;
+
+/// A directory of its own for a database that is not there yet.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self {
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+        }
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.file("locks.db")
+    }
+
+    /// A client as of another process.
+    pub(crate) async fn open(&self) -> Sqlite {
+        Sqlite::open(self.database()).await.unwrap()
+    }
+
+    /// A connection past the library.
+    pub(crate) async fn sql(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.database());
+        options.connect().await.unwrap()
+    }
+
+    /// One number that a statement reads.
+    pub(crate) async fn number(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql)
+            .fetch_one(&mut self.sql().await)
+            .await
+            .unwrap()
+    }
+}
+
+/// The program of `filler.rs`, which cargo builds with the tests.
+pub(crate) fn filler() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test
+        .parent()
+        .unwrap()
+        .with_file_name("examples")
+        .join("sqlite-filler");
+    assert!(
+        program.exists(),
+        "build it by cargo build -p lock-sql --all-features --examples"
+    );
+    program
+}
+
+pub(crate) fn run(command: &mut Command) -> Output {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap()
+}
+
+/// Waits until something is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !is_so().await {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "not in time: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(crate) fn assert_increasing(numbers: &[u64]) {
+    for pair in numbers.windows(2) {
+        assert!(pair[0] < pair[1], "{} came before {}", pair[0], pair[1]);
+    }
+}

@@ -1,0 +1,213 @@
+//! What is stored, seen from two clients and from the table itself.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use crate::support::{Place, assert_increasing, eventually};
+use lock_core::layers::LocalQueue;
+use lock_core::prelude::*;
+use lock_core::{AcquireRequest, LostReason};
+use lock_sql::{Sqlite, SqliteConfig};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn tokens_increase_after_idle_rows_were_purged() {
+    let place = Place::new();
+    let config = SqliteConfig::new(place.database()).with_retention(Duration::ZERO);
+    let locks = Sqlite::connect(config).await.unwrap();
+    let mut tokens = vec![token(&locks, "first").await];
+    // A clock that goes back, as those of the rows to come see it.
+    let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
+                 WHERE key = x'6669727374'";
+    sqlx::query(ahead)
+        .execute(&mut place.sql().await)
+        .await
+        .unwrap();
+    tokens[0] += 1_000_000_000_000;
+    let gone = async || {
+        let rows = "SELECT count(*) FROM polylock_locks WHERE key = x'6669727374'";
+        place.number(rows).await == 0
+    };
+    let mut n = 0;
+    while !gone().await {
+        tokens.push(token(&locks, &format!("other {n}")).await);
+        n += 1;
+        assert!(n < 500, "never purged");
+    }
+    assert!(token(&locks, "first").await > tokens[0]);
+    let rows = place.number("SELECT count(*) FROM polylock_locks").await;
+    assert!(rows < 200, "{rows} rows for locks that nobody holds");
+}
+
+#[tokio::test]
+async fn rows_are_used_again() {
+    let place = Place::new();
+    let locks = place.open().await;
+    let mut tokens = Vec::new();
+    for _ in 0..20 {
+        tokens.push(token(&locks, "one").await);
+        for _ in 0..2 {
+            let readers = (locks.request("two").shared(), locks.request("two").shared());
+            let (a, b) = tokio::join!(readers.0.acquire(), readers.1.acquire());
+            tokio::try_join!(a.unwrap().release(), b.unwrap().release()).unwrap();
+        }
+    }
+    assert_increasing(&tokens);
+    // The table's own row, both locks, and both places for readers.
+    assert_eq!(place.number("SELECT count(*) FROM polylock_locks").await, 5);
+}
+
+#[tokio::test]
+async fn a_hand_over_inside_the_process_writes_nothing_until_tokens_run_out() {
+    let place = Place::new();
+    let other = place.open().await;
+    let locks: Arc<Sqlite> = Arc::new(place.open().await);
+    let queue = LocalQueue::new(locks).with_max_handovers(200);
+    let mut tokens = Vec::new();
+    let mut stored = HashSet::new();
+    let mut guard = queue.lock("one").await.unwrap();
+    for _ in 0..150 {
+        tokens.push(guard.fencing_token().unwrap().value());
+        stored.insert(
+            place
+                .number("SELECT max(last_token) FROM polylock_locks")
+                .await,
+        );
+        let next = queue.lock("one");
+        tokio::pin!(next);
+        // In line before the holder leaves.
+        assert!(futures_poll(next.as_mut()).await.is_none());
+        guard.release().await.unwrap();
+        guard = next.await.unwrap();
+        assert!(
+            other.try_lock("one").await.unwrap().is_none(),
+            "it was free in between"
+        );
+    }
+    assert_increasing(&tokens);
+    assert_eq!(stored.len(), 3, "150 tokens are three times 64");
+    guard.release().await.unwrap();
+    assert!(token(&other, "one").await > *tokens.last().unwrap());
+}
+
+/// Polls once.
+async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
+    std::future::poll_fn(|cx| {
+        std::task::Poll::Ready(match std::pin::Pin::new(&mut future).poll(cx) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_holder_learns_that_its_lock_was_broken_after_another_one_took_it() {
+    let place = Place::new();
+    let (here, there) = (place.open().await, place.open().await);
+    let guard = here
+        .request("job")
+        .ttl(Duration::from_secs(1))
+        .acquire()
+        .await
+        .unwrap();
+    let key = LockKey::new("job").unwrap();
+    let broken = there
+        .admin()
+        .unwrap()
+        .break_lock(&key, "wedged")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(broken.holders[0].token, guard.fencing_token());
+    let next = there.lock("job").await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
+    assert_eq!(lost.expect("the holder is told"), LostReason::Broken);
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    assert!(next.is_held());
+    assert!(
+        there
+            .admin()
+            .unwrap()
+            .inspect(&key)
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_its_own_process_and_finds_out_about_others() {
+    let place = Place::new();
+    let (here, there) = (Arc::new(place.open().await), place.open().await);
+    for other in [&*here, &there] {
+        let guard = other.lock("job").await.unwrap();
+        let waiter = tokio::spawn({
+            let here = Arc::clone(&here);
+            async move { here.lock("job").await.unwrap().release().await.unwrap() }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!waiter.is_finished());
+        guard.release().await.unwrap();
+        let within = Duration::from_secs(5);
+        tokio::time::timeout(within, waiter).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tables_of_one_file_do_not_meet() {
+    let place = Place::new();
+    let config = SqliteConfig::new(place.database())
+        .with_table("other")
+        .unwrap();
+    let (here, there) = (place.open().await, Sqlite::connect(config).await.unwrap());
+    let _here = here.try_lock("job").await.unwrap().unwrap();
+    let _there = there.try_lock("job").await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_leases_are_renewed_together() {
+    let place = Place::new();
+    let locks = Arc::new(place.open().await);
+    let ttl = Duration::from_secs(3);
+    let taken = (0..1000).map(|n| {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move {
+            locks
+                .request(format!("lease {n}"))
+                .ttl(ttl)
+                .acquire()
+                .await
+                .unwrap()
+        })
+    });
+    let mut guards = Vec::new();
+    for task in taken.collect::<Vec<_>>() {
+        guards.push(task.await.unwrap());
+    }
+    let version = async || {
+        place
+            .number("SELECT max(expires_boot) FROM polylock_locks")
+            .await
+    };
+    let first = version().await;
+    eventually("all are renewed twice", async || {
+        let least = "SELECT min(expires_boot) FROM polylock_locks WHERE key <> x''";
+        place.number(least).await > first + 1_000_000_000
+    })
+    .await;
+    assert!(guards.iter().all(LockGuard::is_held));
+}
+
+async fn token(locks: &Sqlite, key: &str) -> u64 {
+    let guard = locks
+        .acquire(&AcquireRequest::new(LockKey::new(key).unwrap()))
+        .await
+        .unwrap();
+    let token = guard.fencing_token().unwrap().value();
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    token
+}

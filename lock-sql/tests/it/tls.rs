@@ -1,0 +1,121 @@
+//! TLS, with real servers.
+
+use std::error::Error as _;
+
+use lock_core::prelude::*;
+use lock_core::{Error, ErrorKind};
+use lock_sql::SqlLock;
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate, TlsFiles,
+};
+
+/// A server of each kind that takes connections with TLS only.
+struct Servers {
+    files: TlsFiles,
+    postgres: PostgresServer,
+    mariadb: MariaDbServer,
+}
+
+impl Servers {
+    fn start(certificate: ServerCertificate) -> Self {
+        let files = TlsFiles::new(certificate);
+        Self {
+            postgres: PostgresServer::start(PostgresOptions::new().with_tls(&files)),
+            mariadb: MariaDbServer::start(MariaDbOptions::new().with_tls(&files)),
+            files,
+        }
+    }
+
+    /// A busy machine takes its time for certificates, and an answer that is late is none that refuses.
+    fn urls(&self) -> [String; 2] {
+        [self.postgres.url(), self.mariadb.url()].map(|url| format!("{url}?timeout=30s"))
+    }
+}
+
+async fn refusal(url: &str) -> Error {
+    let error = SqlLock::open(url).await.expect_err("it is refused");
+    let said = format!("{error:?}");
+    assert!(!said.contains("test:test"), "{said}");
+    error
+}
+
+/// What an error says, and what caused it.
+fn said(error: &Error) -> String {
+    let cause = error.source().map(ToString::to_string);
+    format!("{error}: {}", cause.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_by_tls() {
+    let servers = Servers::start(ServerCertificate::Valid);
+    let ca = servers.files.ca();
+    let (cert, key) = (
+        servers.files.client_certificate(),
+        servers.files.client_key(),
+    );
+    let own = format!(
+        "&tls-cert-file={}&tls-key-file={}",
+        cert.display(),
+        key.display()
+    );
+    // MariaDB knows no authority of clients here, and refuses all that show a certificate.
+    for (url, own) in servers.urls().iter().zip([own.as_str(), ""]) {
+        for mode in ["row", "lease", "advisory"] {
+            let url = format!("{url}&mode={mode}&tls=on&tls-ca-file={}{own}", ca.display(),);
+            let locks = SqlLock::open(&url).await.expect("trusted");
+            let guard = locks.lock("k").await.expect("free");
+            guard.release().await.expect("released");
+        }
+    }
+    let sessions = "SELECT count(*) > 0 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE usename = 'test' AND ssl";
+    assert_eq!(servers.postgres.sql(sessions), [["t"]]);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_trusted_is_denied() {
+    for (certificate, trusts_it, says) in [
+        (ServerCertificate::Valid, false, "UnknownIssuer"),
+        (ServerCertificate::Expired, true, "expired"),
+        (ServerCertificate::WrongHost, true, "not valid for name"),
+    ] {
+        let servers = Servers::start(certificate);
+        let ca = match trusts_it {
+            true => servers.files.ca(),
+            false => servers.files.unknown_ca(),
+        };
+        for url in servers.urls() {
+            let error = refusal(&format!("{url}&tls=on&tls-ca-file={}", ca.display())).await;
+            assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
+            assert!(said(&error).contains(says), "{}", said(&error));
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_sides_have_to_speak_it() {
+    let servers = Servers::start(ServerCertificate::Valid);
+    for url in servers.urls() {
+        let error = refusal(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
+        assert!(error.message().contains("write tls=on"), "{}", said(&error));
+    }
+    for url in [
+        PostgresServer::shared().database(),
+        MariaDbServer::shared().database(),
+    ] {
+        let ca = servers.files.ca();
+        let url = format!("{url}?timeout=30s&tls=on&tls-ca-file={}", ca.display());
+        let error = refusal(&url).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{}", said(&error));
+        assert!(error.message().contains("no TLS"), "{}", said(&error));
+    }
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_read_are_named() {
+    let url = "postgres://test:test@127.0.0.1:1/test?tls=on&tls-ca-file=/no/such/file";
+    let error = refusal(url).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{}", said(&error));
+    assert!(error.message().contains("/no/such/file"), "{error}");
+}

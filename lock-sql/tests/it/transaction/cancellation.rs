@@ -1,0 +1,90 @@
+//! Futures that are dropped in the middle.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::transaction::on_each_server;
+use crate::transaction::servers::{Server, begin, locks, locks_within};
+
+on_each_server! {
+    dropped_at_any_point_and_rolled_back_it_leaves_nothing
+    a_dropped_wait_ends_with_its_limit
+}
+
+async fn dropped_at_any_point_and_rolled_back_it_leaves_nothing<S: Server>(server: S) {
+    let mut polls = 0;
+    // A quick server may answer before the first poll is over, and nothing is dropped in a wait then.
+    for _ in 0..20 {
+        polls = polls_until_it_is_done(&server).await;
+        if polls > 1 {
+            break;
+        }
+    }
+    assert!(polls > 1);
+}
+
+/// Drops it after each number of polls, until it is done.
+async fn polls_until_it_is_done<S: Server>(server: &S) -> usize {
+    let (mut raw, mut other) = (server.connect().await, server.connect().await);
+    for polls in 0.. {
+        let mut tx = begin::<S>(&mut raw).await;
+        let locks = locks();
+        let done = polled(locks.acquire_in(&mut *tx, "k"), polls).await;
+        drop(tx);
+        // The connection is good for the next transaction, and the lock is free when that begins.
+        let tx = begin::<S>(&mut raw).await;
+        tx.rollback().await.unwrap();
+        let mut tx = begin::<S>(&mut other).await;
+        let taken = locks.try_acquire_in(&mut *tx, "k").await.unwrap();
+        assert!(taken.is_some(), "after {polls} polls");
+        tx.rollback().await.unwrap();
+        if done {
+            return polls;
+        }
+    }
+    unreachable!("it is done at some time")
+}
+
+async fn a_dropped_wait_ends_with_its_limit<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut holder = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *holder, "k").await.unwrap();
+    let mut tx = begin::<S>(&mut two).await;
+    let patient = locks_within(Duration::from_secs(1));
+    let dropped = patient.acquire_in(&mut *tx, "k");
+    let dropped = tokio::time::timeout(Duration::from_millis(200), dropped).await;
+    assert!(dropped.is_err());
+    drop(tx);
+    // It waits for the server, which waits for the lock, and gets the answer that nobody waited for.
+    let error = sqlx::Connection::ping(&mut two).await.unwrap_err();
+    assert!(error.as_database_error().is_some(), "{error:?}");
+    let again = tokio::time::timeout(Duration::from_secs(4), async {
+        let mut tx = begin::<S>(&mut two).await;
+        locks().acquire_in(&mut *tx, "other").await.unwrap();
+        let taken = locks().try_acquire_in(&mut *tx, "k").await.unwrap();
+        tx.rollback().await.unwrap();
+        taken
+    });
+    assert_eq!(again.await.unwrap(), None);
+    holder.rollback().await.unwrap();
+}
+
+/// Whether the future was done with so many polls, one each time that it asks for one.
+async fn polled(future: impl Future, polls: usize) -> bool {
+    let mut future = pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(|context: &mut Context<'_>| {
+        if left == 0 {
+            return Poll::Ready(false);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if left == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

@@ -1,0 +1,202 @@
+//! Who waits for whom, and for how long.
+
+use std::time::{Duration, Instant};
+
+use lock_core::ErrorKind;
+use lock_sql::transaction::TransactionLocks;
+
+use crate::transaction::on_each_server;
+use crate::transaction::servers::{Server, begin, eventually, locks, locks_within, run};
+
+on_each_server! {
+    a_transaction_that_has_the_lock_keeps_others_out
+    a_wait_ends_when_the_transaction_of_the_holder_does
+    a_wait_has_an_end
+    a_row_may_be_purged_while_somebody_waits_for_it
+    a_row_that_is_held_in_another_way_is_held
+    the_death_of_the_connection_frees_the_lock
+    the_limits_of_the_session_are_its_own_again
+    waiters_outlive_a_rollback_of_who_made_the_row
+}
+
+async fn a_transaction_that_has_the_lock_keeps_others_out<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let (mut one, mut two) = (begin::<S>(&mut one).await, begin::<S>(&mut two).await);
+    let locks = TransactionLocks::new();
+    let first = locks.acquire_in(&mut *one, "k").await.unwrap();
+    assert_eq!(first.key().as_str(), "k");
+    let begun = Instant::now();
+    let refused = locks.try_acquire_in(&mut *two, "k").await.unwrap();
+    assert_eq!(refused, None);
+    assert!(begun.elapsed() < Duration::from_millis(900), "it waited");
+    // The transaction goes on, and takes another lock.
+    run(&mut *two, "UPDATE counter SET n = n + 1").await;
+    let other = locks.try_acquire_in(&mut *two, "another").await.unwrap();
+    assert!(other.is_some());
+    one.commit().await.unwrap();
+    let second = locks.try_acquire_in(&mut *two, "k").await.unwrap().unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    two.commit().await.unwrap();
+    assert_eq!(server.sql("SELECT n FROM counter"), [["1"]]);
+}
+
+async fn a_wait_ends_when_the_transaction_of_the_holder_does<S: Server>(server: S) {
+    for rolls_back in [false, true] {
+        let (mut one, mut two) = (server.connect().await, server.connect().await);
+        let mut one = begin::<S>(&mut one).await;
+        let first = locks().acquire_in(&mut *one, "k").await.unwrap();
+        let waiter = tokio::spawn(async move {
+            let mut two = begin::<S>(&mut two).await;
+            let second = locks().acquire_in(&mut *two, "k").await.unwrap();
+            two.commit().await.unwrap();
+            second
+        });
+        waits::<S>(&server).await;
+        assert!(!waiter.is_finished());
+        if rolls_back {
+            one.rollback().await.unwrap();
+        } else {
+            one.commit().await.unwrap();
+        }
+        let second = waiter.await.unwrap();
+        if !rolls_back {
+            assert!(second.fencing_token() > first.fencing_token());
+        }
+    }
+}
+
+async fn a_wait_has_an_end<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let (mut one, mut two) = (begin::<S>(&mut one).await, begin::<S>(&mut two).await);
+    locks().acquire_in(&mut *one, "k").await.unwrap();
+    let begun = Instant::now();
+    let patient = locks_within(Duration::from_millis(1200));
+    let error = patient.acquire_in(&mut *two, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error:?}");
+    assert_eq!(error.key().unwrap().as_str(), "k");
+    let waited = begun.elapsed();
+    let most = Duration::from_secs(3);
+    assert!(
+        waited > Duration::from_secs(1) && waited < most,
+        "it waited for {waited:?} of 1.2 s"
+    );
+    run(&mut *two, "UPDATE counter SET n = n + 1").await;
+    two.commit().await.unwrap();
+    assert_eq!(server.sql("SELECT n FROM counter"), [["1"]]);
+}
+
+/// As the locks of `mode=row` are.
+async fn a_row_that_is_held_in_another_way_is_held<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut one = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *one, "k").await.unwrap();
+    one.commit().await.unwrap();
+    for mode in ["FOR UPDATE", "LOCK IN SHARE MODE"] {
+        let mode = match (S::NAME, mode) {
+            ("postgres", "LOCK IN SHARE MODE") => "FOR SHARE",
+            (_, mode) => mode,
+        };
+        let mut holder = server.connect().await;
+        let mut holder = begin::<S>(&mut holder).await;
+        let sql = format!("SELECT 1 FROM polylock_locks WHERE kind = 2 AND lock_key = 'k' {mode}");
+        let sql: &'static str = sql.leak();
+        run(&mut *holder, sql).await;
+        let mut two = begin::<S>(&mut two).await;
+        let taken = locks().try_acquire_in(&mut *two, "k").await.unwrap();
+        assert_eq!(taken, None, "{mode}");
+        holder.rollback().await.unwrap();
+        let taken = locks().try_acquire_in(&mut *two, "k").await.unwrap();
+        assert!(taken.is_some(), "{mode}");
+        two.rollback().await.unwrap();
+    }
+}
+
+async fn a_row_may_be_purged_while_somebody_waits_for_it<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut tx = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *tx, "k").await.unwrap();
+    tx.commit().await.unwrap();
+    let mut purge = begin::<S>(&mut one).await;
+    run(&mut *purge, "DELETE FROM polylock_locks WHERE kind = 2").await;
+    let mut waiter = begin::<S>(&mut two).await;
+    let waiting = locks();
+    let (taken, ()) = tokio::join!(waiting.acquire_in(&mut *waiter, "k"), async {
+        waits::<S>(&server).await;
+        purge.commit().await.unwrap();
+    });
+    taken.unwrap();
+    let mut tx = begin::<S>(&mut one).await;
+    assert_eq!(locks().try_acquire_in(&mut *tx, "k").await.unwrap(), None);
+    tx.rollback().await.unwrap();
+}
+
+async fn the_death_of_the_connection_frees_the_lock<S: Server>(server: S) {
+    let mut one = server.connect().await;
+    let mut one = begin::<S>(&mut one).await;
+    let first = locks().acquire_in(&mut *one, "k").await.unwrap();
+    server.kill_all();
+    let mut two = server.connect().await;
+    let mut two = begin::<S>(&mut two).await;
+    let second = locks().acquire_in(&mut *two, "k").await.unwrap();
+    assert!(second.fencing_token() > first.fencing_token());
+    let dead = locks().acquire_in(&mut *one, "other").await.unwrap_err();
+    assert_eq!(dead.kind(), ErrorKind::Unavailable, "{dead:?}");
+}
+
+async fn the_limits_of_the_session_are_its_own_again<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut one = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *one, "k").await.unwrap();
+    run(&mut two, S::SET_LIMIT).await;
+    let before = S::read(&mut two, S::LIMIT).await;
+    let mut two = begin::<S>(&mut two).await;
+    let impatient = locks_within(Duration::from_millis(10));
+    let refused = impatient.acquire_in(&mut *two, "k").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Contended);
+    assert_eq!(S::read(&mut two, S::LIMIT).await, before);
+    let refused = locks().try_acquire_in(&mut *two, "k").await.unwrap();
+    assert_eq!(refused, None);
+    assert_eq!(S::read(&mut two, S::LIMIT).await, before);
+    locks().acquire_in(&mut *two, "free").await.unwrap();
+    assert_eq!(S::read(&mut two, S::LIMIT).await, before);
+    two.commit().await.unwrap();
+}
+
+/// InnoDB gives each waiter the gap where the row was, in which no other may make it again, and
+/// ends all but one of them.
+async fn waiters_outlive_a_rollback_of_who_made_the_row<S: Server>(server: S) {
+    let mut one = server.connect().await;
+    let mut one = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *one, "new").await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        let mut raw = server.connect().await;
+        waiters.push(tokio::spawn(async move {
+            let mut tx = begin::<S>(&mut raw).await;
+            let taken = locks().acquire_in(&mut *tx, "new").await;
+            let ended = tx.commit().await;
+            taken.map(|_| ended.unwrap())
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.rollback().await.unwrap();
+    let mut refused = Vec::new();
+    for waiter in waiters {
+        refused.extend(waiter.await.unwrap().err());
+    }
+    let most = if S::NAME == "mysql" { 3 } else { 0 };
+    assert!(refused.len() <= most, "{refused:?}");
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.is_retryable());
+    }
+}
+
+/// Waits until somebody waits for a lock.
+async fn waits<S: Server>(server: &S) {
+    let sql = match S::NAME {
+        "postgres" => "SELECT count(*) FROM pg_locks WHERE NOT granted",
+        _ => "SELECT count(*) FROM information_schema.innodb_lock_waits",
+    };
+    eventually(async || server.sql(sql)[0][0] != "0").await;
+}

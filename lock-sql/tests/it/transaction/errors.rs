@@ -1,0 +1,172 @@
+//! What is refused, and what is left of the transaction then.
+
+use std::time::Duration;
+
+use lock_core::{ErrorKind, Wait};
+use lock_sql::transaction::{Fence, TransactionLocks};
+
+use crate::transaction::on_each_server;
+use crate::transaction::servers::{Postgres, Server, begin, locks, run};
+
+on_each_server! {
+    a_connection_without_a_transaction_is_refused
+    a_time_out_of_the_session_is_no_contention
+    a_deadlock_ends_one_transaction_and_not_the_other
+    a_missing_table_and_a_strange_one_are_told
+    a_wait_with_an_old_view_of_the_data_is_no_success
+    no_more_rights_are_needed_than_said
+}
+
+async fn a_connection_without_a_transaction_is_refused<S: Server>(server: S) {
+    let mut raw = server.connect().await;
+    for _ in 0..2 {
+        let error = locks().acquire_in(&mut raw, "k").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
+        assert!(error.message().contains("no transaction"), "{error}");
+        assert_eq!(error.backend(), Some(S::NAME));
+        let error = locks().try_acquire_in(&mut raw, "k").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    }
+    let rows = server.sql("SELECT count(*) FROM polylock_locks WHERE kind > 0");
+    assert_eq!(rows, [["0"]]);
+    // One that sqlx knows nothing of will do.
+    run(&mut raw, "BEGIN").await;
+    locks().acquire_in(&mut raw, "k").await.unwrap();
+    run(&mut raw, "COMMIT").await;
+    locks().acquire_in(&mut raw, "k").await.unwrap_err();
+}
+
+async fn a_deadlock_ends_one_transaction_and_not_the_other<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let (mut one, mut two) = (begin::<S>(&mut one).await, begin::<S>(&mut two).await);
+    locks().acquire_in(&mut *one, "a").await.unwrap();
+    locks().acquire_in(&mut *two, "b").await.unwrap();
+    // Who is refused rolls back, as everybody must.
+    let first = async {
+        let taken = locks().acquire_in(&mut *one, "b").await;
+        one.rollback().await.unwrap();
+        taken
+    };
+    let second = async {
+        let taken = locks().acquire_in(&mut *two, "a").await;
+        two.rollback().await.unwrap();
+        taken
+    };
+    let both = async { tokio::join!(first, second) };
+    let (first, second) = tokio::time::timeout(Duration::from_secs(15), both)
+        .await
+        .unwrap();
+    let refused: Vec<_> = [first, second]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].kind(), ErrorKind::Unavailable, "{refused:?}");
+    assert!(refused[0].is_retryable() && !refused[0].is_outcome_unknown());
+    assert!(refused[0].message().contains("repeat"), "{refused:?}");
+}
+
+async fn a_missing_table_and_a_strange_one_are_told<S: Server>(server: S) {
+    let mut raw = server.connect().await;
+    let nowhere = TransactionLocks::new().with_table("nowhere").unwrap();
+    let mut tx = begin::<S>(&mut raw).await;
+    let error = nowhere.acquire_in(&mut *tx, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    drop(tx);
+    server.sql("UPDATE polylock_locks SET token = 9 WHERE kind = 0");
+    let mut tx = begin::<S>(&mut raw).await;
+    let error = locks().acquire_in(&mut *tx, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "{error:?}");
+    assert!(error.message().contains("layout 9"), "{error}");
+}
+
+async fn a_time_out_of_the_session_is_no_contention<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    let mut one = begin::<S>(&mut one).await;
+    locks().acquire_in(&mut *one, "k").await.unwrap();
+    let limit = match S::NAME {
+        "postgres" => "SET statement_timeout = '300ms'",
+        _ => "SET SESSION max_statement_time = 0.3",
+    };
+    run(&mut two, limit).await;
+    let mut two = begin::<S>(&mut two).await;
+    let error = locks().acquire_in(&mut *two, "k").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("time-out"), "{error}");
+    two.rollback().await.unwrap();
+}
+
+/// PostgreSQL says so; on MySQL whoever has read before the lock reads the same after it.
+async fn a_wait_with_an_old_view_of_the_data_is_no_success<S: Server>(server: S) {
+    let (mut one, mut two) = (server.connect().await, server.connect().await);
+    run(&mut two, S::isolation("REPEATABLE READ")).await;
+    for reads_before in [false, true] {
+        let mut tx = begin::<S>(&mut one).await;
+        locks().acquire_in(&mut *tx, "k").await.unwrap();
+        run(&mut *tx, "UPDATE counter SET n = 0").await;
+        tx.commit().await.unwrap();
+        let mut tx = begin::<S>(&mut one).await;
+        locks().acquire_in(&mut *tx, "k").await.unwrap();
+        run(&mut *tx, "UPDATE counter SET n = 1").await;
+        let mut waiter = begin::<S>(&mut two).await;
+        if reads_before {
+            S::read(&mut waiter, "SELECT CONCAT(n) FROM counter").await;
+        }
+        let waiting = locks();
+        let (taken, ()) = tokio::join!(waiting.acquire_in(&mut *waiter, "k"), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            tx.commit().await.unwrap();
+        });
+        match (S::NAME, taken) {
+            ("postgres", taken) => {
+                let error = taken.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                assert!(error.is_retryable());
+            }
+            (_, taken) => {
+                taken.unwrap();
+                let seen = S::read(&mut waiter, "SELECT CONCAT(n) FROM counter").await;
+                assert_eq!(seen, if reads_before { "0" } else { "1" });
+                let sql = "SELECT CONCAT(n) FROM counter FOR UPDATE";
+                assert_eq!(S::read(&mut waiter, sql).await, "1");
+            }
+        }
+        waiter.rollback().await.unwrap();
+    }
+}
+
+async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
+    let mut raw = server.connect_with("SELECT, INSERT, UPDATE").await;
+    for _ in 0..2 {
+        let mut tx = begin::<S>(&mut raw).await;
+        let lock = locks().acquire_in(&mut *tx, "k").await.unwrap();
+        let fence = Fence::new();
+        fence
+            .check(&mut *tx, "r", lock.fencing_token())
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    }
+    let mut raw = server.connect_with("SELECT, UPDATE").await;
+    let mut tx = begin::<S>(&mut raw).await;
+    let denied = locks().acquire_in(&mut *tx, "k").await.unwrap_err();
+    assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
+}
+
+/// Something of somebody else takes the rows of locks away again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_never_there_is_not_waited_for() {
+    let server = Postgres::start().await;
+    server.sql(
+        "CREATE FUNCTION gone() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
+         CREATE TRIGGER gone BEFORE INSERT ON polylock_locks FOR EACH ROW EXECUTE FUNCTION gone()",
+    );
+    let mut raw = server.connect().await;
+    let mut tx = begin::<Postgres>(&mut raw).await;
+    let locks = TransactionLocks::new().with_wait(Wait::Forever);
+    let taken = locks.acquire_in(&mut *tx, "k");
+    let taken = tokio::time::timeout(Duration::from_secs(10), taken).await;
+    let error = taken.expect("an answer").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Foreign, "{error:?}");
+    tx.rollback().await.unwrap();
+}

@@ -1,0 +1,96 @@
+//! Who may touch locks.
+
+use lock_core::{DistributedLock, ErrorKind};
+#[cfg(feature = "sasl")]
+use lock_testkit::servers::ZooKeeperOptions;
+use lock_testkit::servers::ZooKeeperServer;
+use lock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+
+use crate::support::{config, key, open, request, take};
+
+/// A directory of its own at the server that the whole test run shares.
+fn shared(name: &str) -> ZooKeeperConfig {
+    let address = ZooKeeperServer::shared().address();
+    let (_, port) = address.rsplit_once(':').expect("a host and a port");
+    let root = format!("/auth-{name}-{}", std::process::id());
+    config(&[port.parse().expect("a port")], &root)
+}
+
+/// A session time-out that does not run out while a machine starts many servers.
+#[cfg(feature = "sasl")]
+fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
+    let config = config.with_session_timeout(std::time::Duration::from_secs(10));
+    config.expect("in range")
+}
+
+#[tokio::test]
+async fn another_identity_is_denied_the_locks() {
+    let config = || shared("other");
+    let own = || config().with_digest_login("me", "pw").expect("a user");
+    let mine = open(own()).await;
+    let guard = take(&mine, "a").await;
+
+    let wrong = config().with_digest_login("me", "typo").expect("a user");
+    for stranger in [config(), wrong] {
+        // Who may not even read the root could not keep a lock.
+        let error = ZooKeeper::connect(stranger).await.expect_err("denied");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.message().contains("access control list"), "{error}");
+    }
+
+    let colleague = open(own()).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("it is released");
+    let _next = take(&colleague, "a").await;
+}
+
+#[tokio::test]
+async fn readers_see_locks_and_take_none() {
+    let config = || shared("readers");
+    let own = config().with_digest_login("me", "pw").expect("a user");
+    let mine = open(own.with_access(Access::CreatorAndReaders)).await;
+    let _guard = take(&mine, "a").await;
+
+    let reader = open(config()).await;
+    let admin = reader.admin().expect("it has an administration");
+    let seen = admin.inspect(&key("a")).await.expect("it may be seen");
+    assert!(seen.is_some());
+    assert_eq!(admin.list("").await.expect("they may be listed").len(), 1);
+    for name in ["a", "b"] {
+        let error = reader.acquire(&request(name)).await.expect_err("denied");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.message().contains("access control list"), "{error}");
+    }
+    let error = admin.break_lock(&key("a"), "test").await;
+    assert_eq!(error.expect_err("denied").kind(), ErrorKind::Denied);
+}
+
+#[tokio::test]
+async fn nodes_without_an_owner_are_refused_at_once() {
+    let config = shared("none").with_access(Access::Creator);
+    let error = ZooKeeper::connect(config).await.expect_err("no identity");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.message().contains("access=everybody"), "{error}");
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn sasl_users_have_locks_of_their_own() {
+    let options = ZooKeeperOptions::new().with_sasl_user("me", "pw");
+    let server = ZooKeeperServer::start(options.with_sasl_user("you", "word"));
+    let config = || patient(config(&[server.port()], "/locks"));
+    let mine = config().with_sasl_login("me", "pw").expect("a user");
+    let mine = open(mine).await;
+    let _guard = take(&mine, "a").await;
+
+    let yours = config().with_sasl_login("you", "word").expect("a user");
+    let error = ZooKeeper::connect(yours).await.expect_err("denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+
+    let wrong = config().with_sasl_login("me", "typo").expect("a user");
+    let error = ZooKeeper::connect(wrong).await.expect_err("denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(error.backend(), Some("zookeeper"));
+}

@@ -1,0 +1,242 @@
+//! Futures and values that are dropped wherever they are leave nothing behind.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lock_core::{DistributedLock, ErrorKind, Mode, Released};
+use lock_testkit::proxy::{Command, Fate, Then};
+use tokio::runtime::{Builder, Runtime};
+use zookeeper_client::{Acl, AuthId, Permission};
+
+use crate::support::{Place, SESSION, SOON, is_entry, ms, open, request, take, until, waiting};
+
+/// Drops `future` when it has been polled `polls` times and is not done.
+async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(|cx| {
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polled == polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_acquisition_dropped_wherever_its_request_is_leaves_no_node() {
+    for fate in [
+        Fate::LostReply(Then::Cut),
+        Fate::LostRequest(Then::Cut),
+        Fate::LateRequest(ms(60)),
+    ] {
+        let place = Place::new().await;
+        let locks = place.patient().await;
+        drop(take(&locks, "a").await);
+        for polls in 1..=24 {
+            println!("{fate:?}, {polls} polls");
+            place.proxy().plan(is_entry, fate);
+            drop(polled(polls, locks.acquire(&request("a"))).await);
+            place.assert_nothing_left(&[&locks], "a").await;
+            place.proxy().clear();
+        }
+        place.assert_free("a").await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    drop(take(&locks, "a").await);
+    for polls in 1..=6 {
+        place.proxy().refuse();
+        place.proxy().cut();
+        let patience = ms(20 * polls);
+        let one = request("a");
+        let late = tokio::time::timeout(patience, locks.acquire(&one)).await;
+        assert!(late.is_err(), "nobody is there to grant it");
+        place.proxy().accept();
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    place.assert_free("a").await;
+}
+
+/// Whatever the downgrade has come to: the guard has the lock in one mode, and gives it back.
+#[tokio::test]
+async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
+    for fate in [
+        None,
+        Some(Fate::LostReply(Then::Cut)),
+        Some(Fate::LostRequest(Then::Cut)),
+    ] {
+        let place = Place::new().await;
+        let (locks, other) = (place.patient().await, place.elsewhere().await);
+        for polls in 1..=6 {
+            let mut guard = take(&locks, "a").await;
+            if let Some(fate) = fate {
+                let is_exchange =
+                    |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
+                place.proxy().plan(is_exchange, fate);
+            }
+            drop(polled(polls, guard.downgrade()).await);
+            assert!(guard.is_held(), "{fate:?}, after {polls} polls");
+            place.assert_taken("a").await;
+            drop(guard.release().await);
+            place.assert_nothing_left(&[&locks], "a").await;
+            drop(take(&other, "a").await);
+            assert!(other.shutdown(SOON).await);
+            place.proxy().clear();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    assert!(polled(1, guard.downgrade()).await.is_none());
+    tokio::time::sleep(ms(300)).await;
+    // The release looks for the node, at first in vain, and an operator comes before its delete.
+    let is_sync = |command: &Command| command.is("SYNC");
+    let lost = place.proxy().plan(is_sync, Fate::LostReply(Then::Cut));
+    let is_end = |command: &Command| command.is("DELETE");
+    let late = place.proxy().plan(is_end, Fate::LateRequest(ms(300)));
+    let released = tokio::spawn(guard.release());
+    late.met(SOON).await;
+    for node in place.tree().nodes("a").await {
+        place.tree().delete("a", &node).await;
+    }
+    let released = released.await.expect("no panic").expect("it is released");
+    assert_eq!(released, Released::AlreadyLost);
+    assert_eq!(lost.struck(), 1);
+}
+
+#[tokio::test]
+async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    place.proxy().refuse();
+    let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
+    let lost = Fate::LostReply(Then::Cut);
+    let planned = place.proxy().plan(is_exchange, lost);
+    let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });
+    planned.met(SOON).await;
+    // The server refuses the repetition before it sees that the node is there.
+    let directory = place.tree().directory("a");
+    let no_creation = Permission::READ | Permission::DELETE | Permission::ADMIN;
+    let acl = [Acl::new(no_creation, AuthId::anyone())];
+    let set = place.tree().client().set_acl(&directory, &acl, None);
+    set.await.expect("it is set");
+    place.proxy().accept();
+    let (downgraded, guard) = downgraded.await.expect("no panic");
+    let error = downgraded.expect_err("the repetition is refused");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.is_outcome_unknown());
+    tokio::time::sleep(ms(500)).await;
+    assert!(guard.is_held());
+    let nodes = place.tree().nodes("a").await;
+    assert!(
+        nodes.len() == 1 && nodes[0].contains("__READ__"),
+        "{nodes:?}"
+    );
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signalled() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    assert!(polled(1, guard.downgrade()).await.is_none());
+    tokio::time::sleep(ms(300)).await;
+    for node in place.tree().nodes("a").await {
+        place.tree().delete("a", &node).await;
+    }
+    assert_eq!(
+        crate::support::loss(&guard).await,
+        lock_core::LostReason::Broken
+    );
+}
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let builder = builder.worker_threads(1).enable_all();
+    builder.build().expect("a runtime")
+}
+
+#[test]
+fn guards_and_clients_dropped_after_their_runtime_are_given_back() {
+    let (watching, doomed) = (runtime(), runtime());
+    let place = watching.block_on(Place::new());
+    let (guard, shared, locks) = doomed.block_on(async {
+        let locks = open(place.config()).await;
+        let shared = locks.acquire(&request("b").with_mode(Mode::Shared)).await;
+        (take(&locks, "a").await, shared, locks)
+    });
+    doomed.shutdown_background();
+    // Neither here nor there is a runtime.
+    drop(guard);
+    drop(locks);
+    drop(shared.expect("it is granted"));
+    watching.block_on(async {
+        place.in_line("a", 0).await;
+        place.in_line("b", 0).await;
+    });
+}
+
+#[test]
+fn a_client_dropped_before_its_guard_keeps_the_lock() {
+    let watching = runtime();
+    let place = watching.block_on(Place::new());
+    let guard = watching.block_on(async {
+        let locks = open(place.config()).await;
+        take(&locks, "a").await
+    });
+    std::thread::sleep(SESSION + ms(500));
+    assert!(guard.is_held());
+    drop(guard);
+    watching.block_on(place.in_line("a", 0));
+}
+
+#[test]
+fn a_runtime_shut_down_with_acquisitions_under_way_leaves_no_node() {
+    let (watching, doomed) = (runtime(), runtime());
+    let place = watching.block_on(Place::new());
+    let holder = watching.block_on(async {
+        let other = place.elsewhere().await;
+        take(&other, "a").await
+    });
+    let locks = doomed.block_on(async {
+        let locks = open(place.config()).await;
+        for _ in 0..5 {
+            waiting(&locks, request("a"));
+        }
+        until("they wait", async || {
+            place.tree().nodes("a").await.len() == 6
+        })
+        .await;
+        // These are on their way.
+        for _ in 0..5 {
+            let (locks, one) = (Arc::clone(&locks), request("a"));
+            tokio::spawn(async move { drop(locks.acquire(&one).await) });
+        }
+        locks
+    });
+    doomed.shutdown_timeout(Duration::from_secs(1));
+    watching.block_on(async {
+        place.in_line("a", 1).await;
+        assert!(holder.is_held());
+        holder.release().await.expect("it is released");
+        place.assert_nothing_left(&[&locks], "a").await;
+    });
+}

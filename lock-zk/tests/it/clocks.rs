@@ -1,0 +1,70 @@
+//! A server whose clock jumps changes nothing.
+
+use lock_core::{LockGuard, Registry, Released};
+use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+use lock_zk::ZooKeeperBackend;
+use tokio::time::sleep;
+
+use crate::support::{Place, SESSION, ms, request, take, waiting};
+
+fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+/// When the server says that the first node of a lock was created, in seconds.
+async fn created(place: &Place, name: &str) -> i64 {
+    let node = place.tree().nodes(name).await.remove(0);
+    let path = format!("{}/{node}", place.tree().directory(name));
+    let stat = place.tree().client().check_stat(&path).await;
+    stat.expect("it answers").expect("it is there").ctime / 1_000
+}
+
+/// What is said of the clock to who examines the server.
+async fn examined(server: &ZooKeeperServer) -> String {
+    let registry = Registry::new().with(ZooKeeperBackend::default());
+    let registry = registry.expect("one backend");
+    let found = registry.examine(&server.url()).await;
+    let found = found.expect("it can be looked at");
+    let clock = found.iter().find(|finding| finding.check == "clock");
+    let clock = clock.expect("there is a clock");
+    assert!(!clock.is_fault(), "{clock}");
+    clock.to_string()
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
+    let place = Place::at(server.port()).await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let probe = take(&locks, "probe").await;
+    let now = created(&place, "probe").await;
+    probe.release().await.expect("it is released");
+    let mut guard = take(&locks, "a").await;
+    for hours in [1, -1, 0] {
+        let waiter = waiting(&other, request("a"));
+        place.in_line("a", 2).await;
+        server.set_clock_offset(hours * 3_600);
+        // Several heartbeats, and longer than a session lasts.
+        sleep(SESSION + ms(1_000)).await;
+        assert!(guard.is_held(), "{hours}: {:?}", guard.lost().reason());
+        assert!(!waiter.is_finished(), "{hours}: two hold the lock");
+        let probe = take(&locks, "probe").await;
+        let shift = created(&place, "probe").await - now - hours * 3_600;
+        assert!(
+            (0..60).contains(&shift),
+            "the clock has not jumped: {shift}"
+        );
+        probe.release().await.expect("it is released");
+        let said = examined(&server).await;
+        let differs = said.contains("differs by 3") && said.contains("changes nothing");
+        assert_eq!(differs, hours != 0, "{hours}: {said}");
+        let before = token(&guard);
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, Released::Clean);
+        let next = waiter.await.expect("no panic").expect("it is granted");
+        assert!(token(&next) > before, "{hours}");
+        drop(next);
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+        guard = take(&locks, "a").await;
+    }
+}

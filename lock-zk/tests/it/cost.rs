@@ -1,0 +1,291 @@
+//! What a lock costs: requests of each acquisition, events of each release.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lock_core::layers::LocalQueue;
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Wait};
+use lock_zk::ZooKeeper;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::support::counted::Counted;
+use crate::support::{SOON, key, ms, request, take, until, waiting};
+
+fn patient() -> AcquireRequest {
+    request("a").with_wait(Wait::AtMost(SOON * 6))
+}
+
+async fn release(guard: LockGuard) {
+    guard.release().await.expect("it is released");
+}
+
+async fn granted(waiter: JoinHandle<lock_core::Result<LockGuard>>) -> LockGuard {
+    waiter.await.expect("no panic").expect("it is granted")
+}
+
+/// Waits until a lock has so many waiters.
+async fn waiters(locks: &ZooKeeper, count: usize) {
+    let admin = locks.admin().expect("it has an administration");
+    let waiting = async || {
+        let seen = admin.inspect(&key("a")).await.expect("it answers");
+        seen.and_then(|seen| seen.waiters).map_or(0, |w| w.len()) == count
+    };
+    until("so many wait", waiting).await;
+}
+
+/// Waits until no more requests and events come.
+async fn quiet(place: &Counted) {
+    let mut last = place.count();
+    loop {
+        tokio::time::sleep(ms(150)).await;
+        let count = place.count();
+        if (count.requests, count.events) == (last.requests, last.events) {
+            return;
+        }
+        last = count;
+    }
+}
+
+#[tokio::test]
+async fn a_free_lock_costs_three_requests() {
+    let place = Counted::start();
+    let locks = place.client().await;
+    release(take(&locks, "a").await).await;
+    let (before, received) = (place.count(), place.received());
+    for _ in 0..100 {
+        release(take(&locks, "a").await).await;
+    }
+    let (count, received) = (place.count() - before, place.received() - received);
+    println!("100 acquisitions of a free lock: {count:?}, {received} received");
+    // Held for 0.1 s by a slow machine, a lock costs a watch.
+    assert_eq!(count.requests, 300 + count.watches);
+    assert!(count.watches < 10);
+    // The server counts its own question.
+    let beats = i64::try_from(count.requests + count.beats).expect("it is small");
+    assert_eq!(received, beats + 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_for_longer_costs_a_watch_on_its_node() {
+    let place = Counted::start();
+    let locks = place.client().await;
+    release(take(&locks, "a").await).await;
+    for _ in 0..3 {
+        let before = place.count();
+        let guard = take(&locks, "a").await;
+        let watched = async || (place.count() - before).watches > 0;
+        until("its node is watched", watched).await;
+        tokio::time::sleep(ms(300)).await;
+        release(guard).await;
+        let count = place.count() - before;
+        assert_eq!((count.requests, count.watches), (4, 1), "{count:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_others_want_costs_five_requests() {
+    let place = Counted::start();
+    let clients = [place.client().await, place.client().await];
+    release(take(&clients[0], "a").await).await;
+    let (hand_offs, last) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let before = place.count();
+    let mut tasks = JoinSet::new();
+    for (place, locks) in (1..).zip(clients) {
+        let (hand_offs, last) = (Arc::clone(&hand_offs), Arc::clone(&last));
+        tasks.spawn(async move {
+            for _ in 0..60 {
+                let guard = locks.acquire(&patient()).await.expect("it is granted");
+                let changed = last.swap(place, Ordering::SeqCst) != place;
+                hand_offs.fetch_add(usize::from(changed), Ordering::SeqCst);
+                release(guard).await;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    let count = place.count() - before;
+    let hand_offs = hand_offs.load(Ordering::SeqCst);
+    println!("120 acquisitions of two clients, {hand_offs} hand-offs: {count:?}");
+    println!("{:.2} requests each", count.requests as f64 / 120.0);
+    assert!(hand_offs >= 50, "{hand_offs}");
+    assert!(count.requests <= 5 * 120, "{count:?}");
+}
+
+#[tokio::test]
+async fn a_release_wakes_one_of_fifty() {
+    let place = Counted::start();
+    let holder = place.uncounted().await;
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        clients.push(place.client().await);
+    }
+    let first = take(&holder, "a").await;
+    let mut line = Vec::new();
+    for n in 0..50 {
+        line.push(waiting(&clients[n % 10], patient()));
+        waiters(&holder, n + 1).await;
+    }
+    quiet(&place).await;
+    let before = place.count();
+    let mut guard = first;
+    for (n, next) in line.into_iter().enumerate() {
+        release(guard).await;
+        guard = granted(next).await;
+        let events = (place.count() - before).events;
+        assert_eq!(events, n + 1, "one event for each release");
+    }
+    release(guard).await;
+    quiet(&place).await;
+    let count = place.count() - before;
+    println!("50 releases with waiters: {count:?}");
+    assert_eq!(count.events, 50);
+    // To look again, and to delete the node.
+    assert_eq!(count.requests, 2 * 50 + count.watches);
+}
+
+#[tokio::test]
+async fn the_end_of_a_writer_wakes_every_reader_once() {
+    let place = Counted::start();
+    let holder = place.uncounted().await;
+    let first = take(&holder, "a").await;
+    let (mut clients, mut readers) = (Vec::new(), Vec::new());
+    for n in 0..10 {
+        let locks = place.client().await;
+        readers.push(waiting(&locks, patient().with_mode(Mode::Shared)));
+        waiters(&holder, n + 1).await;
+        clients.push(locks);
+    }
+    quiet(&place).await;
+    let before = place.count();
+    release(first).await;
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(granted(reader).await);
+    }
+    let count = place.count() - before;
+    println!("10 readers: {count:?}");
+    assert_eq!(count.events, 10);
+    // To look again, and to draw a token.
+    assert_eq!(count.requests - count.watches, 20);
+}
+
+#[tokio::test]
+async fn the_end_of_a_permit_wakes_two_at_most() {
+    let place = Counted::start();
+    let holder = place.uncounted().await;
+    let limit = NonZeroU32::new(2).expect("not zero");
+    let permit = || patient().with_mode(Mode::Permit { limit });
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(holder.acquire(&permit()).await.expect("it is granted"));
+    }
+    let (mut clients, mut line) = (Vec::new(), Vec::new());
+    for n in 0..10 {
+        let locks = place.client().await;
+        line.push(waiting(&locks, permit()));
+        waiters(&holder, n + 1).await;
+        clients.push(locks);
+    }
+    let mut most = 0;
+    for next in line {
+        quiet(&place).await;
+        // Not counting that a holder hears of the end of its own node.
+        let heard = || place.count().events - place.deletions();
+        let before = heard();
+        release(held.remove(0)).await;
+        held.push(granted(next).await);
+        quiet(&place).await;
+        most = most.max(heard() - before);
+    }
+    println!("{most} events of the end of a permit at most");
+    assert_eq!(most, 2);
+}
+
+#[tokio::test]
+async fn the_end_of_a_writer_wakes_as_many_as_get_permits_and_the_next() {
+    let place = Counted::start();
+    let holder = place.uncounted().await;
+    let first = take(&holder, "a").await;
+    let limit = NonZeroU32::new(2).expect("not zero");
+    let (mut clients, mut line) = (Vec::new(), Vec::new());
+    for n in 0..10 {
+        let locks = place.client().await;
+        let permit = patient().with_mode(Mode::Permit { limit });
+        line.push(waiting(&locks, permit));
+        waiters(&holder, n + 1).await;
+        clients.push(locks);
+    }
+    quiet(&place).await;
+    let before = place.count();
+    release(first).await;
+    quiet(&place).await;
+    let events = (place.count() - before).events;
+    println!("10 who wait for 2 permits behind a writer: {events} events");
+    assert_eq!(events, 3);
+    for next in line {
+        release(granted(next).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
+    let place = Counted::start();
+    let (locks, other) = (place.client().await, place.uncounted().await);
+    let first = take(&other, "a").await;
+    let mut line = Vec::new();
+    for n in 0..5 {
+        line.push(waiting(&other, patient()));
+        waiters(&other, n + 1).await;
+    }
+    let admin = locks.admin().expect("it has an administration");
+    let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
+    let before = named();
+    let events = admin.watch("").await.expect("it answers");
+    tokio::time::sleep(ms(1_000)).await;
+    drop(events);
+    tokio::time::sleep(ms(300)).await;
+    let (looks, reads) = (named().0 - before.0, named().1 - before.1);
+    println!("{looks} lists, {reads} nodes read");
+    // Each look lists the root and the directory of the lock.
+    assert!(reads >= 2 && 2 * reads <= looks, "{reads} of {looks}");
+    // One that sees the line knows what any server has acknowledged.
+    assert_eq!(place.syncs(), 0);
+    let seen = admin.inspect(&key("a")).await.expect("it answers");
+    assert_eq!(seen.and_then(|seen| seen.waiters).map(|w| w.len()), Some(5));
+    assert_eq!(place.syncs(), 1);
+    release(first).await;
+    for next in line {
+        release(granted(next).await).await;
+    }
+}
+
+#[tokio::test]
+async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
+    let place = Counted::start();
+    let locks = place.client().await;
+    let queue = LocalQueue::new(locks).with_max_handovers(1_000);
+    release(queue.acquire(&patient()).await.expect("it is granted")).await;
+    for (hand_overs, writes) in [(1, 0), (255, 0), (256, 1), (600, 2)] {
+        let (before, written) = (place.count(), place.named("SETDATA"));
+        let mut guard = queue.acquire(&patient()).await.expect("it is granted");
+        for _ in 0..hand_overs {
+            let one = patient();
+            let mut next = queue.acquire(&one);
+            // One poll puts it in line.
+            tokio::select! {
+                biased;
+                _ = &mut next => panic!("two hold it"),
+                () = std::future::ready(()) => {}
+            }
+            release(guard).await;
+            guard = next.await.expect("it is granted");
+        }
+        release(guard).await;
+        let (count, written) = (place.count() - before, place.named("SETDATA") - written);
+        println!("{hand_overs} hand-overs: {count:?}, {written} writes");
+        assert_eq!(written, writes);
+        assert_eq!(count.requests, 3 + written + count.watches);
+    }
+}

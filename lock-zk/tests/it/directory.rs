@@ -1,0 +1,349 @@
+//! Whatever else happens in the directory of a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait};
+use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::support::{Place, SOON, loss, ms, request, take, waiting};
+
+fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+async fn release(guard: LockGuard) {
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+}
+
+/// Deletes the directory of a lock with all that is in it, in one transaction.
+async fn delete_directory(place: &Place, name: &str) {
+    let (client, directory) = (place.tree().client(), place.tree().directory(name));
+    let mut all = client.new_multi_writer();
+    for node in place.tree().nodes(name).await {
+        let path = format!("{directory}/{node}");
+        all.add_delete(&path, None).expect("it is a path");
+    }
+    all.add_delete(&directory, None).expect("it is a path");
+    all.commit().await.expect("it is deleted");
+}
+
+/// The same with the root, where nothing else is in it.
+async fn delete_root(place: &Place, name: &str) {
+    let (client, directory) = (place.tree().client(), place.tree().directory(name));
+    let mut all = client.new_multi_writer();
+    for node in place.tree().nodes(name).await {
+        let path = format!("{directory}/{node}");
+        all.add_delete(&path, None).expect("it is a path");
+    }
+    for path in [&*directory, place.root()] {
+        all.add_delete(path, None).expect("it is a path");
+    }
+    all.commit().await.expect("it is deleted");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_deleted_under_all_begins_anew() {
+    let place = Place::new().await;
+    let clients = [place.patient().await, place.patient().await];
+    for _ in 0..3 {
+        let holder = take(&clients[0], "a").await;
+        let holding = Arc::new(AtomicUsize::new(0));
+        let mut waiters = JoinSet::new();
+        for n in 0..10 {
+            let (locks, holding) = (Arc::clone(&clients[n % 2]), Arc::clone(&holding));
+            waiters.spawn(async move {
+                let guard = locks.acquire(&request("a")).await.expect("it is granted");
+                assert_eq!(holding.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                sleep(ms(5)).await;
+                assert!(guard.is_held());
+                holding.fetch_sub(1, Ordering::SeqCst);
+                let token = token(&guard);
+                release(guard).await;
+                token
+            });
+        }
+        place.in_line("a", 11).await;
+        let before = token(&holder);
+        delete_directory(&place, "a").await;
+        assert_eq!(loss(&holder).await, LostReason::Broken);
+        let mut tokens = Vec::new();
+        while let Some(done) = waiters.join_next().await {
+            tokens.push(done.expect("no panic"));
+        }
+        tokens.sort_unstable();
+        tokens.dedup();
+        assert!(tokens.len() == 10 && tokens[0] > before, "{tokens:?}");
+        drop(holder);
+        place
+            .assert_nothing_left(&[&clients[0], &clients[1]], "a")
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn the_root_that_is_deleted_is_made_again() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let holder = take(&locks, "a").await;
+    let waiter = waiting(&locks, request("a"));
+    place.in_line("a", 2).await;
+    delete_root(&place, "a").await;
+    assert_eq!(loss(&holder).await, LostReason::Broken);
+    let next = waiter.await.expect("no panic").expect("it is granted");
+    drop(next);
+    release(take(&locks, "b").await).await;
+    drop(take(&locks, "a").await);
+    drop(holder);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// Names that look like those of contenders and are none, and some that do not.
+const JUNK: [&str; 12] = [
+    "junk",
+    "0000000000",
+    "lock-",
+    "lock-1",
+    "-lock-00000000x1",
+    "_c_x-lock-",
+    "_c_x-lock-12345",
+    "_c_x-lock-+000000001",
+    "_c_x-lease-0000000000",
+    "_c_x-__PERM__0-0000000000",
+    "write-lock-x",
+    "leases",
+];
+
+async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
+    let options = mode.with_acls(Acls::anyone_all());
+    for junk in JUNK {
+        let path = format!("{}/{junk}", place.tree().directory(name));
+        let made = place.tree().client().create(&path, b"?", &options).await;
+        made.expect("it is created");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_contender_is_in_nobodys_way() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let two = std::num::NonZeroU32::new(2).expect("it is not 0");
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit: two }] {
+        let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
+        let holder = take(&other, &name).await;
+        let early = waiting(&locks, request(&name).with_mode(mode));
+        place.in_line(&name, 2).await;
+        add_junk(&place, &name, CreateMode::Persistent).await;
+        place.in_line(&name, 2 + JUNK.len()).await;
+        let late = waiting(&locks, request(&name).with_mode(mode));
+        place.in_line(&name, 3 + JUNK.len()).await;
+        assert!(!early.is_finished() && !late.is_finished());
+        release(holder).await;
+        let early = early.await.expect("no panic").expect("it is granted");
+        if mode == Mode::Exclusive {
+            assert!(!late.is_finished());
+            release(early).await;
+            release(late.await.expect("no panic").expect("it is granted")).await;
+        } else {
+            release(late.await.expect("no panic").expect("it is granted")).await;
+            release(early).await;
+        }
+        let admin = locks.admin().expect("it has one");
+        let info = admin.inspect(&crate::support::key(&name)).await;
+        assert!(info.expect("it answers").is_none(), "junk holds the lock");
+        let free = request(&name).with_wait(Wait::Never);
+        release(locks.acquire(&free).await.expect("it is free")).await;
+        assert_eq!(place.tree().nodes(&name).await.len(), JUNK.len());
+    }
+}
+
+#[tokio::test]
+async fn junk_that_comes_and_goes_wakes_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let holder = take(&other, "a").await;
+    let waiter = waiting(&locks, request("a"));
+    place.in_line("a", 2).await;
+    sleep(ms(100)).await;
+    let requests = place.proxy().watch(|command| command.is("GETCHILDREN"));
+    let events = place.proxy().watch_pushes(|_| true);
+    add_junk(&place, "a", CreateMode::Ephemeral).await;
+    for junk in JUNK {
+        place.tree().delete("a", junk).await;
+    }
+    sleep(ms(200)).await;
+    assert_eq!((requests.count(), events.count()), (0, 0), "{events:?}");
+    release(holder).await;
+    release(waiter.await.expect("no panic").expect("it is granted")).await;
+    assert_eq!(events.count(), 1, "{events:?}");
+}
+
+#[tokio::test]
+async fn directories_are_containers_and_contenders_are_ephemeral() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    // A server tells nobody what a container is.
+    let made = place.proxy().watch(|command| command.is("CREATE"));
+    let guard = take(&locks, "a").await;
+    let made = made.seen();
+    let flags: Vec<_> = made.iter().map(|command| command.arg(2)).collect();
+    assert_eq!(flags, ["3", "4", "3"]);
+    let node = place.tree().nodes("a").await.remove(0);
+    assert_ne!(place.owner("a", &node).await, 0);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn directories_that_the_server_removes_at_once_are_made_again() {
+    let often = ("znode.container.checkIntervalMs", "20");
+    let options = ZooKeeperOptions::new().with_property(often.0, often.1);
+    let server = ZooKeeperServer::start(options);
+    let place = Place::at(server.port()).await;
+    let clients = [place.patient().await, place.elsewhere().await];
+    let mut last = 0;
+    for n in 0..200 {
+        let guard = take(&clients[n % 2], "a").await;
+        assert!(token(&guard) > last);
+        last = token(&guard);
+        release(guard).await;
+        sleep(ms(n as u64 % 40)).await;
+    }
+    let directory = place.tree().directory("a");
+    crate::support::until("the directory is removed", async || {
+        let stat = place.tree().client().check_stat(&directory).await;
+        stat.expect("it answers").is_none()
+    })
+    .await;
+    let guard = take(&clients[0], "a").await;
+    assert!(token(&guard) > last);
+    release(guard).await;
+}
+
+/// Puts contenders into line past the clients under test, in a few requests.
+async fn crowd(place: &Place, name: &str, count: usize) -> Vec<String> {
+    let (client, directory) = (place.tree().client(), place.tree().directory(name));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let stem = "_c_0b8d7b1e-9c1e-4a8e-8d0f-3f6d0f0f4a11-lock-";
+    let before = place.tree().nodes(name).await;
+    for _ in 0..count / 500 {
+        let mut some = client.new_multi_writer();
+        for _ in 0..500 {
+            let path = format!("{directory}/{stem}");
+            some.add_create(&path, b"", &options).expect("it is a path");
+        }
+        some.commit().await.expect("they are created");
+    }
+    let mut nodes = place.tree().nodes(name).await;
+    nodes.retain(|node| !before.contains(node));
+    assert_eq!(nodes.len(), count);
+    nodes
+}
+
+async fn disperse(place: &Place, name: &str, nodes: &[String]) {
+    let directory = place.tree().directory(name);
+    for nodes in nodes.chunks(500) {
+        let mut some = place.tree().client().new_multi_writer();
+        for node in nodes {
+            let path = format!("{directory}/{node}");
+            some.add_delete(&path, None).expect("it is a path");
+        }
+        some.commit().await.expect("they are deleted");
+    }
+}
+
+#[tokio::test]
+async fn five_thousand_contenders_keep_their_order_and_wake_one() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks], "a").await;
+    let first = crowd(&place, "a", 2_500).await;
+    let among = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 2_501).await;
+    let second = crowd(&place, "a", 2_500).await;
+    let behind = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 5_002).await;
+    let began = Instant::now();
+    let never = request("a").with_wait(Wait::Never);
+    let error = locks
+        .acquire(&never)
+        .await
+        .expect_err("5,002 are before it");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
+    assert!(locks.shutdown(SOON).await);
+    sleep(ms(200)).await;
+    let events = place.proxy().watch_pushes(|_| true);
+    let lists = place.proxy().watch(|command| command.is("GETCHILDREN"));
+    // All but the direct predecessor go, and nobody wakes.
+    disperse(&place, "a", &first[..2_499]).await;
+    sleep(ms(200)).await;
+    assert_eq!((events.count(), lists.count()), (0, 0));
+    assert!(!among.is_finished());
+    let began = Instant::now();
+    disperse(&place, "a", &first[2_499..]).await;
+    let among = among.await.expect("no panic").expect("it is granted");
+    assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
+    assert_eq!(events.count(), 1, "{events:?}");
+    assert!(!behind.is_finished());
+    disperse(&place, "a", &second).await;
+    sleep(ms(200)).await;
+    assert!(!behind.is_finished(), "two hold the lock");
+    let before = token(&among);
+    release(among).await;
+    let behind = behind.await.expect("no panic").expect("it is granted");
+    assert!(token(&behind) > before);
+    release(behind).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn three_hundred_waiters_of_one_client_are_served_in_order() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let other = place.elsewhere().await;
+    let holder = take(&other, "a").await;
+    let mut waiters = Vec::new();
+    let entries = place.proxy().watch(crate::support::is_entry);
+    for n in 0..300 {
+        let waiter = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 10)));
+        waiters.push(waiter);
+        // The next one comes when this one has sent its request.
+        while entries.count() <= n {
+            sleep(ms(1)).await;
+        }
+    }
+    place.in_line("a", 301).await;
+    let events = place.proxy().watch_pushes(|_| true);
+    let began = Instant::now();
+    let mut last = token(&holder);
+    release(holder).await;
+    for (n, waiter) in waiters.into_iter().enumerate() {
+        let guard = waiter.await.expect("no panic").expect("it is granted");
+        assert!(token(&guard) > last, "waiter {n} is out of order");
+        last = token(&guard);
+        release(guard).await;
+    }
+    assert!(began.elapsed() < SOON * 8, "{:?}", began.elapsed());
+    // One for each release that somebody waited for.
+    assert_eq!(events.count(), 300);
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_lock_whose_node_was_deleted_cannot_be_downgraded_and_is_lost() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let mut guard = take(&locks, "a").await;
+    let node = place.tree().nodes("a").await.remove(0);
+    place.tree().delete("a", &node).await;
+    let error = guard.downgrade().await.expect_err("it is lost");
+    assert_eq!(error.lost_reason(), Some(LostReason::Broken), "{error}");
+    assert_eq!(loss(&guard).await, LostReason::Broken);
+    drop(guard);
+    place.assert_nothing_left(&[&locks], "a").await;
+}

@@ -1,0 +1,263 @@
+//! Servers of an ensemble that are killed and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, LostReason, Released, Wait};
+use lock_testkit::history::{Checker, Recorder};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{SESSION, SOON, Site, loss, ms, open, request, take, waiting};
+
+/// Longer than it takes to elect a leader on a busy machine.
+const LONG: Duration = Duration::from_secs(10);
+
+fn start() -> ZooKeeperEnsemble {
+    let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "60000");
+    ZooKeeperEnsemble::start(3, &options)
+}
+
+/// A client whose session and requests outlast several elections, where servers disagree.
+async fn patient(site: &Site) -> Arc<ZooKeeper> {
+    patiently(site.config()).await
+}
+
+async fn patiently(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
+    let config = config.with_session_timeout(LONG * 4);
+    let config = config.and_then(|config| config.with_timeout(LONG * 4));
+    open(config.expect("it is in range")).await
+}
+
+fn long(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::AtMost(LONG * 6))
+}
+
+fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+async fn release(guard: LockGuard) {
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+}
+
+async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
+    for client in clients {
+        assert!(client.shutdown(LONG).await, "background work does not end");
+    }
+    let tree = crate::support::Tree::open(&site.addresses(), &site.root).await;
+    assert_eq!(tree.nodes(name).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(patient(&site).await);
+    }
+    let owner = patient(&site).await;
+    let holder = take(&owner, "a").await;
+    let mut waiters = JoinSet::new();
+    for n in 0..50 {
+        let locks = Arc::clone(&clients[n % 5]);
+        waiters.spawn(async move {
+            let guard = locks.acquire(&long("a")).await.expect("it is granted");
+            let token = token(&guard);
+            assert!(guard.is_held());
+            release(guard).await;
+            (n, token)
+        });
+        site.contenders("a", n + 2).await;
+    }
+    let leader = ensemble.leader();
+    ensemble.servers()[leader].kill();
+    assert_ne!(ensemble.leader(), leader);
+    sleep(ms(2_000)).await;
+    assert!(holder.is_held(), "{:?}", holder.lost().reason());
+    assert!(waiters.try_join_next().is_none(), "two hold the lock");
+    let mut last = token(&holder);
+    release(holder).await;
+    let mut order = Vec::new();
+    while let Some(done) = waiters.join_next().await {
+        order.push(done.expect("no panic"));
+    }
+    order.sort_by_key(|(_, token)| *token);
+    for (place, (n, token)) in order.iter().enumerate() {
+        assert_eq!(place, *n, "{order:?}");
+        assert!(*token > last, "{order:?}");
+        last = *token;
+    }
+    let mut all: Vec<_> = clients.iter().collect();
+    all.push(&owner);
+    assert_nothing_left(&site, &all, "a").await;
+}
+
+#[tokio::test]
+async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let (locks, other) = (patient(&site).await, patient(&site).await);
+    let guard = take(&locks, "a").await;
+    let node = site.tree.nodes("a").await.remove(0);
+    let path = format!("{}/{node}", site.tree.directory("a"));
+    let stat = site.tree.client().check_stat(&path).await;
+    let owner = stat.expect("it answers").expect("it is there");
+    let session = format!("sid=0x{:x}", owner.ephemeral_owner);
+    let servers = ensemble.servers();
+    let has_it = servers
+        .iter()
+        .position(|server| server.four_letter("cons").contains(&session));
+    let at = has_it.expect("it is connected to one of them");
+    servers[at].kill();
+    // It waits on another server.
+    let waiter = waiting(&other, long("a"));
+    sleep(LONG / 2).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    assert!(!waiter.is_finished(), "two hold the lock");
+    let before = token(&guard);
+    release(guard).await;
+    let next = waiter.await.expect("no panic").expect("it is granted");
+    assert!(token(&next) > before);
+    servers[at].restart();
+    ensemble.settle();
+    assert!(next.is_held());
+    release(next).await;
+    assert_nothing_left(&site, &[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let short = || site.config().with_session_timeout(SESSION);
+    let locks = open(short().expect("it is in range")).await;
+    let other = open(short().expect("it is in range")).await;
+    let guard = take(&locks, "a").await;
+    let waiter = waiting(&other, long("a"));
+    site.contenders("a", 2).await;
+    let servers = ensemble.servers();
+    let began = Instant::now();
+    servers[0].kill();
+    servers[1].kill();
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    let lost = began.elapsed();
+    assert!(lost < SESSION * 3 / 4 + ms(700), "lost after {lost:?}");
+    sleep(SESSION * 2).await;
+    assert!(!guard.is_held() && !waiter.is_finished());
+    let brief = request("a").with_wait(Wait::AtMost(ms(300)));
+    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
+    assert_eq!(error.kind(), lock_core::ErrorKind::Unavailable, "{error}");
+    servers[0].restart();
+    servers[1].restart();
+    ensemble.settle();
+    let next = timeout(LONG * 3, waiter).await.expect("it is served");
+    let next = next.expect("no panic").expect("it is granted");
+    assert!(next.is_held() && token(&next) > token(&guard));
+    drop(guard);
+    release(next).await;
+    let again = locks.acquire(&long("a")).await.expect("it is granted");
+    release(again).await;
+    assert_nothing_left(&site, &[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_restart_of_all_servers() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let locks = site.client().await;
+    let guard = take(&locks, "a").await;
+    let mut last = token(&guard);
+    release(guard).await;
+    for _ in 0..2 {
+        for server in ensemble.servers() {
+            server.kill();
+        }
+        for server in ensemble.servers() {
+            server.restart();
+        }
+        ensemble.settle();
+        let guard = locks.acquire(&long("a")).await.expect("it is granted");
+        assert!(token(&guard) > last, "{} after {last}", token(&guard));
+        last = token(&guard);
+        release(guard).await;
+        let other = site.client().await;
+        let guard = other.acquire(&long("a")).await.expect("it is granted");
+        assert!(token(&guard) > last, "{} after {last}", token(&guard));
+        last = token(&guard);
+        release(guard).await;
+    }
+    assert_nothing_left(&site, &[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_never_twice() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let (locks, other) = (patient(&site).await, patient(&site).await);
+    let guard = take(&locks, "a").await;
+    let waiter = waiting(&other, long("a"));
+    site.contenders("a", 2).await;
+    for server in ensemble.servers() {
+        server.kill();
+    }
+    for server in ensemble.servers() {
+        server.restart();
+    }
+    ensemble.settle();
+    sleep(SOON).await;
+    assert!(
+        !(guard.is_held() && waiter.is_finished()),
+        "two hold the lock"
+    );
+    let before = token(&guard);
+    drop(guard);
+    let next = waiter.await.expect("no panic").expect("it is granted");
+    assert!(token(&next) > before);
+    release(next).await;
+    assert_nothing_left(&site, &[&locks, &other], "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
+    let ensemble = start();
+    let site = Site::of_all(&ensemble).await;
+    let recorder = Recorder::new();
+    let servers = ensemble.servers();
+    let at = ensemble.leader();
+    let leader = &servers[at];
+    // At the leader alone: no other server can tell this client anything.
+    let stuck = open(crate::support::config(&[leader.port()], &site.root)).await;
+    // At the others, so that it does not have to find out that the leader hangs.
+    let others: Vec<_> = (0..servers.len())
+        .filter(|other| *other != at)
+        .map(|other| servers[other].port())
+        .collect();
+    let other = patiently(crate::support::config(&others, &site.root)).await;
+    let held = recorder.acquire(&*stuck, &long("a")).await;
+    let held = held.expect("it is free");
+    let (locks, notes) = (Arc::clone(&other), recorder.clone());
+    let waiter = tokio::spawn(async move { notes.acquire(&*locks, &long("a")).await });
+    site.contenders("a", 2).await;
+    leader.stop();
+    let lost = timeout(LONG, held.lost()).await;
+    let lost = lost.expect("the holder is not told that the leader hangs");
+    assert_eq!(lost, LostReason::Unreachable);
+    assert!(!held.look() && !waiter.is_finished());
+    let next = timeout(LONG * 5, waiter).await.expect("it is served");
+    let next = next.expect("no panic").expect("it is granted");
+    // It was the leader and thinks so for a moment.
+    leader.resume();
+    sleep(SOON).await;
+    assert!(next.look() && !held.look());
+    next.release().await.expect("it is released");
+    drop(held);
+    let again = stuck.acquire(&long("a")).await.expect("it is granted");
+    release(again).await;
+    Checker::new().check(&recorder.events()).assert_clean();
+    assert_nothing_left(&site, &[&stuck, &other], "a").await;
+}

@@ -1,0 +1,320 @@
+//! Tokens grow over all holders, wherever they are and whatever happens to the servers.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lock_core::layers::LocalQueue;
+use lock_core::{AcquireRequest, DistributedLock, FencingToken, LockGuard, LostReason, Mode};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_zk::ZooKeeper;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::support::{SOON, Site, key, loss, ms, request, take, waiting};
+
+fn token(guard: &LockGuard) -> FencingToken {
+    guard.fencing_token().expect("it has a token")
+}
+
+fn assert_grows(tokens: &[FencingToken]) {
+    for pair in tokens.windows(2) {
+        assert!(pair[1] > pair[0], "{:?} after {:?}", pair[1], pair[0]);
+    }
+}
+
+async fn token_seen(locks: &ZooKeeper, name: &str) -> Option<FencingToken> {
+    let admin = locks.admin().expect("it has an administration");
+    let seen = admin.inspect(&key(name)).await.expect("it answers");
+    seen.expect("it is held").holders[0].token
+}
+
+/// Tasks of three processes, two of them with a queue inside, take the lock in turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
+    let site = Site::shared().await;
+    let local = Arc::new(LocalQueue::new(site.client().await));
+    let short = LocalQueue::new(site.client().await).with_max_handovers(3);
+    let clients: [Arc<dyn DistributedLock>; 3] = [
+        Arc::<LocalQueue>::clone(&local),
+        Arc::new(short),
+        site.client().await,
+    ];
+    let seed = seed();
+    let drawn = Arc::<Mutex<Vec<(usize, FencingToken)>>>::default();
+    let mut tasks = JoinSet::new();
+    // Two tasks on average in each line: now somebody waits here, now only elsewhere.
+    for task in 0..7 {
+        let (clients, drawn) = (clients.clone(), Arc::clone(&drawn));
+        tasks.spawn(async move {
+            let mut random = Random(seed + task);
+            while drawn.lock().expect("no panic").len() < 500 {
+                let place = [0, 0, 0, 1, 1, 2][random.below(6)];
+                let one = request("a").with_wait(lock_core::Wait::Forever);
+                let guard = clients[place].acquire(&one).await.expect("it is granted");
+                drawn.lock().expect("no panic").push((place, token(&guard)));
+                if random.below(4) == 0 {
+                    tokio::time::sleep(ms(random.below(4) as u64)).await;
+                }
+                if random.below(8) == 0 {
+                    drop(guard);
+                } else {
+                    guard.release().await.expect("it is released");
+                }
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    let drawn = drawn.lock().expect("no panic").clone();
+    assert_grows(&drawn.iter().map(|(_, token)| *token).collect::<Vec<_>>());
+    let changes = drawn.windows(2).filter(|pair| pair[0].0 != pair[1].0);
+    let changes = changes.count();
+    println!(
+        "{} tokens, {changes} changes between clients, seed {seed}",
+        drawn.len()
+    );
+    assert!(
+        changes > 30 && changes < 450,
+        "{changes} changes of {}",
+        drawn.len()
+    );
+    assert!(local.shutdown(SOON).await);
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("POLYLOCK_SEED").ok();
+    let given = given.and_then(|seed| seed.parse().ok());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    given.unwrap_or_else(|| u64::from(since.map_or(0, |since| since.subsec_nanos())))
+}
+
+/// Splitmix.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) % limit).expect("it is small")
+    }
+}
+
+#[tokio::test]
+async fn holders_of_one_time_have_tokens_of_their_own() {
+    let site = Site::shared().await;
+    let (locks, other) = (site.client().await, site.client().await);
+    let limit = NonZeroU32::new(8).expect("not zero");
+    for (name, mode) in [("a", Mode::Shared), ("b", Mode::Permit { limit })] {
+        let one = request(name).with_mode(mode);
+        let before = take(&locks, name).await;
+        let waiters: Vec<_> = (0..8)
+            .map(|n| waiting([&locks, &other][n % 2], one.clone()))
+            .collect();
+        site.contenders(name, 9).await;
+        let mut tokens = vec![token(&before)];
+        before.release().await.expect("it is released");
+        let mut guards = Vec::new();
+        for waiter in waiters {
+            guards.push(waiter.await.expect("no panic").expect("it is granted"));
+        }
+        tokens.extend(guards.iter().map(token));
+        tokens.sort();
+        assert_grows(&tokens);
+        let next = waiting(&other, request(name));
+        site.contenders(name, 9).await;
+        for guard in guards {
+            guard.release().await.expect("it is released");
+        }
+        let next = next.await.expect("no panic").expect("it is granted");
+        assert!(token(&next) > tokens[8]);
+        next.release().await.expect("it is released");
+    }
+}
+
+#[tokio::test]
+async fn permits_in_turns_have_tokens_of_their_own() {
+    let site = Site::shared().await;
+    let clients = [site.client().await, site.client().await];
+    let limit = NonZeroU32::new(3).expect("not zero");
+    let drawn = Arc::<Mutex<Vec<FencingToken>>>::default();
+    let mut tasks = JoinSet::new();
+    for task in 0..8 {
+        let (locks, drawn) = (Arc::clone(&clients[task % 2]), Arc::clone(&drawn));
+        tasks.spawn(async move {
+            for _ in 0..15 {
+                let one = request("a").with_mode(Mode::Permit { limit });
+                let guard = locks.acquire(&one).await.expect("it is granted");
+                drawn.lock().expect("no panic").push(token(&guard));
+                guard.release().await.expect("it is released");
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no panic");
+    }
+    let mut drawn = drawn.lock().expect("no panic").clone();
+    assert_eq!(drawn.len(), 120);
+    drawn.sort();
+    assert_grows(&drawn);
+}
+
+#[tokio::test]
+async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_larger_one() {
+    let site = Site::shared().await;
+    let (locks, other) = (site.client().await, site.client().await);
+    let mut first = take(&locks, "a").await;
+    let writer_token = token(&first);
+    let shared = || request("a").with_mode(Mode::Shared);
+    let reader = waiting(&other, shared());
+    site.contenders("a", 2).await;
+    first.downgrade().await.expect("it can be downgraded");
+    assert_eq!(token(&first), writer_token);
+    let reader = reader.await.expect("no panic").expect("readers share it");
+    assert_eq!(token_seen(&locks, "a").await, Some(writer_token));
+    let late = locks.acquire(&shared()).await.expect("readers share it");
+    assert_grows(&[writer_token, token(&reader), token(&late)]);
+    let next = waiting(&other, request("a"));
+    site.contenders("a", 4).await;
+    let last = token(&late);
+    for guard in [first, reader, late] {
+        guard.release().await.expect("it is released");
+    }
+    let next = next.await.expect("no panic").expect("it is granted");
+    assert!(token(&next) > last);
+    next.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_directory_that_is_deleted_and_made_again() {
+    let site = Site::shared().await;
+    let (locks, other) = (site.client().await, site.client().await);
+    let first = take(&locks, "a").await;
+    let waiter = waiting(&other, request("a"));
+    site.contenders("a", 2).await;
+    // All of it goes at once, as a restore of a copy would do it.
+    site.tree.delete_all("a").await;
+    let next = waiter
+        .await
+        .expect("no panic")
+        .expect("it stands in line again");
+    assert_eq!(loss(&first).await, LostReason::Broken);
+    assert!(token(&next) > token(&first));
+    let last = token(&next);
+    next.release().await.expect("it is released");
+    site.tree.delete_all("a").await;
+    let next = take(&locks, "a").await;
+    assert!(token(&next) > last);
+    next.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
+    let site = Site::shared().await;
+    let locks = site.client().await;
+    let queue = Arc::new(LocalQueue::new(Arc::<ZooKeeper>::clone(&locks)));
+    let guard = queue.acquire(&request("a")).await.expect("it is granted");
+    assert_eq!(token_seen(&locks, "a").await, Some(token(&guard)));
+    // The list that made a holder of one that waited is known to itself alone, and so is that of one
+    // before whom another came.
+    let next = waiting(&locks, request("a"));
+    site.contenders("a", 2).await;
+    assert_eq!(token_seen(&locks, "a").await, None);
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    assert_eq!(token_seen(&locks, "a").await, None);
+    next.release().await.expect("it is released");
+    // After hand-overs inside a process it is that of the first.
+    let guard = queue.acquire(&request("a")).await.expect("it is granted");
+    let first = token(&guard);
+    let guard = handed_over(&queue, handed_over(&queue, guard).await).await;
+    assert!(token(&guard) > first);
+    assert_eq!(token_seen(&locks, "a").await, Some(first));
+    guard.release().await.expect("it is released");
+}
+
+/// Lets the next one of the process have the lock.
+async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGuard {
+    let one = request("a");
+    let mut next = queue.acquire(&one);
+    // One poll puts it in line.
+    tokio::select! {
+        biased;
+        _ = &mut next => panic!("two hold it"),
+        () = std::future::ready(()) => {}
+    }
+    guard.release().await.expect("it is released");
+    next.await.expect("it is granted")
+}
+
+#[tokio::test]
+async fn tokens_grow_over_more_hand_overs_than_a_transaction_has_tokens() {
+    let site = Site::shared().await;
+    let (locks, other) = (site.client().await, site.client().await);
+    let queue = LocalQueue::new(locks).with_max_handovers(10_000);
+    let mut guard = queue.acquire(&request("a")).await.expect("it is granted");
+    let mut tokens = vec![token(&guard)];
+    for _ in 0..600 {
+        guard = handed_over(&queue, guard).await;
+        tokens.push(token(&guard));
+    }
+    let next = waiting(&other, request("a"));
+    site.contenders("a", 2).await;
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    tokens.push(token(&next));
+    next.release().await.expect("it is released");
+    assert_grows(&tokens);
+}
+
+async fn drawn(locks: &Arc<ZooKeeper>, last: &mut FencingToken) {
+    let patient = |name| request(name).with_wait(lock_core::Wait::AtMost(SOON * 6));
+    let one: AcquireRequest = patient("a");
+    let mut guard = locks.acquire(&one).await;
+    let deadline = Instant::now() + SOON * 12;
+    // While servers change, an attempt may end without an answer.
+    while guard.as_ref().is_err_and(lock_core::Error::is_retryable) {
+        assert!(
+            Instant::now() < deadline,
+            "the servers stay away: {guard:?}"
+        );
+        tokio::time::sleep(ms(50)).await;
+        guard = locks.acquire(&one).await;
+    }
+    let guard = guard.expect("it is granted");
+    assert!(token(&guard) > *last, "{:?} after {last:?}", token(&guard));
+    *last = token(&guard);
+    drop(guard.release().await);
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_change_of_the_leader() {
+    let ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new());
+    let site = Site::of_all(&ensemble).await;
+    let (locks, other) = (site.client().await, site.client().await);
+    let mut last = token(&take(&locks, "a").await);
+    assert!(locks.shutdown(SOON).await);
+    for _ in 0..2 {
+        for locks in [&locks, &other] {
+            drawn(locks, &mut last).await;
+        }
+        let leader = ensemble.leader();
+        ensemble.servers()[leader].kill();
+        for locks in [&locks, &other] {
+            drawn(locks, &mut last).await;
+        }
+        ensemble.servers()[leader].restart();
+        ensemble.settle();
+    }
+    for locks in [&locks, &other] {
+        drawn(locks, &mut last).await;
+    }
+    // The epoch of a transaction is above its 32 bits, and a token has 8 more.
+    let epoch = u64::from(last) >> 40;
+    assert!(
+        epoch >= 3,
+        "the leader has changed twice, and this is epoch {epoch}"
+    );
+}

@@ -1,0 +1,237 @@
+//! What a session is worth: heartbeats, watches, and servers that know less than they say.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::support::exchange::Exchange;
+use crate::support::{Place, SOON, config, key, loss, ms, open, request, take, until, waiting};
+use lock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
+use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+use lock_zk::ZooKeeper;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+/// A follower that has lost its leader answers reads for many ticks, long after the leader has given
+/// the lock of its client away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away() {
+    let options = ZooKeeperOptions::new().with_config("tickTime", "1000");
+    let options = options.with_config("syncLimit", "8");
+    let (ensemble, link) = ZooKeeperEnsemble::start_with_far_follower(&options);
+    let port = |place: usize| ensemble.servers()[place].port();
+    let near = config(&[port(1)], "/locks").with_session_timeout(SOON * 4);
+    let near = open(near.expect("it is in range")).await;
+    let mut pairs = Vec::new();
+    for seconds in [2, 4] {
+        let far = config(&[port(0)], "/locks");
+        let far = far.with_session_timeout(Duration::from_secs(seconds));
+        let far = open(far.expect("it is in range")).await;
+        let name = format!("session-of-{seconds}");
+        let guard = take(&far, &name).await;
+        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 4)));
+        pairs.push((far, guard, next));
+    }
+    // For several heartbeats all is well.
+    tokio::time::sleep(ms(2_500)).await;
+    link.hold(Direction::Both);
+    let pairs = pairs
+        .into_iter()
+        .map(async |(_far, guard, next)| assert_lost_before_granted(&guard, next).await);
+    futures_util::future::join_all(pairs).await;
+}
+
+/// Locks that come and go do not keep the answers to heartbeats from being heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_client_on_a_slow_network_keeps_its_locks() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let long = take(&locks, "long").await;
+    place.proxy().set_latency(Direction::Both, ms(70));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let busy = (0..6).map(|n| {
+        let (locks, is_over) = (Arc::clone(&locks), Arc::clone(&is_over));
+        tokio::spawn(async move { come_and_go(&locks, n, &is_over).await })
+    });
+    let busy: Vec<_> = busy.collect();
+    tokio::time::sleep(SOON).await;
+    assert!(long.is_held(), "{long:?}");
+    is_over.store(true, Ordering::Relaxed);
+    for task in busy {
+        assert!(task.await.expect("no panic") > 5);
+    }
+}
+
+async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize {
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let guard = take(locks, &format!("k{n}")).await;
+        tokio::time::sleep(ms(30)).await;
+        drop(guard);
+        count += 1;
+    }
+    count
+}
+
+/// The client cannot say what it watches, where that is more than 128 KiB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let names: Vec<_> = (0..700).map(|n| format!("{n:0>240}")).collect();
+    let requests: Vec<_> = names.iter().map(|name| request(name)).collect();
+    let guards =
+        futures_util::future::join_all(requests.iter().map(|one| locks.acquire(one))).await;
+    let guards: Vec<_> = guards
+        .into_iter()
+        .map(|guard| guard.expect("it is free"))
+        .collect();
+    // All are watched that ever will be.
+    tokio::time::sleep(ms(1_000)).await;
+    place.proxy().cut();
+    tokio::time::sleep(SOON).await;
+    assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 700);
+    // One whose node is not watched is looked at with the heartbeats.
+    let ended =
+        futures_util::future::join_all(guards.iter().zip(&names).map(async |(guard, name)| {
+            place.tree().end(&key(name)).await;
+            loss(guard).await
+        }));
+    assert!(
+        ended
+            .await
+            .iter()
+            .all(|reason| *reason == LostReason::Broken)
+    );
+}
+
+/// A holder whose client was given another session loses its locks before the old one ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
+    let place = Place::new().await;
+    let exchange = Exchange::before(place.port());
+    let config = config(&[exchange.port()], place.root()).with_session_timeout(ms(4_000));
+    let locks = open(config.expect("it is in range")).await;
+    let guard = take(&locks, "a").await;
+    exchange.cut();
+    assert_eq!(loss(&guard).await, LostReason::SessionEnded);
+    // The node of the old session is in the way for as long as that lasts.
+    let again = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let again = locks.acquire(&again).await.expect("the old session ends");
+    assert!(again.fencing_token() > guard.fencing_token());
+}
+
+/// A leader that has lost its followers without noticing answers `sync` on its own for longer than
+/// their new leader keeps the sessions of its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
+    let options = ZooKeeperOptions::new()
+        .with_config("tickTime", "2000")
+        .with_config("minSessionTimeout", "4000")
+        .with_config("maxSessionTimeout", "120000")
+        .with_config("initLimit", "5")
+        .with_config("syncLimit", "5");
+    let (ensemble, link) = ZooKeeperEnsemble::start_with_far_leader(&options);
+    let port = |place: usize| ensemble.servers()[place].port();
+    // The followers elect a leader in seconds, and try again for 10 s whenever they disagree about it.
+    let near = config(&[port(0), port(1)], "/locks").with_session_timeout(SOON * 24);
+    let near = near.and_then(|near| near.with_timeout(SOON * 12));
+    let near = open(near.expect("it is in range")).await;
+    let door = Proxy::zookeeper(port(2));
+    let mut pairs = Vec::new();
+    for seconds in [4, 10] {
+        let stuck = config(&[door.port()], "/locks");
+        let stuck = stuck.with_session_timeout(Duration::from_secs(seconds));
+        let stuck = open(stuck.expect("it is in range")).await;
+        let name = format!("session-of-{seconds}");
+        let guard = take(&stuck, &name).await;
+        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 24)));
+        pairs.push((stuck, guard, next));
+    }
+    // For several heartbeats all is well.
+    tokio::time::sleep(ms(3_000)).await;
+    // Once it has noticed, its clients do not find another server.
+    door.refuse();
+    link.refuse();
+    link.half_open();
+    let pairs = pairs
+        .into_iter()
+        .map(async |(_stuck, guard, next)| assert_lost_before_granted(&guard, next).await);
+    futures_util::future::join_all(pairs).await;
+}
+
+/// What counts is what the server grants, and not what the client asks for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost() {
+    const GRANTED: Duration = Duration::from_secs(4);
+    let options = ZooKeeperOptions::new();
+    let options = options.with_config("maxSessionTimeout", &GRANTED.as_millis().to_string());
+    let server = ZooKeeperServer::start(options);
+    let place = Place::at(server.port()).await;
+    let config = place.config().with_session_timeout(GRANTED * 5);
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 2).await;
+    place.proxy().refuse();
+    place.proxy().hold(Direction::Both);
+    assert_lost_before_granted(&guard, next).await;
+}
+
+/// A holder that is cut off has lost its lock before the next one has it.
+async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<LockGuard>>) {
+    let began = Instant::now();
+    let lost = async {
+        let lost = timeout(SOON * 24, guard.lost().into_future()).await;
+        let reason = lost.expect("the holder is never told that it lost the lock");
+        (reason, began.elapsed())
+    };
+    let granted = async {
+        let next = next.await.expect("no panic").expect("it is granted");
+        (next, began.elapsed())
+    };
+    let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
+    assert!(
+        lost < granted,
+        "two held {}: granted after {granted:?}, lost after {lost:?} ({reason:?})",
+        guard.key()
+    );
+    assert_eq!(reason, LostReason::Unreachable, "{}", guard.key());
+}
+
+/// Each connection has a session timeout of its own, and the smallest of them counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_locks_are_lost() {
+    const SHORTER: Duration = Duration::from_secs(9);
+    let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
+    let server = ZooKeeperServer::start(options);
+    let place = Place::at(server.port()).await;
+    let config = place.config().with_session_timeout(SOON * 6);
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.in_line("a", 2).await;
+    let config = OpenOptions::new()
+        .append(true)
+        .open(server.dir().join("zoo.cfg"));
+    let line = format!("maxSessionTimeout={}\n", SHORTER.as_millis());
+    let written = config.and_then(|mut config| config.write_all(line.as_bytes()));
+    written.expect("the last line counts");
+    let connections = place.proxy().connections();
+    tokio::task::block_in_place(|| server.restart());
+    until("it is connected again", async || {
+        place.proxy().connections() > connections && place.tree().exists("a").await
+    })
+    .await;
+    // The lock outlives the restart, for as long as heartbeats are answered.
+    tokio::time::sleep(SHORTER).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    place.proxy().refuse();
+    place.proxy().hold(Direction::Both);
+    assert_lost_before_granted(&guard, next).await;
+}

@@ -1,0 +1,26 @@
+//! The tests of this crate, as one program: each that is linked by itself costs seconds.
+
+mod admin;
+mod auth;
+mod cancellation;
+mod checks;
+mod clocks;
+mod conformance;
+mod cost;
+mod curator;
+mod deleted;
+mod directory;
+mod ensemble;
+mod examine;
+mod exchanged;
+mod fencing;
+mod heartbeat;
+mod kazoo;
+mod network;
+mod sequence;
+mod session;
+mod storm;
+mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod watches;

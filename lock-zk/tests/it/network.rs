@@ -1,0 +1,373 @@
+//! Whatever the network does to a request or its reply: one holder, and nothing left behind.
+
+use std::sync::Arc;
+
+use lock_core::layers::LocalQueue;
+use lock_core::{DistributedLock, ErrorKind, LockGuard, Mode, Released, Wait};
+use lock_testkit::proxy::{Command, Fate, Then};
+use lock_zk::ZooKeeper;
+use tokio::time::Instant;
+
+use crate::support::{Place, SOON, is_entry, ms, request, take, until, waiting};
+
+/// The network fails before the request arrives and after, with a word and without one.
+const FATES: [Fate; 4] = [
+    Fate::LostRequest(Then::Cut),
+    Fate::LostReply(Then::Cut),
+    Fate::LostRequest(Then::Silent),
+    Fate::LostReply(Then::Silent),
+];
+
+fn is_list(command: &Command) -> bool {
+    command.is("GETCHILDREN") && !command.has("watch")
+}
+
+fn is_watch(command: &Command) -> bool {
+    command.is("GETCHILDREN") && command.has("watch")
+}
+
+fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+async fn release(guard: LockGuard) {
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+}
+
+/// One fault in an acquisition costs time, and neither the lock nor a second node.
+async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks], "a").await;
+    let mut last = 0;
+    for fate in FATES {
+        if is_repeated {
+            let lost = Fate::LostReply(Then::Cut);
+            place.proxy().plan(is_entry, lost);
+        }
+        let planned = place.proxy().plan(kind, fate);
+        let guard = take(&locks, "a").await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert!(guard.is_held() && token(&guard) > last, "{fate:?}");
+        last = token(&guard);
+        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        place.assert_taken("a").await;
+        release(guard).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    place.assert_free("a").await;
+}
+
+#[tokio::test]
+async fn a_creation_that_is_lost_makes_one_node() {
+    acquisition(is_entry, false).await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_lost_costs_no_lock() {
+    acquisition(is_list, false).await;
+}
+
+#[tokio::test]
+async fn a_sync_after_a_lost_creation_is_repeated() {
+    acquisition(|command| command.is("SYNC"), true).await;
+}
+
+#[tokio::test]
+async fn a_look_at_the_node_after_a_lost_creation_is_repeated() {
+    let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
+    acquisition(is_look, true).await;
+}
+
+#[tokio::test]
+async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    for (n, fate) in FATES.into_iter().enumerate() {
+        let name = format!("new-{n}");
+        let is_directory = |command: &Command| command.is("CREATE") && command.arg(2) == "4";
+        let planned = place.proxy().plan(is_directory, fate);
+        let guard = take(&locks, &name).await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert_eq!(place.tree().nodes(&name).await.len(), 1, "{fate:?}");
+        release(guard).await;
+        place.assert_nothing_left(&[&locks], &name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_watch_is_lost_is_served_once() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    for fate in FATES {
+        let holder = take(&other, "a").await;
+        let planned = place.proxy().plan(is_watch, fate);
+        let next = waiting(&locks, request("a"));
+        planned.met(SOON).await;
+        place.in_line("a", 2).await;
+        tokio::time::sleep(ms(100)).await;
+        assert!(!next.is_finished(), "{fate:?}");
+        release(holder).await;
+        let next = next.await.expect("no panic").expect("it is granted");
+        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        release(next).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+/// The third waits for the second to get its permit, and the second for any change.
+async fn permits(kind: fn(&Command) -> bool) {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let limit = std::num::NonZeroU32::MIN;
+    let one = request("a").with_mode(Mode::Permit { limit });
+    for fate in FATES {
+        let holder = other.acquire(&one).await.expect("it is granted");
+        let planned = place.proxy().plan(kind, fate);
+        let second = waiting(&locks, one.clone());
+        place.in_line("a", 2).await;
+        let third = waiting(&locks, one.clone());
+        planned.met(SOON).await;
+        place.in_line("a", 3).await;
+        tokio::time::sleep(ms(100)).await;
+        assert!(!second.is_finished() && !third.is_finished(), "{fate:?}");
+        release(holder).await;
+        let second = second.await.expect("no panic").expect("it is granted");
+        assert!(!third.is_finished(), "{fate:?}");
+        let before = token(&second);
+        release(second).await;
+        let third = third.await.expect("no panic").expect("it is granted");
+        assert!(token(&third) > before, "{fate:?}");
+        release(third).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn the_head_of_those_who_want_permits_is_served_although_its_watch_is_lost() {
+    permits(is_watch).await;
+}
+
+#[tokio::test]
+async fn who_wants_a_permit_behind_another_is_served_although_its_watch_is_lost() {
+    permits(|command| command.is("GETDATA") && command.has("watch")).await;
+}
+
+#[tokio::test]
+async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let holder = take(&other, "a").await;
+    let late = Fate::LateRequest(ms(500));
+    let planned = place.proxy().plan(is_watch, late);
+    let next = waiting(&locks, request("a"));
+    planned.met(SOON).await;
+    release(holder).await;
+    release(next.await.expect("no panic").expect("it is granted")).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_hears_of_a_release_in_an_outage() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    for _ in 0..3 {
+        let holder = take(&other, "a").await;
+        let next = waiting(&locks, request("a"));
+        place.in_line("a", 2).await;
+        place.proxy().refuse();
+        place.proxy().cut();
+        release(holder).await;
+        tokio::time::sleep(ms(300)).await;
+        assert!(!next.is_finished());
+        place.proxy().accept();
+        let began = Instant::now();
+        release(next.await.expect("no panic").expect("it is granted")).await;
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_is_lost_happens() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    for fate in FATES {
+        let guard = take(&locks, "a").await;
+        let is_end = |command: &Command| command.is("DELETE");
+        let planned = place.proxy().plan(is_end, fate);
+        release(guard).await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert_eq!(place.tree().nodes("a").await, Vec::<String>::new());
+        place.assert_free("a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_downgrade_that_is_lost_happens_once() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    for fate in FATES {
+        let mut guard = take(&locks, "a").await;
+        let before = token(&guard);
+        let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
+        let planned = place.proxy().plan(is_exchange, fate);
+        guard.downgrade().await.expect("it becomes shared");
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        let nodes = place.tree().nodes("a").await;
+        assert!(
+            nodes.len() == 1 && nodes[0].contains("__READ__"),
+            "{nodes:?}"
+        );
+        assert!(guard.is_held() && token(&guard) == before, "{fate:?}");
+        place.assert_taken("a").await;
+        let reader = other.acquire(&request("a").with_mode(Mode::Shared)).await;
+        release(reader.expect("readers share it")).await;
+        release(guard).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_whose_write_is_lost_is_drawn_again() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    for fate in FATES {
+        let writer = take(&other, "a").await;
+        let before = token(&writer);
+        let reader = waiting(&locks, request("a").with_mode(Mode::Shared));
+        place.in_line("a", 2).await;
+        let is_write = |command: &Command| command.is("SETDATA");
+        let planned = place.proxy().plan(is_write, fate);
+        release(writer).await;
+        let reader = reader.await.expect("no panic").expect("it is granted");
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert!(reader.is_held() && token(&reader) > before, "{fate:?}");
+        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        release(reader).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+/// Hand-overs draw from the tokens of one transaction; this many take another one.
+const HANDOVERS: usize = 300;
+
+#[tokio::test]
+async fn a_hand_over_whose_write_is_lost_costs_nobody_the_lock() {
+    let place = Place::new().await;
+    let zookeeper = place.patient().await;
+    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&zookeeper);
+    let locks = LocalQueue::new(inner).with_max_handovers(1_000);
+    let locks = Arc::new(locks);
+    for fate in FATES {
+        let mut guard = locks.acquire(&request("a")).await.expect("it is free");
+        let is_write = |command: &Command| command.is("SETDATA");
+        let planned = place.proxy().plan(is_write, fate);
+        for _ in 0..HANDOVERS {
+            let (queue, one) = (Arc::clone(&locks), request("a"));
+            let next = tokio::spawn(async move { queue.acquire(&one).await });
+            // The task stands in line when this one comes to its turn again.
+            tokio::task::yield_now().await;
+            let before = token(&guard);
+            release(guard).await;
+            guard = next.await.expect("no panic").expect("it is granted");
+            assert!(guard.is_held() && token(&guard) > before, "{fate:?}");
+        }
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        release(guard).await;
+        place.assert_nothing_left(&[&zookeeper], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn an_entry_cut_at_any_byte_makes_one_node() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks], "a").await;
+    // A request of some 240 bytes and a reply of some 170, both with the path of the node.
+    let requests = (0..280).step_by(13).map(Fate::CutRequest);
+    let replies = (0..200).step_by(9).map(Fate::CutReply);
+    let mut last = 0;
+    for fate in requests.chain(replies) {
+        let planned = place.proxy().plan(is_entry, fate);
+        let guard = take(&locks, "a").await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert!(token(&guard) > last, "{fate:?}");
+        last = token(&guard);
+        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        release(guard).await;
+    }
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_entry_is_cut_at_any_byte_stands_in_line_once() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let requests = (0..280).step_by(41).map(Fate::CutRequest);
+    let replies = (0..200).step_by(23).map(Fate::CutReply);
+    for fate in requests.chain(replies) {
+        let holder = take(&other, "a").await;
+        let planned = place.proxy().plan(is_entry, fate);
+        let next = waiting(&locks, request("a"));
+        planned.met(SOON).await;
+        until("it stands in line", async || {
+            place.tree().nodes("a").await.len() == 2
+        })
+        .await;
+        release(holder).await;
+        release(next.await.expect("no panic").expect("it is granted")).await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let limit = std::num::NonZeroU32::new(2).expect("it is not 0");
+    let one = request("a").with_mode(Mode::Permit { limit });
+    let first = other.acquire(&one).await.expect("it is granted");
+    let second = other.acquire(&one).await.expect("it is granted");
+    let third = waiting(&other, one.clone());
+    place.in_line("a", 3).await;
+    tokio::time::sleep(ms(200)).await;
+    let is_watch = |command: &Command| command.is("GETDATA") && command.has("watch");
+    let late = Fate::LateRequest(ms(500));
+    let planned = place.proxy().plan(is_watch, late);
+    let fourth = waiting(&locks, one.clone());
+    planned.met(SOON).await;
+    release(first).await;
+    let third = third.await.expect("no panic").expect("it is granted");
+    tokio::time::sleep(ms(1_000)).await;
+    release(second).await;
+    // The third has its permit, and does nothing any more.
+    let began = Instant::now();
+    let fourth = fourth.await.expect("no panic").expect("it is granted");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    release(third).await;
+    release(fourth).await;
+}
+
+#[tokio::test]
+async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let holder = take(&other, "a").await;
+    let is_end = |command: &Command| command.is("DELETE");
+    let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));
+    let began = Instant::now();
+    let never = request("a").with_wait(Wait::Never);
+    let refused = locks.acquire(&never).await.expect_err("it is held");
+    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
+    assert_eq!(planned.struck(), 1);
+    // The node goes in the background.
+    place.in_line("a", 1).await;
+    release(holder).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}

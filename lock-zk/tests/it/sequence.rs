@@ -1,0 +1,294 @@
+//! The sequence numbers of a lock run out, and the line goes on.
+//!
+//! The server counts by an `int`. At 2147483647 it sticks and gives the same number again and again,
+//! or negative ones to nodes that are created before the one before them is stored.
+
+use std::sync::Arc;
+
+use lock_core::{DistributedLock, ErrorKind, FencingToken, Label, LockGuard, Mode, Result, Wait};
+use lock_testkit::proxy::{Command, Fate, Proxy};
+use lock_testkit::servers::ZooKeeperServer;
+use lock_zk::{Compat, ZooKeeper};
+use tokio::task::JoinHandle;
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::support::snapshot::{patchable, set_next_number};
+use crate::support::{SOON, Site, config, key, ms, open, request, take, timed, until, waiting};
+
+/// A lock whose next contender has this number.
+async fn at(number: i32) -> (ZooKeeperServer, Site) {
+    let server = patchable();
+    let site = Site::of(&server).await;
+    let locks = site.client().await;
+    let guard = take(&locks, "a").await;
+    guard.release().await.expect("it is released");
+    drop(locks);
+    set_next_number(&server, &site.tree.directory("a"), number);
+    let answers = async || site.tree.client().check_stat("/").await.is_ok();
+    until("the server is back", answers).await;
+    (server, site)
+}
+
+fn numbers(nodes: &[String]) -> Vec<i64> {
+    let number = |node: &String| node.rsplit_once("-lock-")?.1.parse().ok();
+    nodes
+        .iter()
+        .map(|node| number(node).expect("a number"))
+        .collect()
+}
+
+fn noted(n: usize) -> lock_core::AcquireRequest {
+    let label = Label::of_this_process().with_note(n.to_string());
+    request("a")
+        .with_label(label)
+        .with_wait(Wait::AtMost(SOON * 6))
+}
+
+/// Who holds and who waits by their notes, as `inspect` has it.
+async fn line(locks: &ZooKeeper) -> Vec<String> {
+    let admin = locks.admin().expect("it has an administration");
+    let seen = admin.inspect(&key("a")).await.expect("it answers");
+    let Some(seen) = seen else {
+        return Vec::new();
+    };
+    let holders = seen.holders.iter().map(|holder| &holder.label);
+    let labels = holders.chain(seen.waiters.iter().flatten());
+    labels.map(|label| label.note().to_owned()).collect()
+}
+
+async fn granted(waiter: JoinHandle<Result<LockGuard>>) -> (LockGuard, FencingToken) {
+    let guard = timed(waiter).await.0.expect("no panic");
+    let guard = guard.expect("it is granted");
+    let token = guard.fencing_token().expect("it has a token");
+    (guard, token)
+}
+
+#[tokio::test]
+async fn the_line_keeps_its_order_beyond_the_last_number() {
+    let (server, site) = at(i32::MAX - 7).await;
+    let proxy = Proxy::zookeeper(server.port());
+    let (first, other) = (
+        site.client().await,
+        open(config(&[proxy.port()], &site.root)).await,
+    );
+    let events = proxy.watch_pushes(|_| true);
+    let mut line_of_20 = Vec::new();
+    for n in 0..20 {
+        let locks = if n == 0 { &first } else { &other };
+        line_of_20.push(waiting(locks, noted(n)));
+        site.contenders("a", n + 1).await;
+    }
+    let numbers = numbers(&site.tree.nodes("a").await);
+    println!("numbers {numbers:?}");
+    let last = i64::from(i32::MAX);
+    assert_eq!(numbers.iter().filter(|number| **number == last).count(), 13);
+    let expected: Vec<_> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(line(&first).await, expected);
+    // One holder at a time, in the order of their creation, each woken by one event.
+    let mut tokens = Vec::new();
+    for n in 0..20 {
+        let (guard, token) = granted(line_of_20.remove(0)).await;
+        assert!(
+            !line_of_20.iter().any(JoinHandle::is_finished),
+            "two hold it"
+        );
+        tokens.push(token);
+        let told = events.count();
+        assert_eq!(told, n, "one event for each release");
+        guard.release().await.expect("it is released");
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    begins_anew(&site, &first, tokens[19]).await;
+}
+
+/// The directory is gone with the last of them, and the numbers begin at 0 in the next one.
+async fn begins_anew(site: &Site, locks: &Arc<ZooKeeper>, last: FencingToken) {
+    let gone = async || !site.tree.exists("a").await;
+    until("the directory is deleted", gone).await;
+    let guard = take(locks, "a").await;
+    assert_eq!(numbers(&site.tree.nodes("a").await), [0]);
+    assert!(guard.fencing_token() > Some(last));
+    guard.release().await.expect("it is released");
+    assert!(site.tree.exists("a").await);
+}
+
+#[tokio::test]
+async fn the_line_keeps_its_order_among_negative_numbers() {
+    let (_server, site) = at(i32::MAX - 1).await;
+    let locks = site.client().await;
+    // Nodes of one transaction are numbered before any is stored.
+    let strangers = strangers(&site, 4).await;
+    let numbers = numbers(&strangers);
+    let (last, first) = (i64::from(i32::MAX), i64::from(i32::MIN));
+    assert_eq!(numbers, [last - 1, last, first, first + 1]);
+    let mut ours = Vec::new();
+    for n in 0..6 {
+        ours.push(waiting(&locks, noted(n)));
+        site.contenders("a", 5 + n).await;
+    }
+    // At once, so that their numbers depend on what the server has stored by then.
+    let crowd: Vec<_> = (6..20).map(|n| waiting(&locks, noted(n))).collect();
+    site.contenders("a", 24).await;
+    println!("numbers {:?}", self::numbers(&site.tree.nodes("a").await));
+    let order = created(&site).await;
+    let seen = line(&locks).await;
+    assert_eq!(seen, order);
+    for node in &strangers {
+        assert!(!ours.iter().any(JoinHandle::is_finished), "two hold it");
+        site.tree.delete("a", node).await;
+    }
+    let mut waiters: Vec<_> = ours.into_iter().chain(crowd).map(Some).collect();
+    let mut tokens = Vec::new();
+    for note in &order[4..] {
+        let n: usize = note.parse().expect("a number");
+        let (guard, token) = granted(waiters[n].take().expect("it waits")).await;
+        let early = waiters.iter().flatten().any(JoinHandle::is_finished);
+        assert!(!early, "two hold it");
+        tokens.push(token);
+        guard.release().await.expect("it is released");
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    begins_anew(&site, &locks, tokens[19]).await;
+}
+
+/// Contenders of somebody else, created together.
+async fn strangers(site: &Site, count: usize) -> Vec<String> {
+    let client = site.tree.client();
+    let stem = format!("{}/x-lock-", site.tree.directory("a"));
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let mut writer = client.new_multi_writer();
+    for _ in 0..count {
+        writer
+            .add_create(&stem, b"x", &options)
+            .expect("it is a path");
+    }
+    writer.commit().await.expect("they are created");
+    let mut created = Vec::new();
+    for node in site.tree.nodes("a").await {
+        created.push(node);
+    }
+    // The positive ones come first.
+    created.sort_by_key(|node| {
+        let number = numbers(std::slice::from_ref(node))[0];
+        (number < 0, number)
+    });
+    created
+}
+
+/// The notes of all contenders in the order in which they were created, and in one transaction in the
+/// order of their numbers.
+async fn created(site: &Site) -> Vec<String> {
+    let mut order = Vec::new();
+    for node in site.tree.nodes("a").await {
+        let path = format!("{}/{node}", site.tree.directory("a"));
+        let (data, stat) = site
+            .tree
+            .client()
+            .get_data(&path)
+            .await
+            .expect("it is there");
+        let text = String::from_utf8_lossy(&data);
+        let note = if text == "x" {
+            text.into()
+        } else {
+            Label::decode(&text).note().to_owned()
+        };
+        order.push((stat.czxid, note));
+    }
+    order.sort();
+    order.into_iter().map(|(_, note)| note).collect()
+}
+
+#[tokio::test]
+async fn a_downgrade_beyond_the_last_number_is_refused() {
+    let (_server, site) = at(i32::MAX).await;
+    let locks = site.client().await;
+    let mut guard = take(&locks, "a").await;
+    let refused = guard.downgrade().await.expect_err("there is no number");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(guard.is_held());
+    let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
+    let refused = locks.acquire(&reader).await.expect_err("a writer holds it");
+    assert_eq!(refused.kind(), ErrorKind::Contended);
+    let next = waiting(&locks, request("a"));
+    site.contenders("a", 2).await;
+    guard.release().await.expect("it is released");
+    granted(next)
+        .await
+        .0
+        .release()
+        .await
+        .expect("it is released");
+    // In a directory of its own again, it goes on as before.
+    let mut guard = take(&locks, "a").await;
+    guard.downgrade().await.expect("there are numbers");
+    guard.release().await.expect("it is released");
+}
+
+/// The last number that tells a place in line.
+const LAST: i32 = i32::MAX - (1 << 20) - 1;
+
+#[tokio::test]
+async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
+    let (_server, site) = at(LAST).await;
+    let (one, two) = (site.client().await, site.client().await);
+    let mut holder = take(&one, "a").await;
+    let writer = waiting(&two, request("a"));
+    site.contenders("a", 2).await;
+    let numbers = numbers(&site.tree.nodes("a").await);
+    assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
+    holder.downgrade().await.expect("there are numbers");
+    tokio::time::sleep(ms(500)).await;
+    assert!(holder.is_held() && !writer.is_finished(), "two hold it");
+    let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
+    let refused = one.acquire(&reader).await.expect_err("a writer waits");
+    assert_eq!(refused.kind(), ErrorKind::Contended);
+    let before = holder.fencing_token();
+    holder.release().await.expect("it is released");
+    let (writer, token) = granted(writer).await;
+    assert!(Some(token) > before);
+    writer.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_first() {
+    let (server, site) = at(LAST + 10).await;
+    let proxy = Proxy::zookeeper(server.port());
+    let slow = config(&[proxy.port()], &site.root).with_session_timeout(SOON * 2);
+    let slow = open(slow.expect("it is in range")).await;
+    let other = site.client().await;
+    let first = take(&other, "a").await;
+    let second = waiting(&other, request("a"));
+    site.contenders("a", 2).await;
+    let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
+    let planned = proxy.plan(is_look, Fate::LateRequest(ms(1_000)));
+    // It has listed the line, and asks for their creation when both have gone.
+    let third = waiting(&slow, noted(3));
+    site.contenders("a", 3).await;
+    planned.met(SOON).await;
+    first.release().await.expect("it is released");
+    let (second, before) = granted(second).await;
+    second.release().await.expect("it is released");
+    assert_eq!(
+        site.tree.nodes("a").await.len(),
+        1,
+        "too late for this test"
+    );
+    let (third, token) = granted(third).await;
+    assert!(token > before, "{token:?} after {before:?}");
+    third.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_directory_that_kazoo_may_use_stays_beyond_the_last_number() {
+    let (_server, site) = at(i32::MAX - 1).await;
+    let locks = open(site.config().with_compat(Compat::Kazoo)).await;
+    let mut last = None;
+    for _ in 0..4 {
+        let guard = take(&locks, "a").await;
+        assert!(guard.fencing_token() > last);
+        last = guard.fencing_token();
+        guard.release().await.expect("it is released");
+        assert!(site.tree.exists("a").await);
+    }
+}

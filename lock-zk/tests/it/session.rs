@@ -1,0 +1,396 @@
+//! Sessions that end, nodes that are deleted, and servers out of reach.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::layers::LocalQueue;
+use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
+use lock_testkit::proxy::Direction;
+use lock_zk::ZooKeeper;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{Place, SESSION, SOON, end_session, loss, ms, request, take, until, waiting};
+
+fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+/// The session of the node at this place in line.
+async fn session(place: &Place, name: &str, at: usize) -> i64 {
+    let nodes = place.tree().nodes(name).await;
+    place.owner(name, &nodes[at]).await
+}
+
+async fn granted(waiter: JoinHandle<lock_core::Result<LockGuard>>) -> LockGuard {
+    let granted = timeout(SESSION + SOON * 2, waiter).await;
+    let granted = granted.expect("it is served").expect("no panic");
+    granted.expect("it is granted")
+}
+
+#[tokio::test]
+async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    let waiter = waiting(&other, request("a"));
+    place.in_line("a", 2).await;
+    let ended = session(&place, "a", 0).await;
+    let began = Instant::now();
+    end_session(place.port(), ended);
+    assert_eq!(loss(&guard).await, LostReason::SessionEnded);
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    let next = granted(waiter).await;
+    assert!(token(&next) > token(&guard));
+    let error = guard.release().await;
+    assert_eq!(
+        error.expect("it is known"),
+        lock_core::Released::AlreadyLost
+    );
+    assert!(next.is_held());
+    next.release().await.expect("it is released");
+    // The client has a session again.
+    let again = take(&locks, "a").await;
+    assert_ne!(session(&place, "a", 0).await, ended);
+    again.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let holder = take(&other, "a").await;
+    let waiter = waiting(&locks, request("a"));
+    place.in_line("a", 2).await;
+    let behind = waiting(&other, request("a"));
+    place.in_line("a", 3).await;
+    let ended = session(&place, "a", 1).await;
+    end_session(place.port(), ended);
+    until("it stands in line again", async || {
+        let nodes = place.tree().nodes("a").await;
+        nodes.len() == 3 && place.owner("a", &nodes[2]).await != session(&place, "a", 0).await
+    })
+    .await;
+    assert_ne!(session(&place, "a", 2).await, ended);
+    assert!(!waiter.is_finished() && holder.is_held());
+    holder.release().await.expect("it is released");
+    let behind = granted(behind).await;
+    assert!(!waiter.is_finished());
+    behind.release().await.expect("it is released");
+    let guard = granted(waiter).await;
+    assert!(guard.is_held());
+    assert_ne!(session(&place, "a", 0).await, ended);
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for _ in 0..3 {
+        let holder = take(&other, "a").await;
+        let waiter = waiting(&locks, request("a"));
+        place.in_line("a", 2).await;
+        let ended = session(&place, "a", 1).await;
+        // It is to learn of both ends at the same time.
+        place.proxy().refuse();
+        place.proxy().cut();
+        end_session(place.port(), ended);
+        let between = waiting(&other, request("a"));
+        place.in_line("a", 2).await;
+        holder.release().await.expect("it is released");
+        let between = granted(between).await;
+        place.proxy().accept();
+        sleep(ms(400)).await;
+        assert!(!waiter.is_finished(), "two hold the lock");
+        between.release().await.expect("it is released");
+        let guard = granted(waiter).await;
+        assert!(guard.is_held());
+        assert_ne!(session(&place, "a", 0).await, ended);
+        guard.release().await.expect("it is released");
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn all_of_a_thousand_locks_of_a_session_are_lost_with_it() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let mut guards = Vec::new();
+    for n in 0..20 {
+        let names: Vec<_> = (0..50).map(|m| format!("key-{n}-{m}")).collect();
+        let taken = names.iter().map(|name| take(&locks, name));
+        guards.extend(join_all(taken).await);
+    }
+    let kept = place.elsewhere().await;
+    let kept = take(&kept, "kept").await;
+    let ended = session(&place, "key-0-0", 0).await;
+    let began = Instant::now();
+    end_session(place.port(), ended);
+    for guard in &guards {
+        assert_eq!(loss(guard).await, LostReason::SessionEnded);
+    }
+    assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
+    drop(guards);
+    let again = take(&locks, "key-0-0").await;
+    assert!(again.is_held() && kept.is_held());
+    again.release().await.expect("it is released");
+    for name in ["key-0-0", "key-7-7", "key-19-49"] {
+        place.assert_nothing_left(&[&locks], name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let mut delays = Vec::new();
+    for _ in 0..9 {
+        let guard = take(&locks, "a").await;
+        sleep(ms(250)).await;
+        let node = place.tree().nodes("a").await.remove(0);
+        let began = Instant::now();
+        place.tree().delete("a", &node).await;
+        assert_eq!(loss(&guard).await, LostReason::Broken);
+        delays.push(began.elapsed());
+    }
+    delays.sort();
+    // The machine may be busy for a moment, but not most of the time.
+    assert!(delays[4] < ms(300) && delays[8] < ms(2_000), "{delays:?}");
+}
+
+#[tokio::test]
+async fn a_holder_whose_node_is_deleted_at_once_is_told_as_well() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    for _ in 0..5 {
+        let guard = take(&locks, "a").await;
+        let node = place.tree().nodes("a").await.remove(0);
+        place.tree().delete("a", &node).await;
+        let began = Instant::now();
+        assert_eq!(loss(&guard).await, LostReason::Broken);
+        assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    }
+}
+
+/// How long after the network has failed the holder lost its lock, and the next one got it.
+async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    let waiter = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 4)));
+    place.in_line("a", 2).await;
+    sleep(ms(300)).await;
+    let began = Instant::now();
+    fail(&place);
+    let next = tokio::spawn(async move {
+        let next = waiter.await.expect("no panic").expect("it is granted");
+        (next, Instant::now())
+    });
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    let lost = began.elapsed();
+    assert!(!guard.is_held() && !next.is_finished());
+    let (next, at) = next.await.expect("no panic");
+    // The lost one is given back as well once there is a network again.
+    drop(guard);
+    place.proxy().clear();
+    place.proxy().accept();
+    assert!(next.is_held());
+    next.release().await.expect("it is released");
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+    (lost, at - began)
+}
+
+#[tokio::test]
+async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
+    let (lost, next) = cut_off(|place| {
+        place.proxy().refuse();
+        place.proxy().cut();
+    })
+    .await;
+    assert!(lost > SESSION / 2 - ms(50), "lost after {lost:?}");
+    assert!(lost < SESSION / 2 + ms(300), "lost after {lost:?}");
+    assert!(
+        next > lost && next > SESSION - ms(600),
+        "granted after {next:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_black_hole_costs_the_lock_before_the_next_one_has_it() {
+    for direction in [Direction::Both, Direction::Requests] {
+        let (lost, next) = cut_off(|place| place.proxy().hold(direction)).await;
+        assert!(
+            lost < SESSION * 3 / 4 + ms(300),
+            "{direction:?}: lost after {lost:?} of a session of {SESSION:?}"
+        );
+        assert!(
+            next > lost,
+            "{direction:?}: granted after {next:?}, lost after {lost:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_short_outage_costs_neither_lock_nor_place_in_line() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = take(&locks, "a").await;
+    let held = take(&other, "b").await;
+    let waiter = waiting(&locks, request("b"));
+    place.in_line("b", 2).await;
+    let before = (place.tree().nodes("a").await, place.tree().nodes("b").await);
+    for _ in 0..3 {
+        place.proxy().refuse();
+        place.proxy().cut();
+        sleep(ms(300)).await;
+        place.proxy().accept();
+        sleep(ms(400)).await;
+    }
+    sleep(SESSION).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().reason());
+    let after = (place.tree().nodes("a").await, place.tree().nodes("b").await);
+    assert_eq!(before, after);
+    held.release().await.expect("it is released");
+    let next = granted(waiter).await;
+    for guard in [guard, next] {
+        let released = guard.release().await.expect("it is released");
+        assert_eq!(released, lock_core::Released::Clean);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_deleted_in_an_outage_is_missed_after_it() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for watched in [true, false] {
+        let guard = take(&locks, "a").await;
+        if watched {
+            sleep(ms(250)).await;
+        }
+        place.proxy().refuse();
+        place.proxy().cut();
+        let node = place.tree().nodes("a").await.remove(0);
+        place.tree().delete("a", &node).await;
+        let next = take(&other, "a").await;
+        place.proxy().accept();
+        assert_eq!(loss(&guard).await, LostReason::Broken, "{watched}");
+        assert!(!guard.is_held());
+        drop(guard);
+        assert!(next.is_held());
+        next.release().await.expect("it is released");
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+    }
+}
+
+#[tokio::test]
+async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_lock() {
+    let place = Place::new().await;
+    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let timeout = SESSION * 2;
+    for round in 0..3 {
+        let guard = take(&locks, "a").await;
+        let held = take(&other, "b").await;
+        let waiter = waiting(&locks, request("b"));
+        place.in_line("b", 2).await;
+        place.proxy().refuse();
+        place.proxy().cut();
+        let early = waiting(&locks, request("c"));
+        assert_eq!(loss(&guard).await, LostReason::Unreachable);
+        held.release().await.expect("it is released");
+        sleep(timeout / 8).await;
+        place.proxy().accept();
+        let late = waiting(&locks, request("d"));
+        for (name, waiter) in [("b", waiter), ("c", early), ("d", late)] {
+            let guard = granted(waiter).await;
+            assert!(guard.is_held(), "{name} in round {round}");
+            guard.release().await.expect("it is released");
+        }
+        drop(guard);
+        for name in ["a", "b", "c", "d"] {
+            place.assert_nothing_left(&[&locks, &other], name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_server_requests_fail_and_the_client_recovers() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks], "a").await;
+    place.proxy().refuse();
+    place.proxy().cut();
+    // Beyond what the client itself takes for the end of the session.
+    sleep(SESSION * 2).await;
+    let began = Instant::now();
+    let brief = request("a").with_wait(Wait::AtMost(ms(500)));
+    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
+    place.proxy().accept();
+    // The last attempt to open a session may have begun just before.
+    let guard = recovered(&locks).await;
+    guard.release().await.expect("it is released");
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
+async fn recovered(locks: &Arc<ZooKeeper>) -> LockGuard {
+    let patient = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let guard = locks.acquire(&patient).await;
+    guard.expect("it is granted")
+}
+
+#[tokio::test]
+async fn waiters_of_one_process_go_on_in_the_next_session() {
+    let place = Place::new().await;
+    let (zookeeper, other) = (place.client().await, place.elsewhere().await);
+    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&zookeeper);
+    let locks = Arc::new(LocalQueue::new(inner));
+    let first = locks.acquire(&request("a")).await.expect("it is free");
+    let mut waiters = Vec::new();
+    for _ in 0..5 {
+        let (locks, one) = (Arc::clone(&locks), request("a"));
+        waiters.push(tokio::spawn(async move { locks.acquire(&one).await }));
+    }
+    sleep(ms(100)).await;
+    let elsewhere = waiting(&other, request("a"));
+    place.in_line("a", 2).await;
+    let ended = session(&place, "a", 0).await;
+    end_session(place.port(), ended);
+    assert_eq!(loss(&first).await, LostReason::SessionEnded);
+    let before = token(&first);
+    drop(first);
+    let next = granted(elsewhere).await;
+    assert!(token(&next) > before);
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    let mut last = token(&next);
+    next.release().await.expect("it is released");
+    for waiter in waiters {
+        let guard = granted(waiter).await;
+        assert!(guard.is_held() && token(&guard) > last);
+        last = token(&guard);
+        guard.release().await.expect("it is released");
+    }
+    place.assert_nothing_left(&[&zookeeper, &other], "a").await;
+}
+
+#[tokio::test]
+async fn a_shutdown_without_a_server_ends_in_time() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let guard = take(&locks, "a").await;
+    place.proxy().refuse();
+    place.proxy().cut();
+    drop(guard);
+    let began = Instant::now();
+    assert!(!locks.shutdown(ms(300)).await, "nobody has answered");
+    assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
+    place.proxy().accept();
+    place.assert_nothing_left(&[&locks], "a").await;
+}

@@ -1,0 +1,90 @@
+//! What the tests of this crate share.
+
+pub(crate) mod counted;
+pub(crate) mod exchange;
+mod foreign;
+mod place;
+mod rival;
+mod site;
+pub(crate) mod snapshot;
+mod store;
+mod tree;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Result, Wait};
+use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use tokio::time::Instant;
+
+pub(crate) use self::{
+    foreign::{Curator, Foreign, Kazoo, THEIR_SESSION},
+    site::{Site, timed},
+    store::Store,
+    tree::Tree,
+};
+
+pub(crate) use self::{
+    place::{Place, is_entry},
+    rival::end_session,
+};
+
+/// Within this time happens what needs no more than a few requests, on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+/// The time-out of the sessions of the tests.
+pub(crate) const SESSION: Duration = Duration::from_secs(2);
+
+pub(crate) fn key(name: &str) -> LockKey {
+    LockKey::new(name).expect("it is a key")
+}
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn request(name: &str) -> AcquireRequest {
+    AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
+}
+
+/// Servers at these ports of 127.0.0.1, and a directory of them.
+pub(crate) fn config(ports: &[u16], root: &str) -> ZooKeeperConfig {
+    let hosts = ports.iter().map(|port| ("127.0.0.1", *port));
+    let config = ZooKeeperConfig::new(hosts).with_root(root);
+    let config = config.expect("it is a path").with_session_timeout(SESSION);
+    config.expect("it is in range")
+}
+
+pub(crate) async fn open(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
+    let locks = ZooKeeper::connect(config).await;
+    Arc::new(locks.expect("it connects"))
+}
+
+pub(crate) async fn take(locks: &ZooKeeper, name: &str) -> LockGuard {
+    let taken = locks.acquire(&request(name)).await;
+    taken.expect("a free lock is granted")
+}
+
+/// Lets a task wait for a lock.
+pub(crate) fn waiting(
+    locks: &Arc<ZooKeeper>,
+    request: AcquireRequest,
+) -> tokio::task::JoinHandle<Result<LockGuard>> {
+    let locks = Arc::clone(locks);
+    tokio::spawn(async move { locks.acquire(&request).await })
+}
+
+/// How the holder loses the lock.
+pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
+    let lost = tokio::time::timeout(SESSION + SOON, guard.lost().into_future()).await;
+    lost.expect("the loss is signalled")
+}
+
+/// Waits until something is true.
+pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SOON * 2;
+    while !is_true().await {
+        assert!(Instant::now() < deadline, "it does not come true: {what}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}

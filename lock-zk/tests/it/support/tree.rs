@@ -1,0 +1,122 @@
+use lock_core::LockKey;
+use lock_testkit::harness::Look;
+use zookeeper_client::{Acls, Client, CreateMode, Error};
+
+use super::SOON;
+
+/// What the ensemble has, seen and changed past the clients under test.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    client: Client,
+    root: String,
+}
+
+impl Tree {
+    /// Sees the directory of all locks at these servers.
+    pub(crate) async fn open(servers: &str, root: &str) -> Self {
+        // As long as the servers allow: one of them may take its time to start again.
+        let client = Client::connector().with_session_timeout(SOON * 12);
+        let client = client.connect(servers).await.expect("it connects");
+        let directory = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let made = client.mkdir(root, &directory).await;
+        made.expect("a directory is made");
+        let root = root.to_owned();
+        Self { client, root }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The path of the directory of a key that needs no escapes.
+    pub(crate) fn directory(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    /// Whether a lock has a directory.
+    pub(crate) async fn exists(&self, name: &str) -> bool {
+        let stat = self.client.check_stat(&self.directory(name)).await;
+        stat.expect("it answers").is_some()
+    }
+
+    /// The names of the nodes of a lock, by their numbers; none if it has no directory.
+    pub(crate) async fn nodes(&self, name: &str) -> Vec<String> {
+        // Whichever server this client has, it knows what the others have acknowledged.
+        let directory = self.directory(name);
+        self.client.sync(&self.root).await.expect("it answers");
+        let mut names = match self.client.list_children(&directory).await {
+            Ok(names) => names,
+            Err(Error::NoNode) => Vec::new(),
+            Err(error) => panic!("{directory}: {error}"),
+        };
+        names.sort_by_key(|name| number(name));
+        names
+    }
+
+    /// Deletes a node of a lock, as an operator does.
+    pub(crate) async fn delete(&self, name: &str, node: &str) {
+        let path = format!("{}/{node}", self.directory(name));
+        match self.client.delete(&path, None).await {
+            Ok(()) | Err(Error::NoNode) => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Deletes a lock with its directory and everything in it.
+    pub(crate) async fn delete_all(&self, name: &str) {
+        while self.exists(name).await {
+            for node in self.nodes(name).await {
+                self.delete(name, &node).await;
+            }
+            match self.client.delete(&self.directory(name), None).await {
+                // Somebody has come meanwhile.
+                Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+    }
+
+    /// Who holds and who waits, by the names alone.
+    pub(crate) async fn look(&self, key: &LockKey) -> Look {
+        let nodes = self.nodes(&escaped(key)).await;
+        let holders = holders(&nodes);
+        Look::new(holders, nodes.len() - holders)
+    }
+
+    /// Deletes the nodes of all holders.
+    pub(crate) async fn end(&self, key: &LockKey) {
+        let name = escaped(key);
+        let nodes = self.nodes(&name).await;
+        for node in &nodes[..holders(&nodes)] {
+            self.delete(&name, node).await;
+        }
+    }
+}
+
+/// The keys of the tests have slashes, and nothing else that is escaped.
+fn escaped(key: &LockKey) -> String {
+    key.as_str().replace('/', "%2F")
+}
+
+fn number(node: &str) -> Option<u32> {
+    node.get(node.len().checked_sub(10)?..)?.parse().ok()
+}
+
+/// How many of these nodes, in their order, hold the lock.
+fn holders(nodes: &[String]) -> usize {
+    let limit = |node: &String| -> Option<usize> {
+        let (_, rest) = node.split_once("__PERM__")?;
+        rest.split_once('-')?.0.parse().ok()
+    };
+    let is_shared = |node: &&String| node.contains("__READ__");
+    let Some(first) = nodes.first() else {
+        return 0;
+    };
+    match limit(first) {
+        Some(most) => {
+            let permits = nodes.iter().take_while(|node| limit(node).is_some());
+            permits.count().min(most)
+        }
+        None => nodes.iter().take_while(is_shared).count().max(1),
+    }
+}

@@ -1,0 +1,98 @@
+//! TLS, with a real server.
+
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+use lock_testkit::servers::{
+    ClientCertificate, ServerCertificate, TlsFiles, ZooKeeperOptions, ZooKeeperServer,
+};
+use lock_zk::{ZooKeeper, ZooKeeperConfig};
+
+use crate::support::{config, open, take};
+
+fn server(
+    certificate: ServerCertificate,
+    clients: ClientCertificate,
+) -> (TlsFiles, ZooKeeperServer) {
+    let files = TlsFiles::new(certificate);
+    let options = ZooKeeperOptions::new().with_tls(&files, clients);
+    let server = ZooKeeperServer::start(options);
+    (files, server)
+}
+
+fn secure(server: &ZooKeeperServer) -> ZooKeeperConfig {
+    patient(config(&[server.secure_port()], "/locks"))
+}
+
+/// The first handshake of a server that has just started takes seconds on a busy machine: 24 s are two
+/// fifths of the session, and time to find out why a server refuses is left.
+fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
+    let config = config.with_session_timeout(Duration::from_secs(60));
+    let config = config.and_then(|config| config.with_connect_timeout(Duration::from_secs(60)));
+    config.expect("in range")
+}
+
+async fn refusal(config: ZooKeeperConfig) -> Error {
+    ZooKeeper::connect(config).await.expect_err("it is refused")
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_by_tls() {
+    let (files, server) = server(ServerCertificate::Valid, ClientCertificate::Required);
+    let config = secure(&server).with_tls_ca(files.ca());
+    let config = config.with_tls_identity(files.client_certificate(), files.client_key());
+    let locks = open(config).await;
+    take(&locks, "a").await.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_trusted_is_denied() {
+    let names = "not valid for name";
+    for (certificate, trusts_it, says) in [
+        (ServerCertificate::Valid, false, "UnknownIssuer"),
+        (ServerCertificate::Expired, true, "expired"),
+        (ServerCertificate::WrongHost, true, names),
+    ] {
+        let (files, server) = server(certificate, ClientCertificate::Ignored);
+        let ca = if trusts_it {
+            files.ca()
+        } else {
+            files.unknown_ca()
+        };
+        let error = refusal(secure(&server).with_tls_ca(ca)).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_denies_clients_without_a_certificate() {
+    let (files, server) = server(ServerCertificate::Valid, ClientCertificate::Required);
+    let bare = secure(&server).with_tls_ca(files.ca());
+    let (cert, key) = (
+        files.unknown_client_certificate(),
+        files.unknown_client_key(),
+    );
+    for config in [bare.clone(), bare.with_tls_identity(cert, key)] {
+        let error = refusal(config).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.message().contains("alert"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn both_sides_have_to_speak_it() {
+    let (files, server) = server(ServerCertificate::Valid, ClientCertificate::Ignored);
+    let secure_port = config(&[server.secure_port()], "/locks");
+    let plain_port = config(&[server.port()], "/locks").with_tls_ca(files.ca());
+    for (config, says) in [
+        (secure_port, "takes TLS only"),
+        (plain_port, "takes no TLS"),
+    ] {
+        // A second of it is left to find out what the server speaks.
+        let config = config.with_connect_timeout(Duration::from_secs(8));
+        let error = refusal(config.expect("in range")).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+}
