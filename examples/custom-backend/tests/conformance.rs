@@ -29,6 +29,6 @@ impl Harness for Store {
 
     fn taker(&self) -> Option<Taker> {
         let url = format!("files:{}", self.0.path().display());
-        Some(Taker::example("lock-taker", url))
+        Some(Taker::example("files-taker", url))
     }
 }
