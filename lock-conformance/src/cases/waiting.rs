@@ -1,11 +1,12 @@
 //! How long a request waits, and what ends it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockGuard, Wait};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Case;
@@ -108,6 +109,13 @@ pub(super) async fn queued(case: &Case, key: &lock_core::LockKey, waiters: usize
     }
 }
 
+async fn gave_up(waiting: JoinHandle<lock_core::Result<LockGuard>>) {
+    waiting
+        .await
+        .expect("no panic")
+        .expect_err("two hold the lock");
+}
+
 /// Who waits gets the lock when the lease of its holder runs out.
 pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
@@ -182,15 +190,21 @@ pub async fn a_waiter_that_gave_up_is_passed_over(case: Case) {
     let (hurried, patient) = (case.client().await, case.client().await);
     let guard = case.lock(&holder, &key).await;
     let request = case.request(&key);
-    let short = request
-        .clone()
-        .with_wait(Wait::AtMost(Duration::from_millis(200)));
-    let gone = tokio::spawn(async move { hurried.acquire(&short).await });
-    queued(&case, &key, 1).await;
+    // A slow machine may need longer to queue the first waiter than that one waits.
+    let mut limit = Duration::from_millis(200);
+    let gone = loop {
+        let short = request.clone().with_wait(Wait::AtMost(limit));
+        let hurried = Arc::clone(&hurried);
+        let gone = tokio::spawn(async move { hurried.acquire(&short).await });
+        tokio::select! {
+            () = queued(&case, &key, 1) => break gone,
+            () = tokio::time::sleep(limit) => {}
+        }
+        gave_up(gone).await;
+        limit *= 2;
+    };
     let waiting = tokio::spawn(async move { patient.acquire(&request).await });
-    gone.await
-        .expect("no panic")
-        .expect_err("two hold the lock");
+    gave_up(gone).await;
     guard.release().await.expect("a held lock is released");
     let next = tokio::time::timeout(SOON, waiting)
         .await

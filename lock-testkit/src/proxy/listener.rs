@@ -50,7 +50,7 @@ impl Listener {
         // Entered and not blocked on, which is refused where the caller is on a runtime.
         let door = {
             let _entered = runtime.enter();
-            Door::open(listen(SocketAddrV4::new(address, 0))?)?
+            Door::open(address)?
         };
         let (port, accepted) = (door.address.port(), Arc::<AtomicUsize>::default());
         let (orders, received) = unbounded_channel();
@@ -187,48 +187,44 @@ impl Clients {
 /// Holds the port, listening or not.
 struct Door {
     address: SocketAddrV4,
-    state: State,
-}
-
-enum State {
-    /// Bound without listening: the system refuses connections, and nobody else gets the port.
-    Closed(#[expect(dead_code, reason = "holds the port")] TcpSocket),
-    Open(TcpListener),
+    /// Bound and never listening: keeps the port from everybody else while `listener` is closed.
+    _reserved: TcpSocket,
+    /// The system refuses connections without it.
+    listener: Option<TcpListener>,
 }
 
 impl Door {
-    fn open(listener: TcpListener) -> io::Result<Self> {
-        let SocketAddr::V4(address) = listener.local_addr()? else {
+    fn open(address: Ipv4Addr) -> io::Result<Self> {
+        let reserved = bind(SocketAddrV4::new(address, 0))?;
+        let SocketAddr::V4(address) = reserved.local_addr()? else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         Ok(Self {
             address,
-            state: State::Open(listener),
+            _reserved: reserved,
+            listener: Some(listen(address)?),
         })
     }
 
     fn opened(self) -> Self {
-        let Self { address, state } = self;
-        drop(state);
-        let listener = listen(address).expect("its own port");
+        let listener = self
+            .listener
+            .unwrap_or_else(|| listen(self.address).expect("its own port"));
         Self {
-            address,
-            state: State::Open(listener),
+            listener: Some(listener),
+            ..self
         }
     }
 
     fn closed(self) -> Self {
-        let Self { address, state } = self;
-        drop(state);
-        let socket = bind(address).expect("its own port");
         Self {
-            address,
-            state: State::Closed(socket),
+            listener: None,
+            ..self
         }
     }
 
     async fn next(&mut self) -> TcpStream {
-        if let State::Open(listener) = &self.state {
+        if let Some(listener) = &self.listener {
             // One that is gone before it is accepted is none.
             loop {
                 if let Ok((client, _)) = listener.accept().await {
