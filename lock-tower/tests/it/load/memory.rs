@@ -60,7 +60,6 @@ async fn what_exceeds_the_queue_is_refused_at_once_and_leaves_no_memory_behind()
 
 fn assert_no_growth(before: u64, what: &str) {
     let more = resident().saturating_sub(before) / 1024;
-    println!("{more} KiB more after {what}");
     let most = 4 * 1024;
     assert!(
         more < most,
