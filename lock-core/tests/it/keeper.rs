@@ -272,3 +272,18 @@ impl Observer for Renewals {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_not_ours_any_more_is_lost_at_the_next_renewal() {
+    let locks = memory();
+    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
+    locks.expire(guard.key());
+    let next = locks.client().lock("k").await.unwrap();
+    assert_eq!(lost(guard.lost(), secs(10)).await, Some(LostReason::Stolen));
+    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
+    assert!(
+        next.is_held(),
+        "a former holder's release does not touch the next"
+    );
+    assert!(locks.client().try_lock("k").await.unwrap().is_none());
+}

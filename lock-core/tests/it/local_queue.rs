@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_core::LostReason;
 use lock_core::layers::LocalQueue;
 use lock_core::memory::{Fault, Memory, Request};
 use lock_core::prelude::*;
@@ -283,4 +284,144 @@ async fn a_wait_for_a_task_of_this_process_is_contention() {
         .plan(Request::Release, Fault::LateReply(secs(10)));
     assert_eq!(refused(&locks, 1).await.kind(), ErrorKind::Contended);
     drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_waiter_swallows_no_wake_up() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    for doomed in 0..6 {
+        let guard = locks.lock("k").await.unwrap();
+        let waiters: Vec<_> = (0..6)
+            .map(|_| {
+                let locks = locks.clone();
+                tokio::spawn(async move { drop(locks.lock("k").await.unwrap()) })
+            })
+            .collect();
+        settle().await;
+        waiters[doomed].abort();
+        drop(guard);
+        // Dropped before and after it was told, and at the head, in the middle and at the end.
+        waiters[(doomed + 1) % 6].abort();
+        for (n, waiter) in waiters.into_iter().enumerate() {
+            let aborted = n == doomed || n == (doomed + 1) % 6;
+            assert!(
+                aborted || waiter.await.is_ok(),
+                "waiter {n} with {doomed} gone"
+            );
+        }
+        settle().await;
+        assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_follows_a_contender_takes_its_place_at_the_server() {
+    let store = memory();
+    let held = store.lock("k").await.unwrap();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let impatient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock_within("k", secs(1)).await }
+    });
+    settle().await;
+    let patient = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.unwrap().fencing_token() }
+    });
+    settle().await;
+    let behind = tokio::spawn({
+        let other = store.client();
+        async move { other.lock("k").await.unwrap().fencing_token() }
+    });
+    settle().await;
+    assert_eq!(
+        impatient.await.unwrap().unwrap_err().kind(),
+        ErrorKind::Contended
+    );
+    held.release().await.unwrap();
+    assert!(
+        patient.await.unwrap() < behind.await.unwrap(),
+        "the place was kept"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_do_not_wait_for_a_holder_that_lost_the_lock() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let stuck = locks
+        .request("k")
+        .ttl(secs(5))
+        .manual_renewal()
+        .acquire()
+        .await
+        .unwrap();
+    let began = tokio::time::Instant::now();
+    let next = locks.lock("k").await.unwrap();
+    assert!(began.elapsed() <= secs(6));
+    assert!(next.fencing_token() > stuck.fencing_token());
+    assert_eq!(stuck.lost().reason(), Some(LostReason::Expired));
+    drop(stuck);
+    assert!(next.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once() {
+    let locks = LocalQueue::new(Arc::new(memory())).with_max_waiters(2);
+    let guard = locks.lock("k").await.unwrap();
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.lock("k").await.map(drop) })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(
+        locks.lock("k").await.unwrap_err().kind(),
+        ErrorKind::QueueFull
+    );
+    waiters[0].abort();
+    settle().await;
+    let fits = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.lock("k").await.map(drop) }
+    });
+    settle().await;
+    drop(guard);
+    fits.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_after_any_number_of_polls_an_acquisition_leaves_nothing() {
+    use std::future::Future;
+    use std::task::Poll;
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    for held in [false, true] {
+        for polls in 0..12 {
+            let holder = if held {
+                Some(locks.lock("k").await.unwrap())
+            } else {
+                None
+            };
+            let mut acquire = Box::pin(locks.lock("k"));
+            for _ in 0..polls {
+                let done =
+                    std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_ready()));
+                if done.await {
+                    break;
+                }
+                settle().await;
+            }
+            drop(acquire);
+            drop(holder);
+            settle().await;
+            assert_eq!(
+                (locks.live_keys(), store.live_keys()),
+                (0, 0),
+                "{held} {polls}"
+            );
+        }
+    }
 }

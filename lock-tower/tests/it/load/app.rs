@@ -11,7 +11,7 @@ use lock_core::memory::MemoryBackend;
 use lock_core::{DistributedLock, Registry};
 use lock_redis::RedisBackend;
 use lock_sql::SqliteBackend;
-use lock_tower::{HeldLock, KeyLockLayer, Keys, Locker, LockerBuilder};
+use lock_tower::{HeldLock, KeyLockLayer, Keys, Locker, LockerBuilder, WhenUnavailable};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;
@@ -29,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) work: Duration,
     pub(crate) wait: Duration,
     pub(crate) ttl: Duration,
+    /// Requests run without a lock while the lock service is down.
+    pub(crate) bypass: bool,
 }
 
 impl Setup {
@@ -39,13 +41,21 @@ impl Setup {
             work: Duration::ZERO,
             wait: Duration::from_secs(60),
             ttl: Duration::from_secs(10),
+            bypass: false,
         }
     }
 
     pub(crate) async fn locker(&self) -> Locker {
         let (ttl, wait) = (self.ttl, self.wait);
+        let then = match self.bypass {
+            true => WhenUnavailable::Bypass,
+            false => WhenUnavailable::Reject,
+        };
         locker(connect(&self.url).await, |builder| {
-            builder.wait(wait).request(|request| request.with_ttl(ttl))
+            builder
+                .wait(wait)
+                .request(|request| request.with_ttl(ttl))
+                .when_unavailable(then)
         })
     }
 

@@ -62,6 +62,16 @@ impl Client {
         })
     }
 
+    /// Sends `POST path`, and leaves the body of the response to the caller.
+    pub(crate) async fn open(&mut self, path: &str) -> Incoming {
+        let sent = self
+            .send(path, "streamed")
+            .in_time("the head of the answer");
+        let response = sent.await.expect("it is answered");
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
     async fn send(&mut self, path: &str, id: &str) -> hyper::Result<Response<Incoming>> {
         let request = Request::post(path)
             .header("host", "localhost")

@@ -9,10 +9,13 @@ mod server;
 mod stage;
 mod support;
 
+mod bypass;
 mod disconnects;
 mod faults;
 mod isolation;
 mod lost;
 mod memory;
+mod panics;
 mod serial;
 mod shutdown;
+mod slow_reader;
