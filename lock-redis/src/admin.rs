@@ -53,8 +53,10 @@ impl LockAdmin for Client {
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
-        let due = [RenewalRequest::new(key.clone(), id, ttl)];
-        let renewed = self.shared.server.renew(&due, &|_, _| ()).await.remove(0);
+        let mut due = RenewalRequest::new(key.clone(), id, ttl);
+        // No keeper waits for it: only the configured timeouts count.
+        due.timeout = due.timeout.max(self.longest * 2);
+        let renewed = self.shared.server.renew(&[due], &|_, _| ()).await.remove(0);
         renewed.map_err(|failure| named(failure).with_key(key))
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct Client {
     /// How many replicas have to know of a grant, and how long they are waited for.
     pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
-    longest: Duration,
+    pub(crate) longest: Duration,
     /// The runtimes whose connections hear, or tried to.
     listening: Runtimes,
 }

@@ -118,7 +118,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// Is told that a lease is lost, for certain.
+/// Called with each lease that is certainly lost.
 pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 
 impl Server {
@@ -331,8 +331,8 @@ impl Server {
         }
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow. A loss is told to `lost` as
-    /// soon as it is certain: whether the others are confirmed takes longer.
+    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss as soon as
+    /// its reason is known, at most 100 ms after the loss is: to confirm the others takes longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],

@@ -129,7 +129,8 @@ pub struct RenewalRequest {
     pub id: LeaseId,
     /// The time from now that the lease shall last.
     pub ttl: Duration,
-    /// How long the caller waits for the answer: of a renewal that takes longer, it takes in nothing.
+    /// How long the caller waits. Answers of requests that are passed together all count only within
+    /// the shortest of their timeouts.
     pub timeout: Duration,
 }
 

@@ -52,8 +52,9 @@ pub(super) async fn follow(
                 master.followed().lose(&sentinel);
             }
             if how == Following::Discovered && failures >= MAX_FAILURES {
-                // Sentinels remember those that moved for ever. One that comes back is found again.
-                master.followed().remove(&sentinel);
+                // Sentinels remember those that moved indefinitely. One that comes back is found again.
+                let now = master.shared.engine.now();
+                master.followed().give_up(&sentinel, now);
                 return;
             }
             let pause = master.shared.engine.jitter(PAUSE / 2, PAUSE);
@@ -70,8 +71,8 @@ pub(super) async fn follow(
 /// Between two attempts to hear a Sentinel, about as long as it takes to find a master dead.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How often one Sentinel is asked at most which others it knows, while it knows more than are
-/// listened to: some of them may be gone for good.
+/// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. It is asked while it knows more
+/// than are followed, some of which may be gone for good.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often in a row a Sentinel may fail that the configuration does not name.

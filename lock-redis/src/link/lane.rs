@@ -295,8 +295,9 @@ struct Waited<'a> {
     since: Instant,
 }
 
-/// An answer that takes longer is a reason to try another connection.
-const WHILE: Duration = Duration::from_millis(150);
+/// An answer that takes longer is a reason to try another connection. Shorter than a renewal of a
+/// lease of one second waits.
+const WHILE: Duration = Duration::from_millis(100);
 
 impl<'a> Waited<'a> {
     fn for_answer(lane: &'a Lane, number: u64, life: &'a Life) -> Self {

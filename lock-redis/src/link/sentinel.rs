@@ -108,7 +108,8 @@ impl Master {
 
     /// Listens to a Sentinel that another one knows, unless somebody does.
     pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
-        if self.followed().discover(&sentinel, identity) {
+        let now = self.shared.engine.now();
+        if self.followed().discover(&sentinel, identity, now) {
             self.follow(sentinel, Following::Discovered);
         }
     }

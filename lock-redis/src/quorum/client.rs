@@ -47,8 +47,10 @@ impl Client {
                 Outcome::Unreachable { .. } => request.note_unanswered(),
             }
             let took = self.ensemble.engine.now().since(began);
-            // A node that does not answer holds up nobody: its release goes on in the background.
+            // A node that is not known to have granted holds up nobody: its release goes on in the
+            // background.
             tokio::select! {
+                biased;
                 () = pending.undo() => {}
                 () = lease.shares.freed() => {}
             }

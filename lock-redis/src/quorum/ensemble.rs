@@ -27,7 +27,8 @@ pub(super) struct Ensemble {
 
 /// A question to several nodes, with the answers in the order in which they come.
 ///
-/// Every request has left after the first answer; dropped earlier, some may not have.
+/// Every request has left after the first answer, unless a node is asked for its time first; dropped
+/// earlier, some may not have.
 pub(super) type Asking<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
 impl Ensemble {

@@ -113,7 +113,7 @@ impl Node {
             args: &args,
         };
         let answer = async {
-            self.learn_time().await?;
+            self.learn_time().await.map_err(Failure::before_request)?;
             let done = self.server.take_in_time(call, args.len(), None).await?;
             self.ballot(&done.value)
         };

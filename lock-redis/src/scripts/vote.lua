@@ -33,7 +33,7 @@ end
 if string.sub(call('GET', FENCE) or '', 18, 49) == id then
   return {'gone', 0}
 end
--- A copy that comes after others had the vote takes nothing.
+-- A copy that comes after its limit takes nothing.
 local limit = tonumber(ARGV[9])
 if limit and now > limit then
   return {'late', now}

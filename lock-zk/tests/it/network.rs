@@ -31,8 +31,14 @@ fn token(guard: &LockGuard) -> u64 {
 }
 
 async fn release(guard: LockGuard) {
+    let (signal, held) = (guard.lost(), guard.is_held());
     let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    assert_eq!(
+        released,
+        Released::Clean,
+        "held before: {held}, lost by {:?}",
+        signal.reason()
+    );
 }
 
 /// One fault in an acquisition costs time, and neither the lock nor a second node.
