@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use crate::support::{Place, SOON, is_entry, ms, request, take, until, waiting};
 
 /// The network fails before the request arrives and after, with a word and without one.
+///
+/// Each fault gets a session of its own: a connection that breaks before its first heartbeat may prove
+/// nothing, and what is judged is one fault, not a row of them.
 const FATES: [Fate; 4] = [
     Fate::LostRequest(Then::Cut),
     Fate::LostReply(Then::Cut),
@@ -44,11 +47,13 @@ async fn release(guard: LockGuard) {
 /// One fault in an acquisition costs time, and neither the lock nor a second node.
 async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
     let place = Place::new().await;
-    let locks = place.patient().await;
-    drop(take(&locks, "a").await);
-    place.assert_nothing_left(&[&locks], "a").await;
+    let first = place.patient().await;
+    drop(take(&first, "a").await);
+    place.assert_nothing_left(&[&first], "a").await;
+    drop(first);
     let mut last = 0;
     for fate in FATES {
+        let locks = place.patient().await;
         if is_repeated {
             let lost = Fate::LostReply(Then::Cut);
             place.proxy().plan(is_entry, lost);
@@ -90,8 +95,8 @@ async fn a_look_at_the_node_after_a_lost_creation_is_repeated() {
 #[tokio::test]
 async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
     let place = Place::new().await;
-    let locks = place.patient().await;
     for (n, fate) in FATES.into_iter().enumerate() {
+        let locks = place.patient().await;
         let name = format!("new-{n}");
         let is_directory = |command: &Command| command.is("CREATE") && command.arg(2) == "4";
         let planned = place.proxy().plan(is_directory, fate);
@@ -106,8 +111,9 @@ async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
 #[tokio::test]
 async fn a_waiter_whose_watch_is_lost_is_served_once() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let other = place.elsewhere().await;
     for fate in FATES {
+        let locks = place.patient().await;
         let holder = take(&other, "a").await;
         let planned = place.proxy().plan(is_watch, fate);
         let next = waiting(&locks, request("a"));
@@ -126,10 +132,11 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
 /// The third waits for the second to get its permit, and the second for any change.
 async fn permits(kind: fn(&Command) -> bool) {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let other = place.elsewhere().await;
     let limit = std::num::NonZeroU32::MIN;
     let one = request("a").with_mode(Mode::Permit { limit });
     for fate in FATES {
+        let locks = place.patient().await;
         let holder = other.acquire(&one).await.expect("it is granted");
         let planned = place.proxy().plan(kind, fate);
         let second = waiting(&locks, one.clone());
@@ -199,8 +206,8 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
 #[tokio::test]
 async fn a_release_that_is_lost_happens() {
     let place = Place::new().await;
-    let locks = place.patient().await;
     for fate in FATES {
+        let locks = place.patient().await;
         let guard = take(&locks, "a").await;
         let is_end = |command: &Command| command.is("DELETE");
         let planned = place.proxy().plan(is_end, fate);
@@ -214,8 +221,9 @@ async fn a_release_that_is_lost_happens() {
 #[tokio::test]
 async fn a_downgrade_that_is_lost_happens_once() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let other = place.elsewhere().await;
     for fate in FATES {
+        let locks = place.patient().await;
         let mut guard = take(&locks, "a").await;
         let before = token(&guard);
         let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
@@ -239,8 +247,9 @@ async fn a_downgrade_that_is_lost_happens_once() {
 #[tokio::test]
 async fn a_token_whose_write_is_lost_is_drawn_again() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let other = place.elsewhere().await;
     for fate in FATES {
+        let locks = place.patient().await;
         let writer = take(&other, "a").await;
         let before = token(&writer);
         let reader = waiting(&locks, request("a").with_mode(Mode::Shared));
