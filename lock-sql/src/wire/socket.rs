@@ -3,8 +3,8 @@
 //! The client reads from its socket only while it waits for an answer, and gives nobody else access to
 //! it. So the socket is found among those of this process by its two ends, as the server sees them, and
 //! duplicated. Where that fails, the next question to the server tells: on other systems than Linux 5.6,
-//! in containers whose seccomp profile refuses `pidfd_getfd`, and behind proxies and NAT that rewrite
-//! addresses or ports.
+//! in containers whose seccomp profile refuses `pidfd_getfd`, behind proxies and NAT that rewrite
+//! addresses or ports, and where MySQL or MariaDB knows the client by a name of another address.
 
 use std::net::IpAddr;
 
