@@ -14,7 +14,7 @@ use crate::keys::Keys;
 use crate::lock::{Client, NAME};
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
-use crate::server::Server;
+use crate::server::{Freed, Server, Told};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -26,7 +26,7 @@ impl LockAdmin for Client {
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let server = &self.shared.server;
         let seen = server.inspect(key).await;
-        let seen = server.explained(&Keys::of(key).all(), seen).await;
+        let seen = server.explained(&server.keys(key).all(), seen).await;
         let seen = seen.map_err(|failure| named(failure).with_key(key))?;
         Ok(seen.map(|seen| info(key.clone(), &seen)))
     }
@@ -35,7 +35,7 @@ impl LockAdmin for Client {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
         let server = &self.shared.server;
         let broken = server.break_all(key, reason).await;
-        let broken = server.explained(&Keys::of(key).all(), broken).await;
+        let broken = server.explained(&server.keys(key).all(), broken).await;
         let broken = broken.map_err(|failure| named(failure).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
@@ -56,13 +56,21 @@ impl LockAdmin for Client {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
         // No keeper waits for it: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
-        let renewed = self.shared.server.renew(&[due], &|_, _| ()).await.remove(0);
+        let told = Told {
+            lost: &|_, _| (),
+            note: &|_| None,
+        };
+        let renewed = self.shared.server.renew(&[due], told).await.remove(0);
         renewed.map_err(|failure| named(failure).with_key(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self.shared.server.release(&Keys::of(key), &id.into()).await;
-        released.map_err(|failure| named(failure).with_key(key))
+        let server = &self.shared.server;
+        match server.release(&server.keys(key), &id.into()).await {
+            Ok(Freed::Nothing) => Ok(Released::AlreadyLost),
+            Ok(Freed::Granted | Freed::Lock) => Ok(Released::Clean),
+            Err(failure) => Err(named(failure).with_key(key)),
+        }
     }
 }
 
@@ -137,21 +145,26 @@ impl Seen {
     }
 
     pub(crate) fn holder(&self, holder: &SeenHolder) -> HolderInfo {
-        let (id, label) = holder.value.split_once('|').unwrap_or((&holder.value, ""));
+        let mut parts = holder.value.split('|');
+        let (id, label) = (parts.next().unwrap_or_default(), parts.next());
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+        let (token, since) = (number(parts.next()), number(parts.next()));
         let noted = holder.note.split_once('|');
-        let mut info = HolderInfo::new(Label::decode(noted.map_or(label, |(_, label)| label)));
-        info.token = match noted {
+        let label = noted.map_or(label.unwrap_or_default(), |(_, label)| label);
+        let mut info = HolderInfo::new(Label::decode(label));
+        let token = match noted {
             Some((token, _)) => token.parse().ok(),
-            None => self.first_token(id),
-        }
-        .map(FencingToken::new);
-        // A token is no less than the clock of the server at its grant, and mostly just that.
-        info.since = info.token.map(|token| at(token.into()));
+            None => self.first_token(id).or(token),
+        };
+        info.token = token.map(FencingToken::new);
+        // A token that a script gives is no less than the clock of the server, and mostly just that.
+        let drawn = token.map(Duration::from_micros);
+        info.since = since.map(Duration::from_millis).or(drawn).map(at);
         info.time_left = u64::try_from(holder.left).ok().map(Duration::from_millis);
         info
     }
 
-    /// The token of an exclusive holder: the first one of the last block, if that is its own.
+    /// The token of an exclusive holder in a quorum: the first one of the last block, if that is its own.
     fn first_token(&self, id: &str) -> Option<u64> {
         let mut parts = self.fence.split('|');
         let last: u64 = parts.next()?.parse().ok()?;
@@ -159,8 +172,8 @@ impl Seen {
     }
 }
 
-fn at(micros: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(micros)
+fn at(since_epoch: Duration) -> SystemTime {
+    UNIX_EPOCH + since_epoch
 }
 
 #[cfg(test)]
@@ -186,7 +199,7 @@ mod tests {
         let mut seen = Seen {
             mode: "x".into(),
             holders: vec![holder(format!("{id}|{}", label.encode()), "")],
-            fence: format!("0000000000000131|{id}|q"),
+            fence: format!("0000000000000131|{id}"),
             waiters: vec![],
         };
         let shown = seen.holder(&seen.holders[0]);
@@ -195,6 +208,13 @@ mod tests {
         assert_eq!(shown.time_left, Some(Duration::from_millis(1500)));
         assert!(seen.is_ours());
 
+        seen.fence = "999".into();
+        assert_eq!(seen.holder(&seen.holders[0]).token, None, "not told yet");
+        let told = holder(format!("{id}|{}|7|1500", label.encode()), "");
+        let shown = seen.holder(&told);
+        assert_eq!(shown.token, Some(FencingToken::new(7)));
+        assert_eq!(shown.since, Some(at(Duration::from_millis(1_500))));
+        assert_eq!(shown.label, label);
         seen.mode = "p3".into();
         seen.holders = vec![holder(id.into(), &format!("55|{}", label.encode()))];
         assert_eq!(

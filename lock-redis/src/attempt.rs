@@ -11,8 +11,9 @@ use crate::budget::Budget;
 use crate::error::Failure;
 use crate::inbox::{Heard, Listening};
 use crate::lease::RedisLease;
+use crate::link::Taken;
 use crate::lock::Client;
-use crate::server::{Answer, Claim, MAX_AGE, Place};
+use crate::server::{Answer, Claim, MAX_AGE, Place, Ticket};
 
 /// How an attempt ends.
 #[derive(Debug)]
@@ -52,9 +53,6 @@ impl Attempt<'_> {
         loop {
             let sent = self.client.engine.now();
             let place = waiting.place(sent);
-            if waiting.is_unanswered {
-                self.lease.repeated();
-            }
             let asking = self.ask(place.as_ref(), waiting.answered);
             let reply = self.budget.bound(asking).await;
             match reply {
@@ -76,9 +74,13 @@ impl Attempt<'_> {
                     waiting.subscribe().await?;
                     continue;
                 }
-                Some(Ok(Answer::Queued { next, ahead })) => {
+                Some(Ok(Answer::Queued {
+                    next,
+                    ahead,
+                    ticket,
+                })) => {
                     crowds.met(key);
-                    waiting.has_place = true;
+                    waiting.ticket = Some(ticket);
                     waiting.answered(next.filter(|_| ahead == 0));
                 }
                 Some(Err(failure)) => waiting.failed(failure)?,
@@ -91,22 +93,31 @@ impl Attempt<'_> {
         }
     }
 
-    /// Takes the lock by the short script, where nobody else was met lately; `None` if there is more
-    /// to say.
+    /// Takes the lock by plain commands, unless others wanted it lately; `None` if there is more to
+    /// say.
     async fn take(&self, waiting: &mut Waiting<'_>) -> Result<Option<Outcome>> {
         let (keys, shared) = (self.lease.keys(), &self.client.shared);
-        let is_short = self.claim.mode == Mode::Exclusive && self.client.replicas.is_none();
-        if !is_short || shared.crowds.is_crowded(keys.name()) {
+        if self.claim.mode != Mode::Exclusive
+            || self.budget.waits() && shared.crowds.is_crowded(keys.name())
+        {
             return Ok(None);
         }
         let sent = self.client.engine.now();
-        let taken = self.budget.bound(shared.server.take(keys, &self.claim));
-        match taken.await {
-            Some(Ok(Some(token))) => Ok(Some(Outcome::Granted(self.granted(sent, token)))),
-            Some(Ok(None)) => Ok(None),
-            Some(Err(failure)) => waiting.failed(failure).map(|()| None),
-            None => Err(waiting.gives_up()),
+        let taking = shared.server.take(keys, &self.claim, self.client.replicas);
+        match self.budget.bound(taking).await {
+            Some(Ok(Taken::Granted(token))) => {
+                let token = self.lease.drawn(token);
+                return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
+            }
+            Some(Ok(Taken::Held)) if !self.budget.waits() => {
+                return Ok(Some(Outcome::Refused(self.budget.contended())));
+            }
+            Some(Ok(Taken::WithoutToken)) => waiting.is_unanswered = true,
+            Some(Ok(Taken::Held | Taken::Unknown)) => {}
+            Some(Err(failure)) => waiting.failed(failure)?,
+            None => return Err(waiting.gives_up()),
         }
+        Ok(None)
     }
 
     fn granted(&self, sent: Moment, token: u64) -> Grant {
@@ -146,8 +157,8 @@ struct Waiting<'a> {
     is_deaf: bool,
     /// Whether this attempt takes a place in the queue.
     queues: bool,
-    /// Whether the server has said so.
-    has_place: bool,
+    /// The place that the server has given.
+    ticket: Option<u64>,
     beats: Beats,
     /// When the lock may come free by time alone, for the first in the queue.
     next: Option<Duration>,
@@ -168,7 +179,7 @@ impl<'a> Waiting<'a> {
             channel: None,
             is_deaf: false,
             queues: false,
-            has_place: false,
+            ticket: None,
             beats: Beats::default(),
             next: None,
             poll: FIRST_POLL,
@@ -222,7 +233,11 @@ impl<'a> Waiting<'a> {
     fn place(&mut self, sent: Moment) -> Option<Place> {
         self.queues.then(|| Place {
             beat: self.beats.next(sent),
-            again: self.has_place,
+            ticket: match self.ticket {
+                Some(ticket) => Ticket::Known(ticket),
+                None if self.is_unanswered => Ticket::Unknown,
+                None => Ticket::None,
+            },
             alive: ALIVE,
             window: window(self.attempt.claim.ttl),
             channel: self.channel.clone().unwrap_or_default(),
@@ -237,8 +252,13 @@ impl<'a> Waiting<'a> {
     }
 
     /// Takes note of a failure; gives it back if it is no use to ask again.
-    fn failed(&mut self, failure: Failure) -> Result<()> {
-        self.is_unanswered |= failure.outcome_unknown;
+    fn failed(&mut self, mut failure: Failure) -> Result<()> {
+        if failure.outcome_unknown {
+            self.is_unanswered = true;
+            self.attempt.lease.unanswered();
+        }
+        // Nor does a refusal say what became of the requests before.
+        failure.outcome_unknown = self.is_unanswered;
         let now = self.attempt.client.engine.now();
         let (since, _) = self.silent.get_or_insert_with(|| (now, failure.clone()));
         let is_over = now.since(*since) >= PATIENCE;

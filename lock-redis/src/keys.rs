@@ -1,22 +1,45 @@
 //! The names of the keys that make one lock.
 
-use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use lock_core::{Error, ErrorKind, LockKey, Result};
+
+use crate::config::{RedisConfig, Servers};
 
 /// The four keys of one lock, which a cluster keeps in one slot.
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
-/// there. The others are `{<key>}:fence`, `:queue` and `:notes`, or `<key>:fence` where the key has
-/// a hash tag of its own; one that ends with a brace has a dot behind it, for the companions of `a`
-/// are not those of `{a}`. A key that cannot stand in a tag has its companions under a number whose
-/// slot is the same.
+/// there. Its queue and its notes are `{<key>}:queue` and `{<key>}:notes`, or `<key>:queue` where the
+/// key has a hash tag of its own; one that ends with a brace has a dot behind it, for the companions
+/// of `a` are not those of `{a}`. A key that cannot stand in a tag has its companions under a number
+/// whose slot is the same. Where the tokens are counted, says [`Counter`].
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     key: LockKey,
+    tokens: Box<[u8]>,
     companions: Box<[u8]>,
+}
+
+/// Which locks draw their tokens from one counter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Counter {
+    /// Each lock has its own, `{<key>}:fence`: a node of a quorum.
+    OfLock,
+    /// Those of a namespace, `{<namespace>}:tokens`.
+    OfNamespace,
+    /// Those of a namespace in one slot, `{<number>}:<namespace>:tokens`: a cluster.
+    OfSlot,
+}
+
+impl Counter {
+    pub(crate) fn of(config: &RedisConfig) -> Self {
+        match config.servers {
+            Servers::Cluster(_) => Self::OfSlot,
+            Servers::Quorum(_) => Self::OfLock,
+            Servers::Sentinel { .. } | Servers::Single(_) => Self::OfNamespace,
+        }
+    }
 }
 
 /// Where a node of a quorum keeps how old clients know it to be.
@@ -25,11 +48,14 @@ pub(crate) struct Keys {
 /// what is before that.
 pub(crate) const AGE_KEY: &str = "{polylock:age}:notes:notes";
 
-const SUFFIXES: [&[u8]; 3] = [b":fence", b":queue", b":notes"];
+const QUEUE: &[u8] = b":queue";
+const NOTES: &[u8] = b":notes";
+const FENCE: &[u8] = b":fence";
+const TOKENS: &[u8] = b":tokens";
 const SUFFIX_LEN: usize = 6;
 
 impl Keys {
-    pub(crate) fn of(key: &LockKey) -> Self {
+    pub(crate) fn of(key: &LockKey, counter: Counter) -> Self {
         let name = key.as_bytes();
         let (head, tail): (&[u8], &[u8]) = match tag(name) {
             Some(_) if ends_with_brace(name) => (b"", b"."),
@@ -43,15 +69,23 @@ impl Keys {
         } else {
             head
         };
-        let len = head.len() + name.len() + tail.len() + SUFFIX_LEN;
-        let mut companions = Vec::with_capacity(3 * len);
-        for suffix in SUFFIXES {
-            for part in [head, name, tail, suffix] {
-                companions.extend_from_slice(part);
+        let companion = |suffix| [head, name, tail, suffix];
+        let tokens = match counter {
+            Counter::OfLock => companion(FENCE).concat(),
+            Counter::OfNamespace => [b"{", namespace(name), b"}", TOKENS].concat(),
+            Counter::OfSlot => {
+                let number = twin(slot(name)).to_string();
+                [b"{", number.as_bytes(), b"}:", namespace(name), TOKENS].concat()
             }
+        };
+        let len = head.len() + name.len() + tail.len() + SUFFIX_LEN;
+        let mut companions = Vec::with_capacity(2 * len);
+        for part in [companion(QUEUE), companion(NOTES)].as_flattened() {
+            companions.extend_from_slice(part);
         }
         Self {
             key: key.clone(),
+            tokens: tokens.into_boxed_slice(),
             companions: companions.into_boxed_slice(),
         }
     }
@@ -60,42 +94,47 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// `InvalidKey` if a companion of another lock could have this name.
-    pub(crate) fn checked(key: &LockKey) -> Result<Self> {
-        let name = key.as_bytes();
-        if tag(name).is_some() && SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
-            let message = "a key with a hash tag must not end with :fence, :queue or :notes";
+    /// `InvalidKey` if a companion of another lock, or a counter, could have this name.
+    pub(crate) fn checked(key: &LockKey, counter: Counter) -> Result<Self> {
+        if Self::is_companion(key) {
+            let message =
+                "a key with a hash tag must not end with :fence, :queue, :notes or :tokens";
             return Err(Error::new(ErrorKind::InvalidKey, message).with_key(key));
         }
-        Ok(Self::of(key))
+        Ok(Self::of(key, counter))
     }
 
-    /// Whether this is the name of a companion.
+    /// Whether this may be the name of a companion or of a counter.
     pub(crate) fn is_companion(key: &LockKey) -> bool {
-        Self::checked(key).is_err()
+        let name = key.as_bytes();
+        let is_of_lock = [FENCE, QUEUE, NOTES].iter().any(|end| name.ends_with(end));
+        let is_counter = name.starts_with(b"{") && name.ends_with(TOKENS);
+        is_of_lock && tag(name).is_some() || is_counter
     }
 
     pub(crate) fn lock(&self) -> &[u8] {
         self.key.as_bytes()
     }
 
+    pub(crate) fn tokens(&self) -> &[u8] {
+        &self.tokens
+    }
+
     pub(crate) fn name(&self) -> &LockKey {
         &self.key
     }
 
-    /// The lock and its counter.
-    pub(crate) fn first_two(&self) -> [&[u8]; 2] {
-        let [lock, fence, ..] = self.all();
-        [lock, fence]
-    }
-
     /// As the scripts expect them.
     pub(crate) fn all(&self) -> [&[u8]; 4] {
-        let len = self.companions.len() / 3;
-        let (fence, rest) = self.companions.split_at(len);
-        let (queue, notes) = rest.split_at(len);
-        [self.lock(), fence, queue, notes]
+        let (queue, notes) = self.companions.split_at(self.companions.len() / 2);
+        [self.lock(), &self.tokens, queue, notes]
     }
+}
+
+/// What is before the first colon: the prefix that layers put before a key.
+fn namespace(name: &[u8]) -> &[u8] {
+    let colon = name.iter().position(|byte| *byte == b':');
+    colon.map_or(b"", |colon| &name[..colon])
 }
 
 /// Whether a brace is the last character but for dots, so that a dot more makes another name.
@@ -111,29 +150,35 @@ fn tag(name: &[u8]) -> Option<&[u8]> {
     (close > 0).then(|| &inside[..close])
 }
 
+/// Slots of a cluster.
+const SLOTS: u16 = 16_384;
+
 /// The slot of a key in a cluster.
 pub(crate) fn slot(name: &[u8]) -> u16 {
-    crc16(tag(name).unwrap_or(name)) % 16_384
+    crc16(tag(name).unwrap_or(name)) % SLOTS
 }
 
 /// The least number that lies in this slot as a key.
 fn twin(wanted: u16) -> u32 {
-    // The search takes 16 000 tries.
-    static FOUND: LazyLock<Mutex<HashMap<u16, u32>>> = LazyLock::new(Mutex::default);
-    let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = found().get(&wanted) {
-        return *known;
-    }
-    let mut text = String::new();
-    let lies_there = |number: &u32| {
-        text.clear();
-        write!(text, "{number}").is_ok() && slot(text.as_bytes()) == wanted
-    };
-    let number = (0..)
-        .find(lies_there)
-        .expect("BUG: every slot has a number");
-    found().insert(wanted, number);
-    number
+    static OF_SLOTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+        let mut numbers = vec![None; usize::from(SLOTS)];
+        let mut left = numbers.len();
+        let mut text = String::new();
+        for number in 0.. {
+            text.clear();
+            let _ = write!(text, "{number}");
+            let place = &mut numbers[usize::from(slot(text.as_bytes()))];
+            if place.is_none() {
+                *place = Some(number);
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        numbers.into_iter().flatten().collect()
+    });
+    OF_SLOTS[usize::from(wanted)]
 }
 
 /// CRC-16/XMODEM, by which Redis Cluster distributes its keys.
@@ -167,10 +212,42 @@ const CRC16: [u16; 256] = {
 mod tests {
     use super::*;
 
-    fn keys(name: &str) -> Vec<String> {
+    fn keys_by(name: &str, counter: Counter) -> Vec<String> {
         let key = LockKey::new(name).unwrap();
         let text = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-        Keys::of(&key).all().map(text).to_vec()
+        Keys::of(&key, counter).all().map(text).to_vec()
+    }
+
+    fn keys(name: &str) -> Vec<String> {
+        keys_by(name, Counter::OfLock)
+    }
+
+    #[test]
+    fn locks_of_a_namespace_share_a_counter() {
+        for (name, counter, expected) in [
+            ("shop:a", Counter::OfNamespace, "{shop}:tokens"),
+            ("shop:eu:a", Counter::OfNamespace, "{shop}:tokens"),
+            ("a", Counter::OfNamespace, "{}:tokens"),
+            ("shop:a", Counter::OfLock, "{shop:a}:fence"),
+        ] {
+            assert_eq!(keys_by(name, counter)[1], expected, "{name} {counter:?}");
+        }
+        let of_slot = keys_by("{t}a:b", Counter::OfSlot);
+        assert_eq!(
+            of_slot[1],
+            format!("{{{}}}:{{t}}a:tokens", twin(slot(b"t")))
+        );
+        for name in [
+            "{shop}:tokens",
+            "{}:tokens",
+            "{5}:shop:tokens",
+            "{a}b:queue",
+        ] {
+            assert!(Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
+        }
+        for name in ["shop:tokens", "a:queue", "tokens"] {
+            assert!(!Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
+        }
     }
 
     #[test]
@@ -192,7 +269,14 @@ mod tests {
             "a", "{a}b", "a{b}c", "a{b", "a}b", "{}a", "a{}b", "}{", "{{a}}", "}", "{", "a}b{c}",
             "a}b{", "{}{a}", "ü}",
         ] {
-            let slots: Vec<_> = keys(name).iter().map(|k| slot(k.as_bytes())).collect();
+            assert_eq!(
+                keys(name).iter().map(|k| slot(k.as_bytes())).max(),
+                keys(name).iter().map(|k| slot(k.as_bytes())).min()
+            );
+            let slots: Vec<_> = keys_by(name, Counter::OfSlot)
+                .iter()
+                .map(|k| slot(k.as_bytes()))
+                .collect();
             assert!(slots.iter().all(|s| *s == slots[0]), "{name}: {slots:?}");
         }
     }
@@ -234,7 +318,7 @@ mod tests {
         for (start, _) in AGE_KEY.char_indices() {
             for (end, _) in AGE_KEY.char_indices().filter(|(end, _)| *end > start) {
                 let name = LockKey::new(&AGE_KEY[start..end]).unwrap();
-                if let Ok(keys) = Keys::checked(&name) {
+                if let Ok(keys) = Keys::checked(&name, Counter::OfLock) {
                     let all = keys.all();
                     assert!(!all.contains(&AGE_KEY.as_bytes()), "{name}: {all:?}");
                 }

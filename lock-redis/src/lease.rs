@@ -1,9 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::engine::LeaseId;
+use lock_core::engine::{Engine, LeaseId};
 use lock_core::{
     FencingToken, Lease, LeaseControl, LeaseState, Mode, Released, RenewalRequest, Renewer, Result,
     Upkeep,
@@ -13,7 +14,7 @@ use crate::crowds::Crowds;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
-use crate::server::{Claim, Holder, Server};
+use crate::server::{Claim, Freed, Holder, Server, Told};
 use crate::tokens::Tokens;
 
 /// What all leases on one server share.
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) renewer: Arc<dyn Renewer>,
     pub(crate) live: Arc<Live>,
     pub(crate) crowds: Crowds,
+    pub(crate) engine: Engine,
 }
 
 /// One acquisition on one server.
@@ -35,6 +37,8 @@ pub(crate) struct RedisLease {
     mode: Mode,
     tokens: Tokens,
     attached: AtomicBool,
+    /// Whether the server does not know the token.
+    is_untold: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
 }
@@ -49,6 +53,7 @@ impl RedisLease {
             mode: claim.mode,
             tokens: Tokens::default(),
             attached: AtomicBool::new(false),
+            is_untold: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
         }
     }
@@ -61,16 +66,38 @@ impl RedisLease {
         &self.keys
     }
 
-    /// A request had no answer and is sent again: a copy may arrive after the release.
-    pub(crate) fn repeated(&self) {
+    /// A request had no answer, and may arrive after the release.
+    pub(crate) fn unanswered(&self) {
         self.has_copies.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps what was granted, and gives the token of the first holder.
+    /// Keeps what a script granted, and gives the token of the first holder.
     pub(crate) fn granted(&self, first: u64) -> FencingToken {
         self.tokens.granted(self.mode, first)
     }
+
+    /// Keeps a token that was drawn by plain commands, which do not store it in the lock.
+    pub(crate) fn drawn(&self, token: u64) -> FencingToken {
+        self.is_untold.store(true, Ordering::Relaxed);
+        self.tokens.drawn(token)
+    }
 }
+
+impl RedisLease {
+    /// Releases once more when copies of the acquisition that were still under way have arrived. One
+    /// that comes later costs a ttl, as they all do if the process ends before.
+    fn release_copies(&self) {
+        let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
+        let holder = self.holder.clone();
+        self.shared.engine.spawn_service(async move {
+            tokio::time::sleep(COPIES).await;
+            drop(shared.server.release(&keys, &holder).await);
+        });
+    }
+}
+
+/// How long a request may be under way on a connection that was given up.
+const COPIES: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Lease for RedisLease {
@@ -83,7 +110,9 @@ impl Lease for RedisLease {
 
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
-        self.shared.live.attach(self.id, control);
+        let untold = self.is_untold.load(Ordering::Relaxed);
+        let untold = untold.then(|| self.tokens.current());
+        self.shared.live.attach(self.id, control, untold);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -109,15 +138,17 @@ impl Lease for RedisLease {
 
     async fn release(&self) -> Result<Released> {
         let Shared { server, crowds, .. } = &*self.shared;
-        let copies = self.has_copies.load(Ordering::Relaxed);
-        let is_short =
-            self.mode == Mode::Exclusive && !copies && !crowds.is_crowded(self.keys.name());
-        if is_short && server.give(&self.keys, &self.holder).await? {
-            return Ok(Released::Clean);
+        let freed = server.release(&self.keys, &self.holder).await?;
+        if self.has_copies.swap(false, Ordering::Relaxed) {
+            self.release_copies();
         }
-        Ok(server
-            .release_with(&self.keys, &self.holder, copies)
-            .await?)
+        if freed == Freed::Granted {
+            crowds.met(self.keys.name());
+        }
+        Ok(match freed {
+            Freed::Nothing => Released::AlreadyLost,
+            Freed::Granted | Freed::Lock => Released::Clean,
+        })
     }
 }
 
@@ -148,11 +179,17 @@ pub(crate) struct RedisRenewer {
 #[async_trait]
 impl Renewer for RedisRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let lost = |id, reason| self.live.lost(id, reason);
-        let answers = self.server.renew(due, &lost).await;
-        answers
-            .into_iter()
-            .map(|answer| answer.map_err(Failure::into))
-            .collect()
+        let told = Told {
+            lost: &|id, reason| self.live.lost(id, reason),
+            note: &|id| self.live.untold(id),
+        };
+        let answers = self.server.renew(due, told).await;
+        let answers = answers.into_iter().zip(due).map(|(answer, one)| {
+            if matches!(answer, Ok(LeaseState::Held)) {
+                self.live.told(one.id);
+            }
+            answer.map_err(Failure::into)
+        });
+        answers.collect()
     }
 }

@@ -2,18 +2,42 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use lock_core::engine::LeaseId;
 use lock_core::{LeaseControl, LostReason};
 
 #[derive(Debug, Default)]
-pub(crate) struct Live(Mutex<HashMap<LeaseId, LeaseControl>>);
+pub(crate) struct Live(Mutex<HashMap<LeaseId, Held>>);
+
+/// A lease that this process holds.
+#[derive(Clone, Debug)]
+struct Held {
+    control: LeaseControl,
+    /// Its token, and since when it is held, if the server does not know them.
+    untold: Option<(u64, Instant)>,
+}
 
 impl Live {
-    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl) {
+    /// `untold` is the token, if the server does not know it.
+    pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
+        let untold = untold.map(|token| (token, Instant::now()));
         // Outside of the mutex: what is replaced may be the last of its kind.
-        let replaced = self.lock().insert(id, control);
+        let replaced = self.lock().insert(id, Held { control, untold });
         drop(replaced);
+    }
+
+    /// What the server does not know of a lease: `<token>|<held for (ms)>`.
+    pub(crate) fn untold(&self, id: LeaseId) -> Option<String> {
+        let (token, since) = self.lock().get(&id)?.untold?;
+        Some(format!("{token}|{}", since.elapsed().as_millis()))
+    }
+
+    /// The server knows it now.
+    pub(crate) fn told(&self, id: LeaseId) {
+        if let Some(held) = self.lock().get_mut(&id) {
+            held.untold = None;
+        }
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
@@ -36,8 +60,8 @@ impl Live {
 
     /// The server says that a lease is lost.
     pub(crate) fn lost(&self, id: LeaseId, reason: LostReason) {
-        let control = self.lock().get(&id).cloned();
-        if let Some(control) = control {
+        let held = self.lock().get(&id).cloned();
+        if let Some(Held { control, .. }) = held {
             control.lose(reason);
         }
     }
@@ -45,12 +69,12 @@ impl Live {
     /// Another server answers from now on, which may not know of these leases: all are renewed now.
     pub(crate) fn check(&self) {
         let all: Vec<_> = self.lock().values().cloned().collect();
-        for control in all {
+        for Held { control, .. } in all {
             control.check();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, LeaseControl>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +6,8 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding, Grant,
-    Lease, LockGuard, LockKey, Mode, PendingRelease, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, Lease, LockGuard,
+    PendingRelease, Result, Waiting,
 };
 use tokio::runtime::Handle;
 
@@ -85,7 +84,7 @@ impl Redis {
             inbox: Arc::clone(&inbox),
             live: Arc::clone(&live),
         });
-        let (link, clock) = link::connect(&config, ears, &engine)
+        let (link, _clock) = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
         let confirms = link.confirms();
@@ -93,20 +92,21 @@ impl Redis {
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
         let server = Server::new(link, config.retention).in_database(config.database);
         let server = server.with_proof(replicas, config.timeout);
-        let server = Arc::new(server.with_clock(clock));
+        let server = Arc::new(server);
         let renewer = Arc::new(RedisRenewer {
             server: Arc::clone(&server),
             live: Arc::clone(&live),
         });
         Ok(Self {
             client: Client {
-                engine,
                 shared: Arc::new(Shared {
+                    engine: engine.clone(),
                     server,
                     renewer,
                     live,
                     crowds: Crowds::default(),
                 }),
+                engine,
                 inbox,
                 longest: {
                     let confirms = u32::from(confirms);
@@ -169,7 +169,6 @@ impl DistributedLock for Redis {
         capabilities.admin = true;
         capabilities.downgrade = true;
         capabilities.fair = true;
-        capabilities.clocked_tokens = true;
         capabilities.fencing = Fencing::BestEffort;
         capabilities.permits = true;
         capabilities.shared = true;
@@ -186,12 +185,6 @@ impl DistributedLock for Redis {
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
         for request in requests {
             self.capabilities().check(request)?;
-        }
-        if self.client.takes_at_once(requests) {
-            let taken = self.client.take_all(requests).await;
-            if let Some(guards) = taken.map_err(|e| e.with_backend(NAME))? {
-                return Ok(guards);
-            }
         }
         in_order(self, requests).await
     }
@@ -251,7 +244,7 @@ impl Client {
     /// Arms the undoing of an acquisition before anything is sent.
     fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
         let key = request.key();
-        let keys = Keys::checked(key)?;
+        let keys = Keys::checked(key, self.shared.server.counter())?;
         let id = self.engine.lease_id();
         let claim = Claim {
             holder: Holder::new(id, request.label()),
@@ -261,61 +254,6 @@ impl Client {
         let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
         Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
-    }
-
-    /// Whether one script can take all of these.
-    fn takes_at_once(&self, requests: &[AcquireRequest]) -> bool {
-        let keys: HashSet<&LockKey> = requests.iter().map(AcquireRequest::key).collect();
-        let exclusive = |request: &AcquireRequest| request.mode() == Mode::Exclusive;
-        let slots = || {
-            requests
-                .iter()
-                .map(|r| crate::keys::slot(r.key().as_bytes()))
-        };
-        requests.len() > 1
-            && keys.len() == requests.len()
-            && requests.iter().all(exclusive)
-            && self.replicas.is_none()
-            && (self.shared.server.link.one_slot() || slots().all(|s| Some(s) == slots().next()))
-    }
-
-    /// Takes all of these locks in one script, or none; `None` if somebody has one of them.
-    async fn take_all(&self, requests: &[AcquireRequest]) -> Result<Option<Vec<LockGuard>>> {
-        let armed: Vec<_> = requests
-            .iter()
-            .map(|request| self.arm(request))
-            .collect::<Result<_>>()?;
-        let claims: Vec<_> = armed
-            .iter()
-            .map(|(_, lease, claim)| (lease.keys().clone(), claim.clone()))
-            .collect();
-        let budget = requests
-            .first()
-            .map(|request| Budget::of(request, self.longest));
-        let sent = self.engine.now();
-        let taking = self.shared.server.acquire_all(&claims);
-        let taken = match budget {
-            Some(budget) => budget.bound(taking).await,
-            None => Some(taking.await),
-        };
-        let tokens = match taken {
-            Some(taken) => taken?,
-            None => {
-                let message = "the server did not answer before the wait was over";
-                return Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome());
-            }
-        };
-        let Some(tokens) = tokens else {
-            armed.into_iter().for_each(|(pending, ..)| pending.disarm());
-            return Ok(None);
-        };
-        let granted = armed.into_iter().zip(requests).zip(tokens);
-        let guards = granted.map(|(((pending, lease, _), request), token)| {
-            pending.granted(request, Grant::new(sent, Some(lease.granted(token))))
-        });
-        let guards = guards.collect::<Result<_>>()?;
-        self.listen();
-        Ok(Some(guards))
     }
 
     /// Has the connection of this runtime tell who holds a lock that it was broken. Nobody waits for

@@ -19,12 +19,16 @@ pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
         (Some("gone"), _, _) => Some(Answer::Gone),
         (Some("held"), _, _) => Some(Answer::Held),
         (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(Answer::Limit),
-        (Some("queued"), Some(next), Some(ahead)) => Some(Answer::Queued {
-            next: u64::try_from(next)
-                .ok()
-                .map(std::time::Duration::from_millis),
-            ahead: ahead.unsigned_abs(),
-        }),
+        (Some("queued"), Some(next), Some(ahead)) => {
+            let ticket = parts.get(3).and_then(text).and_then(|t| t.parse().ok());
+            ticket.map(|ticket| Answer::Queued {
+                next: u64::try_from(next)
+                    .ok()
+                    .map(std::time::Duration::from_millis),
+                ahead: ahead.unsigned_abs(),
+                ticket,
+            })
+        }
         _ => None,
     };
     answer.ok_or_else(|| strange(&Value::Array(parts)))
@@ -54,14 +58,6 @@ pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
         Value::Int(token) if *token > 0 => Ok(token.unsigned_abs()),
         _ => Err(strange(reply)),
     }
-}
-
-/// Reads as many tokens, or `None`.
-pub(crate) fn tokens(reply: Value, count: usize) -> Result<Option<Vec<u64>>, Failure> {
-    optional(reply, |reply| match &reply {
-        Value::Array(tokens) if tokens.len() == count => tokens.iter().map(token).collect(),
-        _ => Err(strange(&reply)),
-    })
 }
 
 /// Reads 1 or 0.
@@ -97,7 +93,7 @@ pub(crate) fn optional<T>(
 pub(crate) struct Seen {
     pub(crate) mode: String,
     pub(crate) holders: Vec<SeenHolder>,
-    /// `<last token>|<id of the last grant>`.
+    /// The counter of tokens; in a quorum `<last token>|<id of the last grant>`.
     pub(crate) fence: String,
     /// The labels of those who wait, in order.
     pub(crate) waiters: Vec<String>,
@@ -105,8 +101,8 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct SeenHolder {
-    /// `<id>|<label>` of one holder, which may be anything if another program took the lock; the id
-    /// of one of several.
+    /// `<id>|<label>` of one holder, and `|<token>|<since (ms)>` if the server knows them; anything if
+    /// another program took the lock; the id of one of several.
     pub(crate) value: String,
     /// Milliseconds until the lease ends; negative if it never does.
     pub(crate) left: i64,
@@ -136,7 +132,7 @@ pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
         Some(Seen {
             mode: lossy(mode)?,
             holders: holders.chunks(3).map(holder).collect::<Option<_>>()?,
-            fence: lossy(fence)?,
+            fence: lossy(fence).unwrap_or_default(),
             waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
         })
     };
@@ -187,18 +183,22 @@ mod tests {
 
     #[test]
     fn reads_what_the_script_says() {
-        let queued = |next, ahead| Answer::Queued { next, ahead };
+        let queued = |next, ahead| Answer::Queued {
+            next,
+            ahead,
+            ticket: 9,
+        };
         for (reply, expected) in [
             (Value::Int(7), Answer::Granted(7)),
             (list(&[word("gone"), Value::Int(0)]), Answer::Gone),
             (list(&[word("held"), Value::Int(-1)]), Answer::Held),
             (list(&[word("limit"), Value::Int(3)]), Answer::Limit(3)),
             (
-                list(&[word("queued"), Value::Int(12), Value::Int(2)]),
+                list(&[word("queued"), Value::Int(12), Value::Int(2), word("9")]),
                 queued(Some(Duration::from_millis(12)), 2),
             ),
             (
-                list(&[word("queued"), Value::Int(-1), Value::Int(0)]),
+                list(&[word("queued"), Value::Int(-1), Value::Int(0), word("9")]),
                 queued(None, 0),
             ),
         ] {
@@ -225,8 +225,6 @@ mod tests {
         for reply in [Value::Int(7), list(&[word("held"), Value::Int(7)])] {
             assert_eq!(late(&reply), None);
         }
-        assert!(tokens(list(&[Value::Int(1)]), 2).is_err());
-        assert_eq!(tokens(Value::Nil, 2).unwrap(), None);
         assert!(flags(list(&[Value::Int(2)]), 1).is_err());
         assert!(seen(list(&[word("x")])).is_err());
     }

@@ -38,11 +38,7 @@ macro_rules! script {
 
 script!(
     /// Takes the lock or a place in its queue, and is the heartbeat of both.
-    ACQUIRE = "acquire": "common", "acquire"
-);
-script!(
-    /// Takes several locks, all or none.
-    ACQUIRE_ALL = "acquire_all": "acquire_all"
+    ACQUIRE = "acquire": "holders", "queue", "acquire"
 );
 script!(
     /// Compares for how long a run of the server is known to be up.
@@ -50,11 +46,11 @@ script!(
 );
 script!(
     /// Takes the lock from its holders.
-    BREAK = "break": "common", "inspect", "break"
+    BREAK = "break": "holders", "queue", "inspect", "break"
 );
 script!(
     /// Makes an exclusive holder a shared one.
-    DOWNGRADE = "downgrade": "common", "downgrade"
+    DOWNGRADE = "downgrade": "holders", "queue", "downgrade"
 );
 script!(
     /// Finds out which commands of the other scripts this user may run.
@@ -65,43 +61,44 @@ script!(
     TYPES = "types": "types"
 );
 script!(
-    /// Gives back a lock that nobody waits for.
-    GIVE = "give": "give"
-);
-script!(
     /// Shows the lock.
-    INSPECT = "inspect": "common", "inspect", "inspect.return"
+    INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return"
 );
 script!(
     /// Records a token that several nodes agree on.
-    RAISE = "raise": "common", "raise"
+    RAISE = "raise": "holders", "raise"
 );
 script!(
-    /// Gives back the lock or the place in its queue.
-    RELEASE = "release": "common", "release"
+    /// Releases the lock, or leaves its queue, and grants it to the first waiter.
+    RELEASE = "release": "release", "holders", "queue", "release.rest"
 );
 script!(
     /// Extends leases.
     RENEW = "renew": "renew"
 );
 script!(
-    /// Sets tokens aside for hand-overs.
-    RESERVE = "reserve": "common", "reserve"
+    /// Draws tokens for hand-overs.
+    RESERVE = "reserve": "holders", "queue", "reserve"
 );
 script!(
-    /// Takes a free lock that nobody waits for.
-    TAKE = "take": "take"
+    /// Raises the counter of fencing tokens to the clock.
+    TOKENS = "tokens": "tokens"
 );
 script!(
     /// Takes the vote of one of several nodes.
-    VOTE = "vote": "common", "vote"
+    VOTE = "vote": "holders", "fence", "vote"
 );
 script!(
     /// Tells who lost a lock whether it was broken.
-    WHY = "why": "common", "why"
+    WHY = "why": "why"
 );
 
-/// Tokens that one grant of an exclusive lock sets aside; the scripts know it as well.
+script!(
+    /// Takes back the vote of one of several nodes.
+    WITHDRAW = "withdraw": "holders", "withdraw"
+);
+
+/// Tokens that an exclusive grant of a script draws; the scripts know it as well.
 pub(crate) const BLOCK: u64 = 32;
 
 #[cfg(test)]
@@ -111,21 +108,8 @@ mod tests {
     #[test]
     fn scripts_are_data_and_take_theirs_from_outside() {
         for script in [
-            &ACQUIRE,
-            &ACQUIRE_ALL,
-            &AGE,
-            &BREAK,
-            &DOWNGRADE,
-            &EXAMINE,
-            &GIVE,
-            &INSPECT,
-            &RAISE,
-            &RELEASE,
-            &RENEW,
-            &RESERVE,
-            &TAKE,
-            &VOTE,
-            &WHY,
+            &ACQUIRE, &AGE, &BREAK, &DOWNGRADE, &EXAMINE, &INSPECT, &RAISE, &RELEASE, &RENEW,
+            &RESERVE, &TOKENS, &VOTE, &WHY, &WITHDRAW,
         ] {
             assert_eq!(script.hash().len(), 40, "{}", script.name);
             assert!(!script.text.contains("loadstring"), "{}", script.name);

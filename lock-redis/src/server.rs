@@ -15,20 +15,20 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
-use crate::keys::Keys;
-use crate::link::{Call, Done, Link};
+use crate::keys::{Counter, Keys};
+use crate::link::{Call, Done, Link, Take, Taken};
 use crate::reply;
 use crate::script::{
-    ACQUIRE, ACQUIRE_ALL, BREAK, DOWNGRADE, GIVE, INSPECT, RELEASE, RENEW, RESERVE, Script, TAKE,
-    WHY,
+    ACQUIRE, BREAK, DOWNGRADE, INSPECT, RELEASE, RENEW, RESERVE, Script, WHY, WITHDRAW,
 };
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) link: Arc<dyn Link>,
-    /// How long the token counter of a lock is kept after its last grant or new waiter, in ms.
+    /// How long a node of a quorum keeps the token counter of a lock after its last grant, in ms.
     pub(crate) retention: String,
+    counter: Counter,
     /// How many replicas have to know of a renewal, and how long they are waited for.
     replicas: Option<(u32, Duration)>,
     clock: ServerClock,
@@ -90,14 +90,24 @@ impl fmt::Debug for Holder {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) beat: u32,
-    /// Whether the server has said that this attempt stands in the queue.
-    pub(crate) again: bool,
+    pub(crate) ticket: Ticket,
     /// How long the server takes the waiter for alive.
     pub(crate) alive: Duration,
     /// The lease of a grant that is pushed.
     pub(crate) window: Duration,
     /// Where a grant is published to; nowhere if it is empty.
     pub(crate) channel: Arc<str>,
+}
+
+/// What a waiter knows of its place in the queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Ticket {
+    /// It has none.
+    None,
+    /// A request that had no answer may have taken one.
+    Unknown,
+    /// The one that the server has given.
+    Known(u64),
 }
 
 /// What the server says to an acquisition.
@@ -115,17 +125,43 @@ pub(crate) enum Answer {
         next: Option<Duration>,
         /// How many wait before this one.
         ahead: u64,
+        ticket: u64,
     },
+}
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Freed {
+    /// The id did not hold the lock; if it had a place in the queue, that is gone.
+    Nothing,
+    Lock,
+    /// The lock is that of a waiter now.
+    Granted,
 }
 
 /// Called with each lease that is certainly lost.
 pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 
+/// Gives `<token>|<held for (ms)>` of a lease, if the server does not know it yet.
+pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
+
+/// What a round of renewals and its client tell each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) lost: &'a Lost<'a>,
+    pub(crate) note: &'a Note<'a>,
+}
+
 impl Server {
     pub(crate) fn new(link: Arc<dyn Link>, retention: Duration) -> Self {
+        let counter = match link.one_slot() {
+            true => Counter::OfNamespace,
+            false => Counter::OfSlot,
+        };
         Self {
             link,
             retention: millis(retention),
+            counter,
             replicas: None,
             clock: ServerClock::default(),
             timeout: RedisConfig::DEFAULT_TIMEOUT,
@@ -133,15 +169,25 @@ impl Server {
         }
     }
 
+    /// Is a node of a quorum, where each lock has a counter of its own.
+    pub(crate) fn of_quorum(self) -> Self {
+        Self {
+            counter: Counter::OfLock,
+            ..self
+        }
+    }
+
+    pub(crate) fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    pub(crate) fn keys(&self, key: &LockKey) -> Keys {
+        Keys::of(key, self.counter)
+    }
+
     /// Names this database in messages.
     pub(crate) fn in_database(self, database: u32) -> Self {
         Self { database, ..self }
-    }
-
-    /// Knows how late it is at the servers.
-    pub(crate) fn with_clock(mut self, clock: ServerClock) -> Self {
-        self.clock = clock;
-        self
     }
 
     /// How late it is at the servers.
@@ -201,35 +247,28 @@ impl Server {
         Err(Cause::Late.into())
     }
 
-    /// Takes a free lock that nobody waits for; its token, or `None` if there is more to say.
-    pub(crate) async fn take(&self, keys: &Keys, claim: &Claim) -> Result<Option<u64>, Failure> {
-        let ttl = millis(claim.ttl);
-        let call = Call {
-            script: &TAKE,
-            keys: &keys.first_two(),
-            args: &[
-                claim.holder.0.as_bytes(),
-                ttl.as_bytes(),
-                self.retention.as_bytes(),
-            ],
+    /// Takes a free lock by plain commands.
+    pub(crate) async fn take(
+        &self,
+        keys: &Keys,
+        claim: &Claim,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Taken, Failure> {
+        let take = Take {
+            lock: keys.lock(),
+            tokens: keys.tokens(),
+            holder: claim.holder.0.as_bytes(),
+            ttl: claim.ttl,
         };
-        let mut done = self.take_in_time(call, 3, None).await?;
-        let value = std::mem::replace(&mut done.value, Value::Nil);
-        let token = reply::optional(value, |reply| reply::token(&reply))?;
-        if token.is_some() {
-            self.confirm_grant(&done, claim.ttl).await?;
+        let (taken, done) = self.link.take(take, wait).await?;
+        match (taken, wait) {
+            (Taken::Granted(_), Some((acks, _))) if done.acked < acks => {
+                return Err(Failure::too_few_replicas(done.acked, acks));
+            }
+            (Taken::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
+            _ => {}
         }
-        Ok(token)
-    }
-
-    /// Gives back a lock that nobody waits for; whether that was so.
-    pub(crate) async fn give(&self, keys: &Keys, holder: &Holder) -> Result<bool, Failure> {
-        let call = Call {
-            script: &GIVE,
-            keys: &[keys.lock()],
-            args: &[holder.0.as_bytes()],
-        };
-        reply::flag(&self.link.call(call).await?)
+        Ok(taken)
     }
 
     /// Takes the lock or a place in its queue. A grant counts only if as many replicas have it as are
@@ -241,14 +280,17 @@ impl Server {
         place: Option<&Place>,
         wait: Option<(u32, Duration)>,
     ) -> Result<Answer, Failure> {
-        let (mode, ttl, place) = texts(claim, place);
-        let args = self.acquisition(claim, [&mode, &ttl, &place]);
+        let (mode, ttl) = (mode_text(claim.mode), millis(claim.ttl));
+        let place = place.map(Place::texts);
+        let mut args = vec![claim.holder.0.as_bytes(), mode.as_bytes(), ttl.as_bytes()];
+        args.extend(place.iter().flatten().map(|text| text.as_bytes()));
         let call = Call {
             script: &ACQUIRE,
             keys: &keys.all(),
             args: &args,
         };
-        let mut done = self.take_in_time(call, 5, wait).await?;
+        let done = self.link.call_with(call, wait).await;
+        let mut done = self.explained(call.keys, done).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
         match (answer, wait) {
             (Answer::Granted(_), Some((acks, _))) if done.acked < acks => {
@@ -262,46 +304,19 @@ impl Server {
         Ok(answer)
     }
 
-    /// Takes all of these locks or none; the tokens in the order of the claims.
-    pub(crate) async fn acquire_all(
-        &self,
-        claims: &[(Keys, Claim)],
-    ) -> Result<Option<Vec<u64>>, Failure> {
-        let keys: Vec<&[u8]> = claims.iter().flat_map(|(keys, _)| keys.all()).collect();
-        let ttls: Vec<String> = claims.iter().map(|(_, claim)| millis(claim.ttl)).collect();
-        let mut args = vec![self.retention.as_bytes()];
-        for ((_, claim), ttl) in claims.iter().zip(&ttls) {
-            args.extend([claim.holder.id(), claim.holder.0.as_bytes(), ttl.as_bytes()]);
+    /// Releases the lock, or leaves its queue.
+    pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Freed, Failure> {
+        match self.run(&RELEASE, keys, &[holder.id()]).await? {
+            Value::Int(0) => Ok(Freed::Nothing),
+            Value::Int(1) => Ok(Freed::Lock),
+            Value::Int(2) => Ok(Freed::Granted),
+            reply => Err(reply::strange(&reply)),
         }
-        let call = Call {
-            script: &ACQUIRE_ALL,
-            keys: &keys,
-            args: &args,
-        };
-        let mut done = self.take_in_time(call, args.len(), None).await?;
-        let tokens = reply::tokens(std::mem::replace(&mut done.value, Value::Nil), claims.len())?;
-        if tokens.is_some() {
-            let least = claims.iter().map(|(_, claim)| claim.ttl).min();
-            self.confirm_grant(&done, least.unwrap_or_default()).await?;
-        }
-        Ok(tokens)
     }
 
-    /// Gives back the lock or the place in its queue.
-    pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
-        self.release_with(keys, holder, false).await
-    }
-
-    /// The same; `copies` says that another request of this acquisition may still be under way.
-    pub(crate) async fn release_with(
-        &self,
-        keys: &Keys,
-        holder: &Holder,
-        copies: bool,
-    ) -> Result<Released, Failure> {
-        let copies: &[u8] = if copies { b"1" } else { b"0" };
-        let args = [self.retention.as_bytes(), holder.id(), copies];
-        let reply = self.run(&RELEASE, keys, &args).await?;
+    /// Takes a vote back.
+    pub(crate) async fn withdraw(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
+        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
         Ok(if reply::flag(&reply)? {
             Released::Clean
         } else {
@@ -323,7 +338,7 @@ impl Server {
         token: u64,
     ) -> Result<LeaseState, Failure> {
         let (hex, token) = (id.to_hex(), token.to_string());
-        let args = [self.retention.as_bytes(), hex.as_bytes(), token.as_bytes()];
+        let args = [hex.as_bytes(), token.as_bytes()];
         if reply::flag(&self.run(&DOWNGRADE, keys, &args).await?)? {
             Ok(LeaseState::Held)
         } else {
@@ -331,12 +346,12 @@ impl Server {
         }
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss as soon as
+    /// Extends leases in as few calls as the slots of their keys allow. `told.lost` gets each loss as soon as
     /// its reason is known, at most 100 ms after the loss is: to confirm the others takes longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
-        lost: &Lost<'_>,
+        told: Told<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         // The keeper drops all answers of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
@@ -349,7 +364,7 @@ impl Server {
         let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
         let chunks = due
             .chunks(most)
-            .map(|chunk| self.renew_together(chunk, limit, &turns, lost));
+            .map(|chunk| self.renew_together(chunk, limit, &turns, told));
         let states = join_all(chunks).await;
         states.into_iter().flatten().collect()
     }
@@ -359,14 +374,14 @@ impl Server {
         due: &[RenewalRequest],
         limit: Instant,
         turns: &Semaphore,
-        lost: &Lost<'_>,
+        told: Told<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         let extending = async {
             let _turn = turns.acquire().await;
             let left = limit.saturating_duration_since(Instant::now());
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
-            (wait, self.extend_with(due, wait).await)
+            (wait, self.extend_with(due, told.note, wait).await)
         };
         let extended = match timeout_at(limit, extending).await {
             Ok((wait, extended)) => extended.map(|(held, done)| (wait, held, done)),
@@ -392,11 +407,11 @@ impl Server {
         // All at once: those that are held must not wait for what became of many others.
         let gone = due.iter().zip(&held).filter(|(_, held)| !**held);
         let why = |one: RenewalRequest| async move {
-            let keys = Keys::of(&one.key);
+            let keys = self.keys(&one.key);
             let until = limit.min(Instant::now() + LONGEST_WHY);
             let reason = timeout_at(until, self.why(&keys, one.id)).await;
             let reason = reason.unwrap_or(LostReason::Stolen);
-            lost(one.id, reason);
+            (told.lost)(one.id, reason);
             reason
         };
         let reasons = join_all(gone.map(|(one, _)| why(one.clone())));
@@ -414,19 +429,21 @@ impl Server {
 
     /// Extends leases in one call; whether each is held.
     pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<bool>, Failure> {
-        Ok(self.extend_with(due, None).await?.0)
+        Ok(self.extend_with(due, &|_| None, None).await?.0)
     }
 
     async fn extend_with(
         &self,
         due: &[RenewalRequest],
+        note: &Note<'_>,
         wait: Option<(u32, Duration)>,
     ) -> Result<(Vec<bool>, Done), Failure> {
         let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
-        let texts: Vec<[String; 2]> = due
-            .iter()
-            .map(|one| [one.id.to_hex(), millis(one.ttl)])
-            .collect();
+        let text = |one: &RenewalRequest| {
+            let note = note(one.id).unwrap_or_default();
+            [one.id.to_hex(), millis(one.ttl), note]
+        };
+        let texts: Vec<[String; 3]> = due.iter().map(text).collect();
         let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
         let call = Call {
             script: &RENEW,
@@ -447,9 +464,7 @@ impl Server {
     }
 
     pub(crate) async fn inspect(&self, key: &LockKey) -> Result<Option<reply::Seen>, Failure> {
-        let keys = Keys::of(key);
-        let args = [self.retention.as_bytes()];
-        reply::optional(self.run(&INSPECT, &keys, &args).await?, reply::seen)
+        reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
     }
 
     pub(crate) async fn break_all(
@@ -457,16 +472,8 @@ impl Server {
         key: &LockKey,
         reason: &str,
     ) -> Result<Option<reply::Seen>, Failure> {
-        let keys = Keys::of(key);
-        let args = [self.retention.as_bytes(), reason.as_bytes()];
-        reply::optional(self.run(&BREAK, &keys, &args).await?, reply::seen)
-    }
-
-    fn acquisition<'a>(&'a self, claim: &'a Claim, texts: [&'a str; 3]) -> [&'a [u8]; 6] {
-        let [mode, ttl, place] = texts.map(str::as_bytes);
-        let Holder(holder) = &claim.holder;
-        let (id, holder) = (claim.holder.id(), holder.as_bytes());
-        [self.retention.as_bytes(), id, holder, mode, ttl, place]
+        let args = [reason.as_bytes()];
+        reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
     }
 
     async fn with_id(
@@ -476,8 +483,7 @@ impl Server {
         id: LeaseId,
     ) -> Result<Value, Failure> {
         let id = id.to_hex();
-        let args = [self.retention.as_bytes(), id.as_bytes()];
-        self.run(script, keys, &args).await
+        self.run(script, keys, &[id.as_bytes()]).await
     }
 
     pub(crate) async fn run(
@@ -506,15 +512,24 @@ pub(crate) fn millis(duration: Duration) -> String {
     duration.as_nanos().div_ceil(1_000_000).to_string()
 }
 
-/// The mode, the ttl and the place in the queue as the script reads them.
-fn texts(claim: &Claim, place: Option<&Place>) -> (Cow<'static, str>, String, String) {
-    let place = place.map_or_else(String::new, |place| {
-        let Place { beat, channel, .. } = place;
-        let again = u8::from(place.again);
-        let (alive, window) = (millis(place.alive), millis(place.window));
-        format!("{beat}|{alive}|{window}|{again}|{channel}")
-    });
-    (mode_text(claim.mode), millis(claim.ttl), place)
+impl Place {
+    /// As the script reads it: ticket, alive for, lease of a grant, heartbeat, channel.
+    fn texts(&self) -> [Cow<'_, str>; 5] {
+        let ticket = match self.ticket {
+            Ticket::None => "".into(),
+            Ticket::Unknown => "?".into(),
+            Ticket::Known(ticket) => ticket.to_string().into(),
+        };
+        let (alive, window) = (millis(self.alive), millis(self.window));
+        let beat = self.beat.to_string();
+        [
+            ticket,
+            alive.into(),
+            window.into(),
+            beat.into(),
+            (&*self.channel).into(),
+        ]
+    }
 }
 
 pub(crate) fn mode_text(mode: Mode) -> Cow<'static, str> {

@@ -17,13 +17,19 @@ struct Reserved {
 }
 
 impl Tokens {
-    /// Keeps what was granted, and gives the token of the first holder.
+    /// Keeps what a script granted, and gives the token of the first holder.
     pub(crate) fn granted(&self, mode: Mode, first: u64) -> FencingToken {
-        *self.lock() = Reserved {
-            current: first,
-            last: last_of(mode, first),
-        };
-        FencingToken::new(first)
+        self.keep(first, last_of(mode, first))
+    }
+
+    /// Keeps a token that was drawn alone.
+    pub(crate) fn drawn(&self, token: u64) -> FencingToken {
+        self.keep(token, token)
+    }
+
+    fn keep(&self, current: u64, last: u64) -> FencingToken {
+        *self.lock() = Reserved { current, last };
+        FencingToken::new(current)
     }
 
     /// The token of the next holder, if there is one left.
@@ -71,5 +77,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| tokens.next()).count(), 30);
         tokens.granted(Mode::Shared, 200);
         assert_eq!((tokens.current(), tokens.next()), (200, None));
+        tokens.drawn(300);
+        assert_eq!((tokens.current(), tokens.next()), (300, None));
     }
 }

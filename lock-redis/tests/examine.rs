@@ -194,7 +194,7 @@ async fn rights_that_are_missing_are_named() {
     let cases = [
         ("", "", ""),
         ("-@all", "rights", "EVALSHA or EVAL"),
-        ("-append -hset", "rights", "append, hset"),
+        ("-incr -hset", "rights", "incr, hset"),
         ("-del", "rights", "may not run del"),
         ("-time", "rights", "may not run time"),
         ("-subscribe", "rights", "may not subscribe"),

@@ -1,12 +1,14 @@
 //! Tokens grow whatever is forgotten.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, FencingToken, LockGuard, Mode, Released};
+use lock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, Mode, Released, Wait};
+use lock_testkit::proxy::Fate;
 use tokio::task::JoinSet;
 
-use crate::support::{Place, SOON, TTL, loss, ms, request, take, within};
+use crate::support::{Place, SOON, TTL, key, ms, request, take, until, waiting, within};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -41,7 +43,7 @@ async fn tokens_grow_over_any_number_of_hand_overs_and_a_counter_that_is_deleted
     while tokens.lock().expect("no panic").len() < 50 {
         tokio::task::yield_now().await;
     }
-    place.command(&["DEL", "{a}:fence"]);
+    place.command(&["DEL", "{}:tokens"]);
     while let Some(done) = tasks.join_next().await {
         done.expect("no panic");
     }
@@ -100,23 +102,73 @@ async fn tokens_grow_over_all_modes_and_ways() {
 }
 
 #[tokio::test]
-async fn the_counter_outlives_the_lock() {
+async fn ten_thousand_keys_leave_one_counter() {
     let place = Place::new().await;
     let locks = place.client().await;
+    for n in 0..10_000 {
+        let guard = take(&locks, &format!("shop:{n}")).await;
+        guard.release().await.expect("it is released");
+    }
+    let counter = "{shop}:tokens";
+    assert_eq!(
+        place.number(&["DBSIZE"]),
+        2,
+        "besides that of the first steps"
+    );
+    assert_eq!(
+        place.number(&["PTTL", counter]),
+        -1,
+        "it does not end by itself"
+    );
+}
+
+/// What a break and the next grant between the commands of an acquisition come to.
+#[tokio::test]
+async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    // Its connection has raised the counter.
+    take(&locks, "a").await.release().await.expect("released");
+    for round in 0..2 {
+        let late = Fate::LateRequest(ms(250));
+        let planned = place.proxy().plan(|command| command.is("INCR"), late);
+        let first = waiting(&locks, request("a").with_wait(Wait::Never));
+        until("it is set", || place.number(&["EXISTS", "a"]) == 1).await;
+        let admin = other.admin().expect("it has an administration");
+        admin
+            .break_lock(&key("a"), "test")
+            .await
+            .expect("it is broken");
+        let guard = take(&other, "a").await;
+        if round == 1 {
+            other.shutdown(SOON).await;
+        }
+        let error = first.await.expect("no panic").expect_err("it was broken");
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        assert_eq!(planned.struck(), 1);
+        guard.renew().await.expect("the lock is there");
+        guard.release().await.expect("it is released");
+    }
+}
+
+/// Whoever holds the lock is shown with its token, at the latest after the first renewal.
+#[tokio::test]
+async fn a_token_is_shown_after_the_first_renewal() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let admin = locks.admin().expect("it has an administration");
     let guard = take(&locks, "a").await;
-    let week = 7 * 24 * 60 * 60 * 1_000;
-    let left = || place.number(&["PTTL", "{a}:fence"]);
-    assert!(left() > week - 60_000 && left() <= week);
+    let took = SystemTime::now();
+    guard.renew().await.expect("it is renewed");
+    let shown = admin.inspect(&key("a")).await.expect("it answers");
+    let holder = &shown.expect("it is held").holders[0];
+    assert_eq!(holder.token, guard.fencing_token());
+    let since = holder.since.expect("it is known");
+    let apart = since.max(took).duration_since(since.min(took));
+    assert!(apart.expect("in order") < ms(1_000), "since {since:?}");
+    // A second renewal stores nothing more.
+    let stored = place.command(&["GET", "a"]);
+    guard.renew().await.expect("it is renewed");
+    assert_eq!(place.command(&["GET", "a"]), stored);
     guard.release().await.expect("it is released");
-    assert_eq!(place.number(&["EXISTS", "a"]), 0);
-    assert!(left() > week - 60_000 && left() <= week);
-    // However short it is asked for, requests that come twice are told for a minute.
-    let brief = crate::support::open(place.config().with_retention(ms(0))).await;
-    let guard = take(&brief, "a").await;
-    assert!(left() > 50_000 && left() <= 60_000);
-    let lost = async {
-        place.command(&["DEL", "a", "{a}:fence"]);
-        loss(&guard).await
-    };
-    assert_eq!(lost.await, lock_core::LostReason::Stolen);
 }

@@ -233,7 +233,7 @@ async fn taken_away(place: &Place, how: impl FnOnce()) {
 async fn a_lock_that_an_administrator_deletes_is_lost_and_the_token_grows() {
     let place = Place::new().await;
     taken_away(&place, || drop(place.command(&["DEL", "a"]))).await;
-    taken_away(&place, || drop(place.command(&["DEL", "a", "{a}:fence"]))).await;
+    taken_away(&place, || drop(place.command(&["DEL", "a", "{}:tokens"]))).await;
     taken_away(&place, || drop(place.command(&["FLUSHALL"]))).await;
 }
 

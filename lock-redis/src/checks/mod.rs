@@ -22,6 +22,7 @@ use lock_core::Finding;
 use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
+use crate::keys::Counter;
 use crate::link::Link;
 
 use self::facts::{AT_START, BESIDES, ask};
@@ -88,7 +89,7 @@ pub(crate) async fn look(
     };
     seen.extend(layout.as_ref().and_then(slots::finding));
     seen.extend(wanted.cluster.then(|| slots::hash_tag(namespace)));
-    let keys = slots::scratch(layout.as_ref(), namespace)?;
+    let keys = slots::scratch(layout.as_ref(), namespace, Counter::of(config))?;
     let done = tried::try_out(link, config, &keys).await?;
     seen.extend(rights::findings(&done, config, namespace));
     Ok((servers, overlaid(found, seen)))

@@ -80,7 +80,10 @@ fn rights(tried: &Tried, namespace: &str) -> Vec<Finding> {
             "rights",
             format!("this user may not use the keys of locks, which begin with {prefix:?}"),
             "nothing can be acquired",
-            format!("give the user ~{prefix}* ~{{{prefix}* ~{{*}}:{{{prefix}*"),
+            format!(
+                "give the user ~{prefix}* ~{{{prefix}* ~{{*}}:{{{prefix}* ~{{{namespace}}}:tokens \
+                 ~{{*}}:{namespace}:tokens"
+            ),
         ));
     }
     let mut denied: Vec<&str> = Vec::new();

@@ -4,7 +4,7 @@ use lock_core::{Finding, LockKey};
 use redis::{Value, cmd};
 
 use crate::error::{Cause, Failure};
-use crate::keys::{Keys, slot};
+use crate::keys::{Counter, Keys, slot};
 use crate::link::Link;
 
 /// The first and the last slot of each range, and its master.
@@ -80,10 +80,14 @@ pub(super) fn hash_tag(namespace: &str) -> Finding {
 }
 
 /// One key of each master, or of the server, that no lock has.
-pub(super) fn scratch(layout: Option<&Layout>, namespace: &str) -> Result<Vec<Keys>, Failure> {
+pub(super) fn scratch(
+    layout: Option<&Layout>,
+    namespace: &str,
+    counter: Counter,
+) -> Result<Vec<Keys>, Failure> {
     let names = (0..).map(|number| stored(namespace, &format!("polylock-doctor-{number}")));
     let Some(layout) = layout else {
-        return keys(names.take(1));
+        return keys(names.take(1), counter);
     };
     let owner = |name: &str| {
         let slot = slot(name.as_bytes());
@@ -99,7 +103,7 @@ pub(super) fn scratch(layout: Option<&Layout>, namespace: &str) -> Result<Vec<Ke
             chosen.push((owner, name));
         }
     }
-    keys(chosen.into_iter().map(|(_, name)| name))
+    keys(chosen.into_iter().map(|(_, name)| name), counter)
 }
 
 const TRIES: usize = 1_000;
@@ -111,10 +115,10 @@ fn stored(namespace: &str, key: &str) -> String {
     }
 }
 
-fn keys(names: impl Iterator<Item = String>) -> Result<Vec<Keys>, Failure> {
+fn keys(names: impl Iterator<Item = String>, counter: Counter) -> Result<Vec<Keys>, Failure> {
     let key = |name: String| {
         let key = LockKey::new(name).map_err(|error| Cause::Config(error.to_string()))?;
-        Ok(Keys::of(&key))
+        Ok(Keys::of(&key, counter))
     };
     names.map(key).collect()
 }
@@ -140,13 +144,18 @@ mod tests {
     #[test]
     fn each_master_has_a_key_of_its_own() {
         let layout = layout([(0, 5_000, "a"), (5_001, 16_000, "b"), (16_001, 16_383, "c")]);
-        let keys = scratch(Some(&layout), "shop").expect("they are keys");
+        let keys = scratch(Some(&layout), "shop", Counter::OfSlot).expect("they are keys");
         assert_eq!(keys.len(), 3);
         for keys in &keys {
             assert!(keys.lock().starts_with(b"shop:polylock-doctor-"));
         }
-        assert_eq!(scratch(Some(&layout), "{t}").expect("a key").len(), 1);
-        let one = scratch(None, "").expect("it is a key");
+        assert_eq!(
+            scratch(Some(&layout), "{t}", Counter::OfSlot)
+                .expect("a key")
+                .len(),
+            1
+        );
+        let one = scratch(None, "", Counter::OfNamespace).expect("it is a key");
         assert_eq!(one[0].lock(), b"polylock-doctor-0");
     }
 

@@ -11,7 +11,7 @@ use super::node::{Extras, Node};
 use super::scan::scan;
 use super::shared::Shared;
 use super::slots::Slots;
-use super::{Call, Done, Link, Said};
+use super::{Call, Done, Link, Said, Take, Taken};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
@@ -175,6 +175,31 @@ impl Link for Cluster {
         wait: Option<(u32, Duration)>,
     ) -> Result<Done, Failure> {
         self.route(call, wait).await
+    }
+
+    /// A redirection, and a node that is out of reach, are left to the script.
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        let deadline = self.shared.deadline();
+        let slots = self.map.slots(deadline).await?;
+        let outcome = match self.owner(&slots, slot(take.lock)) {
+            Ok(node) => node.take(take, wait, deadline).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Err(failure) if matches!(step(&failure), Step::Retry) => {
+                self.map.outdated(&slots);
+                Ok((Taken::Unknown, Done::nowhere()))
+            }
+            Err(failure) => {
+                self.map.outdated(&slots);
+                Err(failure)
+            }
+            outcome => outcome,
+        }
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {

@@ -51,6 +51,29 @@ pub(crate) struct Call<'a> {
     pub(crate) args: &'a [&'a [u8]],
 }
 
+/// An exclusive lock that is to be taken by plain commands. Both keys lie in one slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take<'a> {
+    pub(crate) lock: &'a [u8],
+    pub(crate) tokens: &'a [u8],
+    /// `<id>|<label>`.
+    pub(crate) holder: &'a [u8],
+    pub(crate) ttl: Duration,
+}
+
+/// What the answers to these commands say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Taken {
+    /// With this token.
+    Granted(u64),
+    /// By somebody else.
+    Held,
+    /// Under this id, but its token cannot be relied on: a script has to draw another one.
+    WithoutToken,
+    /// Nothing that can be relied on: a script has to find out.
+    Unknown,
+}
+
 /// What came of a call, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
@@ -58,6 +81,17 @@ pub(crate) struct Done {
     /// How many replicas have what the call wrote, if they were waited for.
     pub(crate) acked: u32,
     pub(crate) server: Arc<str>,
+}
+
+impl Done {
+    /// Nothing was done.
+    fn nowhere() -> Self {
+        Self {
+            value: redis::Value::Nil,
+            acked: 0,
+            server: "".into(),
+        }
+    }
 }
 
 /// What one server answered to a plain command.
@@ -86,6 +120,14 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
         call: Call<'_>,
         wait: Option<(u32, Duration)>,
     ) -> Result<Done, Failure>;
+
+    /// Takes a lock that is free, and draws its token, in one round trip; the value of what is done is
+    /// nothing. Waits for replicas as [`call_with`](Self::call_with) does.
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure>;
 
     /// Makes sure that what `done` granted or extended stands: that its server was not replaced
     /// before it answered, as far as anybody can know by questions that are no older than `age`.

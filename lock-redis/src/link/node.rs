@@ -11,7 +11,7 @@ use super::dial::Dial;
 use super::lane::Lane;
 use super::shared::Shared;
 use super::witness::witness;
-use super::{Call, Done, Said, request};
+use super::{Call, Done, Said, Take, Taken, request};
 use crate::error::{Cause, Failure, Refusal};
 
 type Lanes = Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>;
@@ -109,6 +109,27 @@ impl Node {
         }
     }
 
+    pub(super) async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+        deadline: Instant,
+    ) -> Result<(Taken, Done), Failure> {
+        let lane = self.lane(wait.map_or(Use::Calls, |_| Use::Waits));
+        let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
+        let (taken, acked) = lane.take(take, wait, deadline).await?;
+        let server = Arc::clone(self.server());
+        let value = Value::Nil;
+        Ok((
+            taken,
+            Done {
+                value,
+                acked,
+                server,
+            },
+        ))
+    }
+
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
         let deadline = self.shared.deadline();
         self.lane(Use::Calls).run(request, deadline).await
@@ -159,9 +180,8 @@ impl Node {
             requests.cmd("ASKING");
         }
         requests.add_command(request);
-        if let Some((acks, within)) = wait {
-            let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1);
-            requests.cmd("WAIT").arg(acks).arg(millis);
+        if let Some(wait) = wait {
+            requests.add_command(request::wait(wait));
         }
         let used = wait.map_or(Use::Calls, |_| Use::Waits);
         let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use redis::Cmd;
 
-use super::Call;
+use super::{Call, Take};
+use crate::server::millis;
 
 /// `EVALSHA hash count keys args`.
 pub(super) fn by_hash(call: Call<'_>) -> Cmd {
@@ -21,4 +24,29 @@ fn request(command: &str, script: &str, call: Call<'_>) -> Cmd {
         request.arg(*part);
     }
     request
+}
+
+/// The commands that take a lock if it is free, in this order: `SET`, the token, and who holds it.
+///
+/// The token counts only if the lock is held under the same id when it has been drawn. An
+/// administrator could break the lock before that, and the next holder draw a smaller one.
+pub(super) fn taking(take: Take<'_>) -> [Cmd; 3] {
+    let ttl = millis(take.ttl);
+    let size = take.lock.len() + take.holder.len() + ttl.len() + 7;
+    let mut set = Cmd::with_capacity(6, size);
+    set.arg("SET").arg(take.lock).arg(take.holder);
+    set.arg("NX").arg("PX").arg(ttl);
+    let mut draw = Cmd::with_capacity(2, 4 + take.tokens.len());
+    draw.arg("INCR").arg(take.tokens);
+    let mut holder = Cmd::with_capacity(4, 11 + take.lock.len());
+    holder.arg("GETRANGE").arg(take.lock).arg("0").arg("31");
+    [set, draw, holder]
+}
+
+/// Waits for replicas to have what was written before.
+pub(super) fn wait((acks, within): (u32, Duration)) -> Cmd {
+    let millis = u64::try_from(within.as_millis()).unwrap_or(u64::MAX).max(1);
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(acks).arg(millis);
+    wait
 }

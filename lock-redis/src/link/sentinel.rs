@@ -17,7 +17,7 @@ use super::on_demand::{Missing, OnDemand};
 use super::reports::{Report, Reports};
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Done, Link, Said};
+use super::{Call, Done, Link, Said, Take, Taken};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use lock_core::engine::{Moment, before};
@@ -349,6 +349,18 @@ impl Link for Sentinel {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
         let outcome = node.call_with(call, wait, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        self.master.refresh();
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.take(take, wait, deadline).await;
         self.master.learn(&node, outcome)
     }
 

@@ -8,7 +8,7 @@ use super::dial::Dials;
 use super::node::Node;
 use super::scan::scan;
 use super::shared::Shared;
-use super::{Call, Done, Link, Said};
+use super::{Call, Done, Link, Said, Take, Taken};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
@@ -48,6 +48,14 @@ impl Link for Single {
         self.node
             .call_with(call, wait, self.shared.deadline())
             .await
+    }
+
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        self.node.take(take, wait, self.shared.deadline()).await
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {

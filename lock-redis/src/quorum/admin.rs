@@ -16,7 +16,7 @@ use super::ensemble::Ensemble;
 use super::view::merged;
 use crate::admin::{MAX_REASON, pattern};
 use crate::error::Failure;
-use crate::keys::Keys;
+use crate::keys::{Counter, Keys};
 use crate::reply::Seen;
 
 #[deny(clippy::missing_trait_methods)]
@@ -66,7 +66,10 @@ impl LockAdmin for Client {
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self.lease_of(Keys::of(key), id).release().await;
+        let released = self
+            .lease_of(Keys::of(key, Counter::OfLock), id)
+            .release()
+            .await;
         released.map_err(|error| named(error).with_key(key))
     }
 }

@@ -12,7 +12,7 @@ use super::pace::longest_pause;
 use super::round::{Outcome, run};
 use super::shares::Shares;
 use crate::budget::Budget;
-use crate::keys::Keys;
+use crate::keys::{Counter, Keys};
 use crate::server::{Claim, Holder};
 
 /// What the locks of one ensemble are taken with.
@@ -27,7 +27,7 @@ impl Client {
     /// so that of several that compete one gets through.
     pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.check_ttl(request.ttl())?;
-        let keys = Arc::new(Keys::checked(request.key())?);
+        let keys = Arc::new(Keys::checked(request.key(), Counter::OfLock)?);
         let mut waiting = Waiting::new(self, request);
         loop {
             let began = self.ensemble.engine.now();

@@ -193,7 +193,7 @@ fn ask_to_release(
         |node| among[node],
         |node| {
             let (keys, holder) = (Arc::clone(keys), holder.clone());
-            async move { node.server.release(&keys, &holder).await }
+            async move { node.server.withdraw(&keys, &holder).await }
         },
     )
 }

@@ -146,7 +146,8 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
         config.timeout = config.node_timeout;
         let notices = Arc::clone(&notices);
         let link = link::connect_node(&config, Arc::new(NodeEars { node, notices }), &engine)?;
-        let server = Server::new(link, config.retention).with_proof(None, config.timeout);
+        let server = Server::new(link, config.retention).of_quorum();
+        let server = server.with_proof(None, config.timeout);
         let (name, engine) = (master.to_string(), engine.clone());
         Ok(Arc::new(Node::new(
             server,

@@ -1,90 +1,89 @@
-
--- Takes the lock or a place in its queue, and is the heartbeat of both.
--- Idempotent by id: whoever holds the lock already is granted it again, with the same token.
+-- Acquires the lock or joins its queue, and is the heartbeat of both. Idempotent by id.
 --
--- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), the time of the server (ms) after
---       which nobody waits for the answer any more, if that is known, and for one who waits
---       "<heartbeat>|<alive for ms>|<lease of a grant, ms>|<1 if it had a place, else 0>|<channel>".
--- Gives the token, or what is in the way: late, with the time of the server; gone; held; limit with a
--- number; queued, with the ms until
--- the lock comes free by time alone (-1: never) and the number of those ahead.
-local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
-local beat, alive, window, again, channel =
-  string.match(ARGV[7], '^(%d+)|(%d+)|(%d+)|(%d)|(.*)$')
+-- ARGV: "<id>|<label>", mode, ttl (ms), and for a waiter: its ticket, "" if it has none, "?" if an
+--       earlier request may have joined the queue; alive for (ms), lease of a grant (ms), heartbeat,
+--       channel.
+-- Gives the token; else held; gone, if the ticket is not in the queue; limit with a number; queued,
+-- with the ms until the lock comes free by time alone (-1: unknown), the number of those ahead, and
+-- the ticket.
+local id, mode, ttl = string.sub(ARGV[1], 1, 32), ARGV[2], tonumber(ARGV[3])
+local ticket, alive, window, beat, channel = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
--- When the lock can come free by time alone, in ms; -1 if it cannot.
-local function next_expiry()
-  local as = held()
-  if not as then
-    return 0
-  elseif as == 'x' then
-    return call('PTTL', LOCK)
+local function join()
+  ticket = micros
+  local label = string.sub(ARGV[1], 34)
+  local member = table.concat({ id, alive, window, beat, mode, channel, label }, '|')
+  call('ZADD', QUEUE, string.format('%.0f', ticket), member)
+end
+
+local function queued(ahead)
+  local next = -1
+  if ahead == 0 then
+    local as = held()
+    if as == 'x' then
+      next = call('PTTL', LOCK)
+    elseif as then
+      next = tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now
+    end
   end
-  return tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now
+  return { 'queued', next, ahead, string.format('%.0f', ticket) }
 end
 
--- A request that was overtaken by its own release.
-if call('HEXISTS', NOTES, 'g:' .. id) == 1 then
-  return {'gone', 0}
+-- The common case: others hold the lock exclusively and wait already.
+local ahead = call('ZCARD', QUEUE)
+if ahead > 0 and ticket == '' and mode == 'x' then
+  join()
+  return queued(ahead)
 end
+
 if is_holder(id) then
   extend(id, ttl)
-  return token_of(id)
-end
--- A copy that comes after others had the lock takes nothing, and no place in the queue.
-local limit = tonumber(ARGV[6])
-if limit and now > limit then
-  return {'late', now}
+  return draw(mode)
 end
 
-local place = call('ZSCORE', QUEUE, id)
--- Granted before, and ended since: a request that came twice takes nothing.
-local fence = call('GET', FENCE)
-if not place and fence and string.sub(fence, 18, 49) == id then
-  return {'gone', 0}
-end
--- A heartbeat makes no place: whoever had one and has none was granted the lock, gave up, or was
--- passed over, and comes with another id if it comes again.
-if not place and again == '1' then
-  return {'gone', 0}
-end
-
-local function remember()
-  local note = { now + tonumber(alive), window, beat, mode, channel, label }
-  call('HSET', NOTES, 'w:' .. id, table.concat(note, '|'))
-  call('PEXPIRE', QUEUE, 2 * tonumber(alive))
-  keep_notes(2 * tonumber(alive))
-  forget_broken()
-end
-
-if place and beat then
-  remember()
-  -- The counter can be lost while somebody waits.
-  if not fence or #fence == 49 then
-    flag()
+local member
+if ticket == '?' then
+  member, ticket = find(id)
+elseif ticket and ticket ~= '' then
+  member = member_of(id, ticket)
+  -- Granted and ended since, or dropped: it comes with another id if it comes again.
+  if not member then
+    return { 'gone', 0 }
   end
 end
-serve(id, ttl)
-if is_holder(id) then
-  return token_of(id)
+if member and has_heartbeat(ticket, select(5, parts(member))) then
+  call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now, beat, channel))
+  call('PEXPIRE', QUEUE, 2 * alive)
+  keep_notes(2 * alive)
+  forget_broken()
+end
+if ahead > 0 then
+  local token = serve(nil, id, ttl)
+  if token then
+    return token
+  end
+  ahead = call('ZCARD', QUEUE)
 end
 
 local as = held()
 if as and string.sub(as, 1, 1) == 'p' and string.sub(mode, 1, 1) == 'p' and as ~= mode then
-  if dequeue(id) == 1 then
+  if member then
+    call('ZREM', QUEUE, member)
+    call('HDEL', NOTES, 'w:' .. id)
     serve()
   end
-  return {'limit', tonumber(string.sub(as, 2))}
+  return { 'limit', tonumber(string.sub(as, 2)) }
 end
-if not place then
-  if call('ZCARD', QUEUE) == 0 and admits(mode) then
-    return grant(id, mode, label, ttl)
-  elseif not beat then
-    return {'held'}
-  end
-  local last = call('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2] or 0
-  call('ZADD', QUEUE, last + 1, id)
-  remember()
-  flag()
+if member then
+  return queued(call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', ticket)))
 end
-return {'queued', next_expiry(), call('ZRANK', QUEUE, id) or 0}
+if ahead == 0 and admits(mode) then
+  return grant(id, mode, string.sub(ARGV[1], 34), ttl)
+elseif not alive then
+  return { 'held' }
+end
+join()
+if ahead == 0 then
+  call('PEXPIRE', QUEUE, 2 * alive)
+end
+return queued(ahead)

@@ -2,7 +2,7 @@
 -- Takes the lock from all of its holders, remembers for them why and tells them, and grants it to
 -- who is next.
 --
--- ARGV: retention of FENCE (ms), reason.
+-- ARGV: reason.
 -- Gives what inspect gives.
 -- Holders of clients that do not listen for it learn it at their next renewal.
 local found = inspect()
@@ -10,7 +10,7 @@ if found then
   local longest = 1
   for n = 1, #found[2], 3 do
     local id, left = string.sub(found[2][n], 1, 32), found[2][n + 1]
-    call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now, ARGV[2]))
+    call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now, ARGV[1]))
     call('HDEL', NOTES, 'h:', 'h:' .. id)
     longest = math.max(longest, left)
     -- The id is worth nothing any more. A message that cannot be sent is a lost one.
@@ -22,7 +22,6 @@ if found then
   end
   keep_notes(longest + 60000)
   clear()
-  flag()
   serve()
 end
 return found

@@ -1,8 +1,8 @@
 
 -- Shows the lock, and changes nothing that anybody could notice.
 --
--- ARGV: retention of FENCE (ms).
--- Gives false if it is free, else {mode, {value or id, ms left, note} of each holder in a row, FENCE, labels of those who wait}.
+-- Gives false if it is free, else {mode, {value or id, ms left, note} of each holder in a row, TOKENS,
+-- labels of those who wait}.
 local function inspect()
   local as, value = held()
   if not as then
@@ -10,7 +10,7 @@ local function inspect()
   end
   local holders = {}
   if as == 'x' then
-    holders = { string.gsub(value, '|q$', ''), call('PTTL', LOCK), '' }
+    holders = { value, call('PTTL', LOCK), '' }
   else
     local members = call('ZRANGE', LOCK, 0, -2, 'WITHSCORES')
     for n = 1, #members, 2 do
@@ -21,12 +21,13 @@ local function inspect()
     end
   end
   local waiters = {}
-  for _, id in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
-    local note = call('HGET', NOTES, 'w:' .. id)
-    local alive, label = string.match(note or '', '^(%d+)|%d+|%d+|%w+|[^|]*|(.*)$')
-    if alive and tonumber(alive) >= now then
+  local all = call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES')
+  for n = 1, #all, 2 do
+    local alive, _, _, _, _, label = parts(all[n])
+    local note = call('HGET', NOTES, 'w:' .. string.sub(all[n], 1, 32))
+    if alive and is_alive(all[n + 1], alive, note and string.match(note, '^%d+')) then
       table.insert(waiters, label)
     end
   end
-  return { as, holders, call('GET', FENCE) or '', waiters }
+  return { as, holders, redis.pcall('GET', TOKENS), waiters }
 end

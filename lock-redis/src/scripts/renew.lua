@@ -1,25 +1,38 @@
 -- Extends leases, of as many locks as there are KEYS; takes none that has ended.
 --
--- ARGV: id and ttl (ms) for each key.
+-- ARGV: id, ttl (ms), and "<token>|<held for (ms)>" to be stored or "", for each key.
 -- Gives 1 for each that is held, else 0.
 local call = redis.call
 local now
+local function time()
+  if not now then
+    local clock = call('TIME')
+    now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  end
+  return now
+end
 local answers = {}
 for n, lock in ipairs(KEYS) do
-  local id, ttl = ARGV[2 * n - 1], ARGV[2 * n]
+  local id, ttl, note = ARGV[3 * n - 2], ARGV[3 * n - 1], ARGV[3 * n]
   local value = redis.pcall('GET', lock)
   local held = 0
   if type(value) == 'string' then
     if string.sub(value, 1, 33) == id .. '|' then
-      held = call('PEXPIRE', lock, ttl)
+      if note ~= '' and string.find(value, '^%x+|[^|]*$') then
+        local token, age = string.match(note, '^(%d+)|(%d+)$')
+        value = string.format('%s|%s|%.0f', value, token, time() - age)
+        -- A server without memory extends the lease all the same.
+        if redis.pcall('SET', lock, value, 'PX', ttl)['ok'] then
+          held = 1
+        end
+      end
+      if held == 0 then
+        held = call('PEXPIRE', lock, ttl)
+      end
     end
   elseif value then
-    if not now then
-      local clock = call('TIME')
-      now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-    end
     local expiry = call('ZSCORE', lock, id)
-    if expiry and tonumber(expiry) > now then
+    if expiry and tonumber(expiry) > time() then
       -- A server without memory denies ZADD as the first write of a script, and not this.
       call('PEXPIRE', lock, ttl)
       call('ZADD', lock, 'XX', now + tonumber(ttl), id)

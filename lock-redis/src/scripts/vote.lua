@@ -2,7 +2,7 @@
 -- Votes for a holder as one of several independent nodes.
 -- Idempotent by id: who has the vote is given it again, with the same token.
 --
--- ARGV: retention of FENCE (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
+-- ARGV: retention of TOKENS (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
 --       server that may vote, or nothing for any, for one who waits "<claim for ms>|<name of the
 --       waiter>", and the time of the server (ms) after which nobody waits for the answer any more,
 --       if that is known.
@@ -22,7 +22,7 @@ if elder ~= '' then
 end
 
 -- A request that was overtaken by its own release.
-if call('HEXISTS', NOTES, 'g:' .. id) == 1 then
+if call('HGET', NOTES, 'g:' .. id) then
   return {'gone', 0}
 end
 if is_holder(id) then
@@ -30,7 +30,7 @@ if is_holder(id) then
   return token_of(id)
 end
 -- Voted for before, and ended since: a request that came twice takes nothing.
-if string.sub(call('GET', FENCE) or '', 18, 49) == id then
+if string.sub(call('GET', TOKENS) or '', 18, 49) == id then
   return {'gone', 0}
 end
 -- A copy that comes after its limit takes nothing.
@@ -51,7 +51,7 @@ if admits(mode) then
   -- The clock of the client is the same for all nodes. One that is wrong takes no tokens into the
   -- future, and none back.
   local time = math.abs(proposal - micros) <= 100000 and proposal or micros
-  return grant(id, mode, label, ttl, time)
+  return grant(id, mode, label, ttl, math.max(last_token() + 1, time))
 end
 local as = held()
 if as == 's' and mode == 'x' and patience then

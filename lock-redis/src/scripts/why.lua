@@ -1,6 +1,5 @@
-
 -- Why the id does not hold the lock any more.
 --
--- ARGV: retention of FENCE (ms), id.
+-- KEYS: LOCK, TOKENS, QUEUE, NOTES. ARGV: id.
 -- Gives the reason if an administrator broke it, else false.
-return call('HGET', NOTES, 'b:' .. ARGV[2])
+return redis.call('HGET', KEYS[4], 'b:' .. ARGV[1])

@@ -40,6 +40,14 @@ impl Link for Mute {
         })
     }
 
+    async fn take(
+        &self,
+        _take: Take<'_>,
+        _wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        Err(Failure::late_renewal())
+    }
+
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), Failure> {
         tokio::time::sleep(within).await;
         Err(Failure::late_renewal())
@@ -73,6 +81,13 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     due.collect()
 }
 
+fn telling<'a>(lost: &'a Lost<'a>) -> Told<'a> {
+    Told {
+        lost,
+        note: &|_| None,
+    }
+}
+
 fn mute(takes: Duration) -> Server {
     let link = Mute {
         takes,
@@ -99,7 +114,7 @@ async fn a_round_of_renewals_ends_before_the_keeper_gives_it_up() {
     ] {
         let due = due(count, ttl);
         let (server, began) = (mute(takes), Instant::now());
-        let states = server.renew(&due, &|_, _| ()).await;
+        let states = server.renew(&due, telling(&|_, _| ())).await;
         let (took, timeout) = (began.elapsed(), due[0].timeout);
         assert!(
             took < timeout,
@@ -116,7 +131,7 @@ async fn a_loss_is_told_before_others_are_confirmed() {
     let began = Instant::now();
     let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
     let due = due(MOST_RENEWALS + 2, Duration::from_secs(30));
-    let states = mute(Duration::ZERO).renew(&due, &lost).await;
+    let states = mute(Duration::ZERO).renew(&due, telling(&lost)).await;
     let took = began.elapsed();
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), MOST_RENEWALS / 2 + 1);
@@ -142,7 +157,10 @@ async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
         let clock = ServerClock::default();
         clock.learn(1_000_000);
         let of_link: Arc<dyn Link> = Arc::<Mute>::clone(&link);
-        let server = Server::new(of_link, Duration::from_secs(1)).with_clock(clock);
+        let server = Server {
+            clock,
+            ..Server::new(of_link, Duration::from_secs(1))
+        };
         let call = Call {
             script: &ACQUIRE,
             keys: &[b"k"],

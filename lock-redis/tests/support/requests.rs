@@ -41,9 +41,6 @@ impl Kinds {
         guard.release().await.expect("it is released");
         let next = next.await.expect("no panic").expect("it is granted");
         next.release().await.expect("it is released");
-        // Where nobody waits, a lock is given back in another way.
-        let guard = locks.acquire(&once).await.expect("it is free");
-        guard.release().await.expect("it is released");
         kinds.learn_from(&watches, Request::Release);
         kinds
     }
@@ -51,7 +48,9 @@ impl Kinds {
     /// What was not sent before is such a request.
     fn learn_from(&mut self, watches: &[Watch], request: Request) {
         for command in watches.iter().flat_map(Watch::seen) {
-            if let Some(hash) = hash(&command) {
+            // A counter that is raised is no request of a lock.
+            let is_counter = command.has("{lock}:tokens") && command.arg(2) == "1";
+            if let Some(hash) = hash(&command).filter(|_| !is_counter) {
                 self.requests.entry(hash).or_insert(request);
             }
             if command.is("EVAL") {
@@ -66,6 +65,9 @@ impl Kinds {
     }
 
     pub(crate) fn of(&self, command: &Command) -> Option<Request> {
+        if command.is("SET") && command.has("NX") {
+            return Some(Request::Acquire);
+        }
         self.requests.get(&hash(command)?).copied()
     }
 

@@ -6,8 +6,8 @@ use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
 use super::super::node::Raised;
 use super::node::{Node, end};
-use crate::keys::Keys;
-use crate::script::{RAISE, RELEASE, Script, VOTE};
+use crate::keys::{Counter, Keys};
+use crate::script::{RAISE, Script, VOTE, WITHDRAW};
 use lock_core::LockKey;
 
 /// What a client asks a node for. Tokens count from the last one that the node has given.
@@ -116,7 +116,10 @@ fn the_model_and_the_scripts_answer_the_same() {
     for (at, (what, calls)) in TABLE.iter().enumerate() {
         let (mut model, mut is_shared) = (Node::default(), false);
         let of_model = run(calls, |call| ask_model(&mut model, &mut is_shared, call));
-        let keys = Keys::of(&LockKey::new(format!("case-{at}")).unwrap());
+        let keys = Keys::of(
+            &LockKey::new(format!("case-{at}")).unwrap(),
+            Counter::OfLock,
+        );
         let mut scripts = Scripts::new(&server, keys);
         let of_scripts = run(calls, |call| scripts.ask(call));
         for (whose, differs) in [("the model", of_model), ("the scripts", of_scripts)] {
@@ -202,7 +205,7 @@ impl<'a> Scripts<'a> {
                 }
             }
             Release(of) => {
-                self.eval(&RELEASE, &[&id(of), "0"]);
+                self.eval(&WITHDRAW, &[&id(of)]);
                 Released
             }
         }
@@ -211,7 +214,9 @@ impl<'a> Scripts<'a> {
     fn eval(&self, script: &Script, args: &[&str]) -> Reply {
         let mut words = vec![b"EVAL".as_slice(), script.text.as_bytes(), b"4"];
         words.extend(self.keys.all());
-        words.push(b"3600000");
+        if script.name != WITHDRAW.name {
+            words.push(b"3600000");
+        }
         words.extend(args.iter().map(|arg| arg.as_bytes()));
         let reply = self.server.command(&words);
         assert!(!reply.is_error(), "{} fails: {reply:?}", script.name);
