@@ -322,9 +322,9 @@ async fn each_master_of_a_cluster_is_looked_at() {
     assert_one(&found, "eviction", &named);
     set(odd, "maxmemory-policy", "noeviction");
 
-    odd.command(&["ACL", "SETUSER", "default", "-append"]);
+    odd.command(&["ACL", "SETUSER", "default", "-incr"]);
     let found = faults(&url).await;
-    assert_one(&found, "rights", "may not run append");
+    assert_one(&found, "rights", "may not run incr");
     odd.command(&["ACL", "SETUSER", "default", "+append"]);
 
     for node in cluster.iter() {

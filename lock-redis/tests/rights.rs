@@ -7,7 +7,9 @@ use lock_core::{DistributedLock, Mode, Released};
 use lock_testkit::servers::RedisOptions;
 
 use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
-use crate::support::{Place, SOON, key, lease, loss, open, request, take, waiting, within};
+use crate::support::{
+    Place, SOON, TTL, key, lease, loss, open, request, take, until, waiting, within,
+};
 
 const NAME: &str = "lock:a";
 
@@ -47,10 +49,20 @@ async fn everything(place: &Place) {
     let mut guard = take(&locks, NAME).await;
     guard.downgrade().await.expect("it is downgraded");
     guard.release().await.expect("it is released");
-    let both = [NAME, "lock:b"].map(request);
-    for guard in locks.acquire_all(&both).await.expect("they are granted") {
-        guard.release().await.expect("it is released");
-    }
+    // Readers whose leases end, and others after them.
+    let reader = lease(NAME).with_mode(Mode::Shared);
+    let expired = locks.acquire(&reader).await.expect("it is free");
+    until("its lease ends", || place.number(&["EXISTS", NAME]) == 0).await;
+    drop(expired);
+    let next = other.acquire(&within(reader, SOON)).await;
+    next.expect("granted").release().await.expect("released");
+    // A waiter that is not heard of once only.
+    let guard = take(&locks, NAME).await;
+    let next = waiting(&other, within(request(NAME), SOON));
+    tokio::time::sleep(TTL / 2).await;
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is granted");
+    next.release().await.expect("it is released");
     // An administrator, and what becomes of the holder and the waiter.
     let guard = take(&locks, NAME).await;
     let next = waiting(&other, within(request(NAME), SOON));
