@@ -325,7 +325,7 @@ async fn each_master_of_a_cluster_is_looked_at() {
     odd.command(&["ACL", "SETUSER", "default", "-incr"]);
     let found = faults(&url).await;
     assert_one(&found, "rights", "may not run incr");
-    odd.command(&["ACL", "SETUSER", "default", "+append"]);
+    odd.command(&["ACL", "SETUSER", "default", "+incr"]);
 
     for node in cluster.iter() {
         set(node, "cluster-require-full-coverage", "no");
