@@ -23,7 +23,7 @@ pub struct Capabilities {
     /// How far the order of fencing tokens can be trusted.
     pub fencing: Fencing,
     /// Whether a new token is never below the time of the server's clock, in microseconds since
-    /// 1970, so that those of two such servers can be compared to within the difference of their
+    /// 1970 and read to the millisecond or better, so that those of two such servers can be compared to within the difference of their
     /// clocks.
     pub clocked_tokens: bool,
     /// Whether holders can be listed, inspected and broken.

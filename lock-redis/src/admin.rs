@@ -150,7 +150,7 @@ impl Seen {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let (token, since) = (number(parts.next()), number(parts.next()));
         let noted = holder.note.split_once('|');
-        let label = noted.map_or(label.unwrap_or_default(), |(_, label)| label);
+        let label = noted.map_or_else(|| label.unwrap_or_default(), |(_, label)| label);
         let mut info = HolderInfo::new(Label::decode(label));
         let token = match noted {
             Some((token, _)) => token.parse().ok(),

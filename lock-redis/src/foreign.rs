@@ -76,17 +76,18 @@ impl Server {
 /// The first key that no lock has, and what is there.
 fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> {
     let typed = keys.iter().copied().zip(types.iter().copied()).enumerate();
-    let is_none = |at: usize, of_type: &str| match at % 4 {
+    let is_none = |at: usize, key: &[u8], of_type: &str| match at % 4 {
         _ if of_type == "none" => false,
         // The lock itself, its counter, its queue, its notes.
         0 => !["string", "zset"].contains(&of_type),
-        1 => of_type != "string",
+        1 if key.ends_with(b":fence") => of_type != "string",
+        1 => of_type != "stream",
         2 => of_type != "zset",
         _ => of_type != "hash",
     };
     let other = typed
         .clone()
-        .find(|(at, (_, of_type))| is_none(*at, of_type));
+        .find(|(at, (key, of_type))| is_none(*at, key, of_type));
     // A sorted set may be one that lacks the mark of a lock.
     let unmarked = || {
         typed

@@ -1,6 +1,5 @@
 //! The names of the keys that make one lock.
 
-use std::fmt::Write;
 use std::sync::LazyLock;
 
 use lock_core::{Error, ErrorKind, LockKey, Result};
@@ -25,19 +24,19 @@ pub(crate) struct Keys {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Counter {
     /// Each lock has its own, `{<key>}:fence`: a node of a quorum.
-    OfLock,
+    Lock,
     /// Those of a namespace, `{<namespace>}:tokens`.
-    OfNamespace,
+    Namespace,
     /// Those of a namespace in one slot, `{<number>}:<namespace>:tokens`: a cluster.
-    OfSlot,
+    Slot,
 }
 
 impl Counter {
     pub(crate) fn of(config: &RedisConfig) -> Self {
         match config.servers {
-            Servers::Cluster(_) => Self::OfSlot,
-            Servers::Quorum(_) => Self::OfLock,
-            Servers::Sentinel { .. } | Servers::Single(_) => Self::OfNamespace,
+            Servers::Cluster(_) => Self::Slot,
+            Servers::Quorum(_) => Self::Lock,
+            Servers::Sentinel { .. } | Servers::Single(_) => Self::Namespace,
         }
     }
 }
@@ -71,9 +70,9 @@ impl Keys {
         };
         let companion = |suffix| [head, name, tail, suffix];
         let tokens = match counter {
-            Counter::OfLock => companion(FENCE).concat(),
-            Counter::OfNamespace => [b"{", namespace(name), b"}", TOKENS].concat(),
-            Counter::OfSlot => {
+            Counter::Lock => companion(FENCE).concat(),
+            Counter::Namespace => [b"{", namespace(name), b"}", TOKENS].concat(),
+            Counter::Slot => {
                 let number = twin(slot(name)).to_string();
                 [b"{", number.as_bytes(), b"}:", namespace(name), TOKENS].concat()
             }
@@ -163,11 +162,8 @@ fn twin(wanted: u16) -> u32 {
     static OF_SLOTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let mut numbers = vec![None; usize::from(SLOTS)];
         let mut left = numbers.len();
-        let mut text = String::new();
-        for number in 0.. {
-            text.clear();
-            let _ = write!(text, "{number}");
-            let place = &mut numbers[usize::from(slot(text.as_bytes()))];
+        for number in 0_u32.. {
+            let place = &mut numbers[usize::from(slot(number.to_string().as_bytes()))];
             if place.is_none() {
                 *place = Some(number);
                 left -= 1;
@@ -219,20 +215,20 @@ mod tests {
     }
 
     fn keys(name: &str) -> Vec<String> {
-        keys_by(name, Counter::OfLock)
+        keys_by(name, Counter::Lock)
     }
 
     #[test]
     fn locks_of_a_namespace_share_a_counter() {
         for (name, counter, expected) in [
-            ("shop:a", Counter::OfNamespace, "{shop}:tokens"),
-            ("shop:eu:a", Counter::OfNamespace, "{shop}:tokens"),
-            ("a", Counter::OfNamespace, "{}:tokens"),
-            ("shop:a", Counter::OfLock, "{shop:a}:fence"),
+            ("shop:a", Counter::Namespace, "{shop}:tokens"),
+            ("shop:eu:a", Counter::Namespace, "{shop}:tokens"),
+            ("a", Counter::Namespace, "{}:tokens"),
+            ("shop:a", Counter::Lock, "{shop:a}:fence"),
         ] {
             assert_eq!(keys_by(name, counter)[1], expected, "{name} {counter:?}");
         }
-        let of_slot = keys_by("{t}a:b", Counter::OfSlot);
+        let of_slot = keys_by("{t}a:b", Counter::Slot);
         assert_eq!(
             of_slot[1],
             format!("{{{}}}:{{t}}a:tokens", twin(slot(b"t")))
@@ -273,7 +269,7 @@ mod tests {
                 keys(name).iter().map(|k| slot(k.as_bytes())).max(),
                 keys(name).iter().map(|k| slot(k.as_bytes())).min()
             );
-            let slots: Vec<_> = keys_by(name, Counter::OfSlot)
+            let slots: Vec<_> = keys_by(name, Counter::Slot)
                 .iter()
                 .map(|k| slot(k.as_bytes()))
                 .collect();
@@ -318,7 +314,7 @@ mod tests {
         for (start, _) in AGE_KEY.char_indices() {
             for (end, _) in AGE_KEY.char_indices().filter(|(end, _)| *end > start) {
                 let name = LockKey::new(&AGE_KEY[start..end]).unwrap();
-                if let Ok(keys) = Keys::checked(&name, Counter::OfLock) {
+                if let Ok(keys) = Keys::checked(&name, Counter::Lock) {
                     let all = keys.all();
                     assert!(!all.contains(&AGE_KEY.as_bytes()), "{name}: {all:?}");
                 }

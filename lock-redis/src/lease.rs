@@ -37,8 +37,6 @@ pub(crate) struct RedisLease {
     mode: Mode,
     tokens: Tokens,
     attached: AtomicBool,
-    /// Whether the server does not know the token.
-    is_untold: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
 }
@@ -53,7 +51,6 @@ impl RedisLease {
             mode: claim.mode,
             tokens: Tokens::default(),
             attached: AtomicBool::new(false),
-            is_untold: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
         }
     }
@@ -76,9 +73,8 @@ impl RedisLease {
         self.tokens.granted(self.mode, first)
     }
 
-    /// Keeps a token that was drawn by plain commands, which do not store it in the lock.
+    /// Keeps a token that was drawn alone.
     pub(crate) fn drawn(&self, token: u64) -> FencingToken {
-        self.is_untold.store(true, Ordering::Relaxed);
         self.tokens.drawn(token)
     }
 }
@@ -110,8 +106,7 @@ impl Lease for RedisLease {
 
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
-        let untold = self.is_untold.load(Ordering::Relaxed);
-        let untold = untold.then(|| self.tokens.current());
+        let untold = (self.mode == Mode::Exclusive).then(|| self.tokens.current());
         self.shared.live.attach(self.id, control, untold);
     }
 

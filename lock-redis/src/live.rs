@@ -14,12 +14,12 @@ pub(crate) struct Live(Mutex<HashMap<LeaseId, Held>>);
 #[derive(Clone, Debug)]
 struct Held {
     control: LeaseControl,
-    /// Its token, and since when it is held, if the server does not know them.
+    /// Its token, and since when it is held, if the server may not know them.
     untold: Option<(u64, Instant)>,
 }
 
 impl Live {
-    /// `untold` is the token, if the server does not know it.
+    /// `untold` is the token, if the server may not know it.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
         let untold = untold.map(|token| (token, Instant::now()));
         // Outside of the mutex: what is replaced may be the last of its kind.
@@ -27,7 +27,7 @@ impl Live {
         drop(replaced);
     }
 
-    /// What the server does not know of a lease: `<token>|<held for (ms)>`.
+    /// What the server may not know of a lease: `<token>|<held for (ms)>`.
     pub(crate) fn untold(&self, id: LeaseId) -> Option<String> {
         let (token, since) = self.lock().get(&id)?.untold?;
         Some(format!("{token}|{}", since.elapsed().as_millis()))

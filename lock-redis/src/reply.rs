@@ -60,6 +60,14 @@ pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
     }
 }
 
+/// Reads a fencing token as `XADD` gives it, `<ms>-<number>`.
+pub(crate) fn drawn(reply: &Value) -> Option<u64> {
+    let (ms, number) = text(reply)?.split_once('-')?;
+    let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
+    let token = ms.checked_mul(1_000)?.checked_add(number)?;
+    (token > 0).then_some(token)
+}
+
 /// Reads 1 or 0.
 pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
     match reply {
@@ -203,6 +211,21 @@ mod tests {
             ),
         ] {
             assert_eq!(answer(reply).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn reads_a_token_that_was_drawn() {
+        for (reply, token) in [
+            (word("1763900000000-0"), Some(1_763_900_000_000_000)),
+            (word("1763900000000-31"), Some(1_763_900_000_000_031)),
+            (word("0-0"), None),
+            (word("18446744073709551615-1"), None),
+            (word("7"), None),
+            (word("a-b"), None),
+            (Value::Int(7), None),
+        ] {
+            assert_eq!(drawn(&reply), token, "{reply:?}");
         }
     }
 

@@ -81,10 +81,6 @@ script!(
     RESERVE = "reserve": "holders", "queue", "reserve"
 );
 script!(
-    /// Raises the counter of fencing tokens to the clock.
-    TOKENS = "tokens": "tokens"
-);
-script!(
     /// Takes the vote of one of several nodes.
     VOTE = "vote": "holders", "fence", "vote"
 );
@@ -109,7 +105,7 @@ mod tests {
     fn scripts_are_data_and_take_theirs_from_outside() {
         for script in [
             &ACQUIRE, &AGE, &BREAK, &DOWNGRADE, &EXAMINE, &INSPECT, &RAISE, &RELEASE, &RENEW,
-            &RESERVE, &TOKENS, &VOTE, &WHY, &WITHDRAW,
+            &RESERVE, &VOTE, &WHY, &WITHDRAW,
         ] {
             assert_eq!(script.hash().len(), 40, "{}", script.name);
             assert!(!script.text.contains("loadstring"), "{}", script.name);

@@ -155,8 +155,8 @@ pub(crate) struct Told<'a> {
 impl Server {
     pub(crate) fn new(link: Arc<dyn Link>, retention: Duration) -> Self {
         let counter = match link.one_slot() {
-            true => Counter::OfNamespace,
-            false => Counter::OfSlot,
+            true => Counter::Namespace,
+            false => Counter::Slot,
         };
         Self {
             link,
@@ -172,7 +172,7 @@ impl Server {
     /// Is a node of a quorum, where each lock has a counter of its own.
     pub(crate) fn of_quorum(self) -> Self {
         Self {
-            counter: Counter::OfLock,
+            counter: Counter::Lock,
             ..self
         }
     }

@@ -194,7 +194,7 @@ async fn rights_that_are_missing_are_named() {
     let cases = [
         ("", "", ""),
         ("-@all", "rights", "EVALSHA or EVAL"),
-        ("-incr -hset", "rights", "incr, hset"),
+        ("-xadd -hset", "rights", "xadd, hset"),
         ("-del", "rights", "may not run del"),
         ("-time", "rights", "may not run time"),
         ("-subscribe", "rights", "may not subscribe"),
@@ -322,10 +322,10 @@ async fn each_master_of_a_cluster_is_looked_at() {
     assert_one(&found, "eviction", &named);
     set(odd, "maxmemory-policy", "noeviction");
 
-    odd.command(&["ACL", "SETUSER", "default", "-incr"]);
+    odd.command(&["ACL", "SETUSER", "default", "-xsetid"]);
     let found = faults(&url).await;
-    assert_one(&found, "rights", "may not run incr");
-    odd.command(&["ACL", "SETUSER", "default", "+incr"]);
+    assert_one(&found, "rights", "may not run xsetid");
+    odd.command(&["ACL", "SETUSER", "default", "+xsetid"]);
 
     for node in cluster.iter() {
         set(node, "cluster-require-full-coverage", "no");

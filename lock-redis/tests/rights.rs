@@ -49,6 +49,8 @@ async fn everything(place: &Place) {
     let mut guard = take(&locks, NAME).await;
     guard.downgrade().await.expect("it is downgraded");
     guard.release().await.expect("it is released");
+    // Tokens that are ahead of the clock.
+    place.command(&["XADD", "{lock}:tokens", "9999999999999-0", "t", ""]);
     // Readers whose leases end, and others after them.
     let reader = lease(NAME).with_mode(Mode::Shared);
     let expired = locks.acquire(&reader).await.expect("it is free");
@@ -115,7 +117,15 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
         .map(|(name, _)| name.to_owned())
         // Those of the test itself.
         .filter(|name| {
-            !["acl|log", "auth", "config|resetstat", "exists", "type"].contains(&name.as_str())
+            ![
+                "acl|log",
+                "auth",
+                "config|resetstat",
+                "exists",
+                "type",
+                "xinfo|stream",
+            ]
+            .contains(&name.as_str())
         })
         .collect();
     let listed: BTreeSet<_> = [COMMANDS, LIST, CHECKS]

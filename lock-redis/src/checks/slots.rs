@@ -144,18 +144,18 @@ mod tests {
     #[test]
     fn each_master_has_a_key_of_its_own() {
         let layout = layout([(0, 5_000, "a"), (5_001, 16_000, "b"), (16_001, 16_383, "c")]);
-        let keys = scratch(Some(&layout), "shop", Counter::OfSlot).expect("they are keys");
+        let keys = scratch(Some(&layout), "shop", Counter::Slot).expect("they are keys");
         assert_eq!(keys.len(), 3);
         for keys in &keys {
             assert!(keys.lock().starts_with(b"shop:polylock-doctor-"));
         }
         assert_eq!(
-            scratch(Some(&layout), "{t}", Counter::OfSlot)
+            scratch(Some(&layout), "{t}", Counter::Slot)
                 .expect("a key")
                 .len(),
             1
         );
-        let one = scratch(None, "", Counter::OfNamespace).expect("it is a key");
+        let one = scratch(None, "", Counter::Namespace).expect("it is a key");
         assert_eq!(one[0].lock(), b"polylock-doctor-0");
     }
 

@@ -1,7 +1,6 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
@@ -13,9 +12,9 @@ use tokio::time::Instant;
 use super::dial::Dial;
 use super::on_demand::{Missing, OnDemand};
 use super::shared::{BROKEN, Shared};
-use super::{Call, Take, Taken, request};
+use super::{Take, Taken, request};
 use crate::error::{Cause, Failure, Refusal};
-use crate::script::TOKENS;
+use crate::reply;
 use lock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
@@ -50,15 +49,6 @@ struct Life {
     is_over: AtomicBool,
     /// How many requests have been answered.
     answers: AtomicU64,
-    /// The counters that were raised to the clock of the server on this connection, with the values
-    /// that they had then.
-    raised: Mutex<HashMap<Box<[u8]>, u64>>,
-}
-
-impl Life {
-    fn raised(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, u64>> {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -123,76 +113,33 @@ impl Lane {
     }
 
     /// Takes a lock by plain commands; gives how many replicas know of it as well.
-    ///
-    /// A counter may be behind the tokens that were drawn from it: another server is the master, or
-    /// has forgotten its last writes. So it is raised to the clock before the first draw of each
-    /// connection, and one that is smaller than then is lost.
     pub(super) async fn take(
         self: &Arc<Self>,
         take: Take<'_>,
         wait: Option<(u32, Duration)>,
         deadline: Instant,
     ) -> Result<(Taken, u32), Failure> {
-        let mut connection = self.connection(deadline).await?;
-        let raise = Call {
-            script: &TOKENS,
-            keys: &[take.tokens],
-            args: &[],
-        };
-        let life = Arc::clone(&connection.life);
-        let known = life.raised().get(take.tokens).copied();
-        let mut requests = Pipeline::with_capacity(5);
-        if known.is_none() {
-            requests.add_command(request::by_hash(raise));
-        }
+        let mut requests = Pipeline::with_capacity(4);
         for command in request::taking(take) {
             requests.add_command(command);
         }
         if let Some(wait) = wait {
             requests.add_command(request::wait(wait));
         }
-        let count = requests.len();
-        let waited = Waited::for_answer(self, connection.number, &life);
-        let answers = connection.redis.send_packed_commands(&requests, 0, count);
-        let answers = waited.ends(before(deadline, answers).await);
-        let mut answers = self.received(connection.number, answers)?.into_iter();
-        let least = match known {
-            Some(least) => Some(least),
-            None => match answers.next() {
-                Some(Value::Int(last)) => u64::try_from(last).ok(),
-                Some(Value::ServerError(error)) if Refusal::of(&error) == Refusal::NoScript => {
-                    // For the next one; whoever holds the lock now is asked for by a script.
-                    drop(self.run(&request::by_text(raise), deadline).await);
-                    None
-                }
-                _ => None,
-            },
-        };
-        if let (None, Some(least)) = (known, least) {
-            life.raised().insert(take.tokens.into(), least);
-        }
+        let mut answers = self.run_all(&requests, deadline).await?.into_iter();
         let (_set, token, holder) = (answers.next(), answers.next(), answers.next());
         let acked = match answers.next() {
             Some(Value::Int(acks)) => u32::try_from(acks).unwrap_or(0),
             _ => 0,
         };
-        let taken = match (holder, token) {
-            (Some(Value::BulkString(holder)), token)
-                if Some(&holder[..]) == take.holder.get(..ID_LEN) =>
-            {
-                let token = match token {
-                    Some(Value::Int(token)) => u64::try_from(token).ok(),
-                    _ => None,
-                };
-                match token.filter(|token| least.is_some_and(|least| *token > least)) {
+        let taken = match holder {
+            Some(Value::BulkString(holder)) if Some(&holder[..]) == take.holder.get(..ID_LEN) => {
+                match token.as_ref().and_then(reply::drawn) {
                     Some(token) => Taken::Granted(token),
-                    None => {
-                        life.raised().remove(take.tokens);
-                        Taken::WithoutToken
-                    }
+                    None => Taken::WithoutToken,
                 }
             }
-            (Some(Value::BulkString(holder)), _) if !holder.is_empty() => Taken::Held,
+            Some(Value::BulkString(holder)) if !holder.is_empty() => Taken::Held,
             _ => Taken::Unknown,
         };
         Ok((taken, acked))

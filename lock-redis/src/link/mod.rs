@@ -68,7 +68,7 @@ pub(crate) enum Taken {
     Granted(u64),
     /// By somebody else.
     Held,
-    /// Under this id, but its token cannot be relied on: a script has to draw another one.
+    /// Under this id, and without a token: a script has to draw one.
     WithoutToken,
     /// Nothing that can be relied on: a script has to find out.
     Unknown,

@@ -36,8 +36,9 @@ pub(super) fn taking(take: Take<'_>) -> [Cmd; 3] {
     let mut set = Cmd::with_capacity(6, size);
     set.arg("SET").arg(take.lock).arg(take.holder);
     set.arg("NX").arg("PX").arg(ttl);
-    let mut draw = Cmd::with_capacity(2, 4 + take.tokens.len());
-    draw.arg("INCR").arg(take.tokens);
+    let mut draw = Cmd::with_capacity(7, 16 + take.tokens.len());
+    draw.arg("XADD").arg(take.tokens).arg("MAXLEN").arg("0");
+    draw.arg("*").arg("t").arg("");
     let mut holder = Cmd::with_capacity(4, 11 + take.lock.len());
     holder.arg("GETRANGE").arg(take.lock).arg("0").arg("31");
     [set, draw, holder]

@@ -67,7 +67,7 @@ impl LockAdmin for Client {
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let released = self
-            .lease_of(Keys::of(key, Counter::OfLock), id)
+            .lease_of(Keys::of(key, Counter::Lock), id)
             .release()
             .await;
         released.map_err(|error| named(error).with_key(key))

@@ -27,7 +27,7 @@ impl Client {
     /// so that of several that compete one gets through.
     pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.check_ttl(request.ttl())?;
-        let keys = Arc::new(Keys::checked(request.key(), Counter::OfLock)?);
+        let keys = Arc::new(Keys::checked(request.key(), Counter::Lock)?);
         let mut waiting = Waiting::new(self, request);
         loop {
             let began = self.ensemble.engine.now();

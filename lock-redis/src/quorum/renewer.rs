@@ -120,7 +120,7 @@ const MAX_REASONS_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Why a majority does not have a lease any more: broken if any node was told so.
 async fn why(ensemble: &Ensemble, lost: &RenewalRequest) -> LostReason {
-    let (keys, id) = (Arc::new(Keys::of(&lost.key, Counter::OfLock)), lost.id);
+    let (keys, id) = (Arc::new(Keys::of(&lost.key, Counter::Lock)), lost.id);
     let mut asking = ensemble.ask(
         |_| true,
         |node| {

@@ -19,8 +19,11 @@ end
 try('SET', LOCK, '1', 'PX', 1)
 -- What is made from here on has to go again.
 if try('DEL', LOCK, QUEUE, NOTES) then
-  try('GETSET', LOCK, '1')
-  try('INCR', LOCK)
+  if try('XADD', LOCK, '1-1', 't', '') then
+    try('XSETID', LOCK, '1-2')
+    redis.call('DEL', LOCK)
+  end
+  try('SET', LOCK, '1')
   try('HSET', NOTES, 'a', '1')
   redis.call('DEL', LOCK, NOTES)
 end

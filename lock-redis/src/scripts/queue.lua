@@ -2,16 +2,27 @@
 -- its score the ticket of the waiter: when it came, in microseconds of the server. A later heartbeat
 -- is a field of NOTES, "<time (ms)>|<heartbeat>|<channel>".
 
--- So many tokens for an exclusive grant, above every earlier one and no less than the clock. The
--- counter may be lost: the clock covers those that it forgot.
+-- TOKENS is an empty stream, whose last id "<ms>-<number>" is the last token, ms * 1000 + number. XADD
+-- draws one that is above it and not behind the clock, also where the stream was lost.
+
+-- Gives the first token of a holder, of 32 for an exclusive one.
 local function draw(mode)
   local count = mode == 'x' and 32 or 1
-  local last = tonumber(call('GETSET', TOKENS, string.format('%.0f', micros + count - 1)) or 0)
-  if last < micros then
-    return micros
+  local ms, number = now, micros - now * 1000
+  -- All tokens of a millisecond are below those of the next one.
+  if number + count > 1000 then
+    ms, number = ms + 1, 0
   end
-  call('SET', TOKENS, string.format('%.0f', last + count))
-  return last + 1
+  local last = string.format('%.0f-%.0f', ms, number + count - 1)
+  if type(redis.pcall('XADD', TOKENS, 'MAXLEN', 0, last, 't', '')) == 'string' then
+    return ms * 1000 + number
+  end
+  -- Tokens are ahead of the clock.
+  ms, number = string.match(call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', ''), '^(%d+)-(%d+)$')
+  if count > 1 then
+    call('XSETID', TOKENS, string.format('%s-%.0f', ms, number + count - 1))
+  end
+  return ms * 1000 + number
 end
 
 local function grant(id, mode, label, ms)

@@ -48,9 +48,7 @@ impl Kinds {
     /// What was not sent before is such a request.
     fn learn_from(&mut self, watches: &[Watch], request: Request) {
         for command in watches.iter().flat_map(Watch::seen) {
-            // A counter that is raised is no request of a lock.
-            let is_counter = command.has("{lock}:tokens") && command.arg(2) == "1";
-            if let Some(hash) = hash(&command).filter(|_| !is_counter) {
+            if let Some(hash) = hash(&command) {
                 self.requests.entry(hash).or_insert(request);
             }
             if command.is("EVAL") {

@@ -62,8 +62,9 @@ pub(super) fn settle(old: Drawn, new: Drawn) -> Verdict {
 /// often goes back to the servers.
 const TOKENS: u64 = 256;
 
-/// A server hands out tokens in blocks, so that one may be ahead of its clock.
-const AHEAD: u64 = 256;
+/// A server hands out tokens in blocks, so that one may be ahead of its clock, and one whose clock counts
+/// milliseconds may hand out one that is behind it by so many microseconds.
+const AHEAD: u64 = 256 + 1_000;
 
 /// A lock that takes longer is not worth having, and clocks that differ by more are not looked after.
 const MOST_BEHIND: Duration = Duration::from_secs(1);

@@ -116,10 +116,7 @@ fn the_model_and_the_scripts_answer_the_same() {
     for (at, (what, calls)) in TABLE.iter().enumerate() {
         let (mut model, mut is_shared) = (Node::default(), false);
         let of_model = run(calls, |call| ask_model(&mut model, &mut is_shared, call));
-        let keys = Keys::of(
-            &LockKey::new(format!("case-{at}")).unwrap(),
-            Counter::OfLock,
-        );
+        let keys = Keys::of(&LockKey::new(format!("case-{at}")).unwrap(), Counter::Lock);
         let mut scripts = Scripts::new(&server, keys);
         let of_scripts = run(calls, |call| scripts.ask(call));
         for (whose, differs) in [("the model", of_model), ("the scripts", of_scripts)] {
