@@ -8,7 +8,8 @@ use http_body_util::Full;
 use lock_tower::idempotency::{KeyScope, Missing};
 use lock_tower::{KeyError, RefusedRequest, RejectionObserver};
 
-use super::support::{Payments, Scene, post, send};
+use super::support::{Payments, Scene, post};
+use crate::support::send;
 
 #[tokio::test(start_paused = true)]
 async fn a_repetition_gets_the_response_of_the_first() {
@@ -163,15 +164,10 @@ fn client(parts: &Parts) -> Result<String, KeyError> {
 #[tokio::test(start_paused = true)]
 async fn what_asks_to_be_repeated_is_handled_again() {
     for status in [401, 403, 408, 425, 429, 500, 503] {
-        let (scene, payments) = (Scene::new(), Payments::default());
-        let status = StatusCode::from_u16(status).unwrap();
-        payments.statuses.lock().unwrap().push_back(status);
+        let (scene, payments) = (Scene::new(), Payments::failing(status));
         let service = payments.behind(&scene.layer());
         let first = send(&service, post("a")).await;
-        assert_eq!(
-            (first.status, &first.body[..]),
-            (status.as_u16(), "charge 1")
-        );
+        assert_eq!((first.status, &first.body[..]), (status, "charge 1"));
         assert_eq!(send(&service, post("a")).await.body, "charge 2");
         assert!(send(&service, post("a")).await.is_replayed());
         assert_eq!(payments.charged(), 2, "{status}");
@@ -180,12 +176,7 @@ async fn what_asks_to_be_repeated_is_handled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_repeated_like_a_success() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    payments
-        .statuses
-        .lock()
-        .unwrap()
-        .push_back(StatusCode::PAYMENT_REQUIRED);
+    let (scene, payments) = (Scene::new(), Payments::failing(402));
     let service = payments.behind(&scene.layer());
     send(&service, post("a")).await;
     let again = send(&service, post("a")).await;
@@ -195,12 +186,7 @@ async fn a_refusal_is_repeated_like_a_success() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_stored_can_be_chosen() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    payments
-        .statuses
-        .lock()
-        .unwrap()
-        .push_back(StatusCode::PAYMENT_REQUIRED);
+    let (scene, payments) = (Scene::new(), Payments::failing(402));
     let layer = scene.layer().with_stored(|status, _| status.is_success());
     let service = payments.behind(&layer);
     send(&service, post("a")).await;

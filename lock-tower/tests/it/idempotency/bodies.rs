@@ -14,8 +14,8 @@ use lock_tower::idempotency::Idempotency;
 use tower::util::BoxCloneService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Payments, Scene, post, send};
-use crate::support::InTime as _;
+use super::support::{Payments, Scene, post};
+use crate::support::{InTime as _, send};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_too_large_is_refused() {

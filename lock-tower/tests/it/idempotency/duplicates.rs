@@ -8,12 +8,13 @@ use lock_tower::{HeldLock, LockerBuilder};
 use tokio::task::JoinSet;
 use tower::{Layer as _, service_fn};
 
-use super::support::{Handler, Layered, Payments, Scene, Seen, post, send};
+use super::support::{Handler, Layered, Payments, Scene, post};
+use crate::support::{Said, send};
 
 const TIME: Duration = Duration::from_millis(100);
 
 /// Sends all of them at once, over all of the services in turn.
-async fn at_once(services: &[Layered], requests: usize) -> Vec<Seen> {
+async fn at_once(services: &[Layered], requests: usize) -> Vec<Said> {
     let mut clients = JoinSet::new();
     for service in services.iter().cycle().take(requests) {
         let service = service.clone();
@@ -40,7 +41,7 @@ async fn fifty_at_once_are_one_charge_and_the_others_are_told_so() {
             "{refused:?}"
         );
     }
-    assert!(at_once(&services, 50).await.iter().all(Seen::is_replayed));
+    assert!(at_once(&services, 50).await.iter().all(Said::is_replayed));
     assert_eq!(payments.charged(), 1);
 }
 
@@ -75,12 +76,7 @@ async fn beyond_the_queue_nobody_looks() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_failure_is_handled_next() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    payments
-        .statuses
-        .lock()
-        .unwrap()
-        .push_back(http::StatusCode::BAD_GATEWAY);
+    let (scene, payments) = (Scene::new(), Payments::failing(502));
     let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
     let service = payments.slow(&scene.layer_with(wait), TIME);
     let mut statuses: Vec<_> = at_once(&[service], 3)

@@ -8,8 +8,8 @@ use lock_core::memory::Reachable;
 use lock_tower::idempotency::ResponseStore as _;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Handler, Payments, Scene, post, send};
-use crate::support::{InTime as _, until};
+use super::support::{Handler, Payments, Scene, post};
+use crate::support::{InTime as _, send, until};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handled_while_responses_cannot_be_read() {

@@ -9,7 +9,8 @@ use lock_tower::idempotency::{
     Fingerprint, MemoryResponses, Put, ResponseStore as _, StoredResponse,
 };
 
-use super::support::{Payments, Scene, post, send};
+use super::support::{Payments, Scene, post};
+use crate::support::send;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);

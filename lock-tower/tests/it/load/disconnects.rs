@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use super::app::{by_path, connect, locker};
 use super::client::Client;
 use super::server::Server;
-use super::stage::{Event, Stage};
-use crate::support::{InTime as _, until};
+
+use crate::support::{Event, InTime as _, Stage, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_the_queue_is_out_of_it_at_once() {

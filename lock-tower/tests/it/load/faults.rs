@@ -14,7 +14,7 @@ use super::app::{Setup, UNPROTECTED};
 use super::client::{Client, Reply};
 use super::instance::Instance;
 use super::ledger::Ledger;
-use super::support::until_within;
+use crate::support::until_within;
 
 /// Longer than requests wait, with time for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(8);

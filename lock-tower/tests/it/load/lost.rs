@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use super::app::{REQUEST_ID, by_path, connect, locker};
 use super::client::{Client, Reply};
 use super::server::Server;
-use super::stage::{Event, Stage};
-use crate::support::{InTime as _, SOON};
+
+use crate::support::{Event, InTime as _, SOON, Stage};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_whose_lock_the_server_forgets_is_dropped() {

@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use super::app::{by_path, connect, locker};
-use super::stage::Stage;
+
 use super::support::{is_alone, resident};
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Stage};
 
 /// `POLYLOCK_LOAD_KEYS` asks for another number.
 const KEYS: usize = 100_000;

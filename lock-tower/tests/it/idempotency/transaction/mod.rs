@@ -16,7 +16,8 @@ use tokio::sync::Barrier;
 use tower::{Layer as _, service_fn};
 
 use self::bank::Bank;
-use super::support::{Handler, Layered, Seen, post, send};
+use super::support::{Handler, Layered, post};
+use crate::support::{Said, send};
 
 /// A bank, and the responses in its database.
 struct Branch<B> {
@@ -93,7 +94,7 @@ async fn of_two_at_once_one_pays_and_both_get_its_response<B: Bank>(url: &str) {
     assert_eq!(branch.bank.charges().await, 1);
 }
 
-fn assert_replayed(seen: &Seen) {
+fn assert_replayed(seen: &Said) {
     assert_eq!((&seen.body[..], seen.is_replayed()), ("paid", true));
 }
 

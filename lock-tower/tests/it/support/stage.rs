@@ -1,12 +1,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
-use axum::routing::post;
 use lock_core::FencingToken;
-use lock_tower::{HeldLock, KeyLockLayer};
+use lock_tower::HeldLock;
 use tokio::sync::Semaphore;
 
-use crate::support::until;
+use super::{Handler, handler, until};
 
 /// A handler that stays inside until it is let go, and tells what becomes of it.
 #[derive(Clone, Debug)]
@@ -31,11 +29,21 @@ impl Stage {
         }
     }
 
+    pub(crate) fn handler(&self) -> Handler {
+        let stage = self.clone();
+        handler(move |held| {
+            let stage = stage.clone();
+            async move { stage.perform(&held).await }
+        })
+    }
+
     /// `POST /{key}`, behind the layer.
-    pub(crate) fn router(&self, layer: KeyLockLayer) -> Router {
+    #[cfg(feature = "axum")]
+    pub(crate) fn router(&self, layer: lock_tower::KeyLockLayer) -> axum::Router {
         let stage = self.clone();
         let handler = async move |held: HeldLock| stage.perform(&held).await;
-        Router::new().route("/{key}", post(handler).layer(layer))
+        let handler = axum::routing::post(handler);
+        axum::Router::new().route("/{key}", handler.layer(layer))
     }
 
     /// Lets this many requests finish, of those that are inside and those that come.
@@ -65,11 +73,8 @@ impl Stage {
             token,
             finished: false,
         };
-        self.gate
-            .acquire()
-            .await
-            .expect("it is never closed")
-            .forget();
+        let permit = self.gate.acquire().await.expect("it is never closed");
+        permit.forget();
         inside.finished = true;
         "done"
     }

@@ -3,14 +3,13 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
 use lock_core::engine::Engine;
 use lock_core::layers::LocalQueue;
-use lock_core::memory::Memory;
+use lock_core::memory::{Memory, Reachable};
 use lock_core::{DistributedLock, DistributedLockExt as _, LockGuard, LockKey};
-use lock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, LockBody, Locker, LockerBuilder};
-use tower::util::BoxCloneService;
-use tower::{ServiceExt as _, service_fn};
+use lock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, Locker, LockerBuilder};
+use tower::service_fn;
+use tower::util::BoxCloneSyncService;
 
 /// A lock service and one process that uses it.
 pub(crate) struct Scene {
@@ -31,26 +30,27 @@ impl Scene {
         Locker::builder(Arc::clone(&self.locks), "test")
     }
 
+    pub(crate) fn locker_with(&self, set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
+        set(self.builder()).build().expect("memory serves this")
+    }
+
     pub(crate) fn locker(&self) -> Locker {
-        self.builder().build().expect("memory serves this")
+        self.locker_with(|locker| locker)
     }
 
     pub(crate) fn layer(&self) -> KeyLockLayer {
         by_path(self.locker())
     }
 
-    /// Takes the lock of a path, as another process would, if it is free.
+    /// Acquires the lock of a path, as another process would, if it is free.
     pub(crate) async fn try_elsewhere(&self, path: &str) -> Option<LockGuard> {
-        let taken = self.memory.try_lock(stored(path)).await;
-        taken.expect("memory answers")
+        let acquired = self.memory.try_lock(key_of(path)).await;
+        acquired.expect("memory answers")
     }
 
     /// As an operator does.
     pub(crate) async fn break_lock(&self, path: &str) {
-        let key = LockKey::new(stored(path)).expect("a key");
-        let admin = self.memory.admin().expect("memory has one");
-        let broken = admin.break_lock(&key, "a test").await;
-        broken.expect("memory answers").expect("it was held");
+        break_lock(&self.memory, key_of(path)).await;
     }
 
     pub(crate) async fn is_free(&self, path: &str) -> bool {
@@ -59,10 +59,22 @@ impl Scene {
             None => false,
         }
     }
+
+    pub(crate) fn set_reachable(&self, reachable: Reachable) {
+        self.memory.faults().set_reachable(reachable);
+    }
+}
+
+/// Ends the lease of a lock that is held.
+pub(crate) async fn break_lock(locks: &dyn DistributedLock, key: String) {
+    let key = LockKey::new(key).expect("a key");
+    let admin = locks.admin().expect("the backend has one");
+    let broken = admin.break_lock(&key, "a test").await;
+    broken.expect("it answers").expect("it was held");
 }
 
 /// The key of a path as the lock service has it.
-pub(crate) fn stored(path: &str) -> String {
+pub(crate) fn key_of(path: &str) -> String {
     format!("test:{path}")
 }
 
@@ -74,20 +86,19 @@ fn path(parts: &Parts) -> Result<Keys, KeyError> {
     Ok(Keys::one(parts.uri.path()))
 }
 
-pub(crate) type Handler = BoxCloneService<Request<String>, Response<String>, Infallible>;
+pub(crate) type Handler = BoxCloneSyncService<Request<String>, Response<String>, Infallible>;
 
 /// A handler that gets the lock of its request.
 pub(crate) fn handler<F, W>(work: F) -> Handler
 where
-    F: Fn(HeldLock) -> W + Clone + Send + 'static,
+    F: Fn(HeldLock) -> W + Clone + Send + Sync + 'static,
     W: Future<Output = &'static str> + Send + 'static,
 {
-    let handler = service_fn(move |request: Request<String>| {
+    Handler::new(service_fn(move |request: Request<String>| {
         let held = request.extensions().get::<HeldLock>().cloned();
         let work = work(held.expect("the layer has put it there"));
         async move { Ok(Response::new(work.await.to_owned())) }
-    });
-    handler.boxed_clone()
+    }))
 }
 
 pub(crate) fn post(path: &str) -> Request<String> {
@@ -99,17 +110,4 @@ pub(crate) fn request(method: Method, path: &str) -> Request<String> {
     *request.method_mut() = method;
     *request.uri_mut() = path.parse().expect("a path");
     request
-}
-
-/// Reads a short body.
-pub(crate) async fn text(response: Response<LockBody<String>>) -> String {
-    let body = response.into_body().collect().await.expect("it is there");
-    String::from_utf8_lossy(&body.to_bytes()).into_owned()
-}
-
-/// Lets everybody else go on until nobody can.
-pub(crate) async fn settle() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
 }
