@@ -84,12 +84,8 @@ async fn a_handler_that_runs_to_completion_keeps_its_lock_until_then() {
     );
 
     stage.let_go(2);
-    let next = next
-        .answered()
-        .await
-        .expect("no panic")
-        .expect("it is answered");
-    assert_eq!(next.status, StatusCode::OK);
+    let next = next.answered().await.expect("no panic");
+    assert_eq!(next.expect("it is answered").status, StatusCode::OK);
     let events = stage.events();
     let [
         Event::Entered(first),
