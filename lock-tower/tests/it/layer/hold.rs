@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::memory::{Fault, Request as Sent};
-use lock_tower::{HeldLock, HoldUntil, KeyLockLayer, NotHeld};
+use lock_tower::{HeldLock, HoldUntil, KeyLock, KeyLockLayer, NotHeld};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tower::Layer as _;
@@ -88,11 +88,11 @@ async fn a_handler_that_releases_early_lets_the_next_one_in() {
 }
 
 /// A handler that leaves its lock to the test.
-fn keeping(layer: KeyLockLayer) -> (lock_tower::KeyLock<Handler>, Arc<Mutex<Option<HeldLock>>>) {
+fn keeping(layer: &KeyLockLayer) -> (KeyLock<Handler>, Arc<Mutex<Option<HeldLock>>>) {
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
     let service = layer.layer(handler(move |held| {
-        *keep.lock().unwrap() = Some(held);
+        *keep.lock().expect("no panic") = Some(held);
         async { "accepted" }
     }));
     (service, kept)
@@ -101,7 +101,7 @@ fn keeping(layer: KeyLockLayer) -> (lock_tower::KeyLock<Handler>, Arc<Mutex<Opti
 #[tokio::test(start_paused = true)]
 async fn a_manual_hold_lasts_until_it_is_released() {
     let scene = Scene::new();
-    let (service, kept) = keeping(scene.layer().with_hold(HoldUntil::Manual));
+    let (service, kept) = keeping(&scene.layer().with_hold(HoldUntil::Manual));
     send(&service, post("/a")).await;
     assert!(!scene.is_free("/a").await);
     let held = kept.lock().unwrap().take().unwrap();
@@ -120,7 +120,7 @@ async fn a_manual_hold_lasts_until_it_is_released() {
 #[tokio::test(start_paused = true)]
 async fn a_clone_that_outlives_the_handler_holds_nothing() {
     let scene = Scene::new();
-    let (service, kept) = keeping(scene.layer());
+    let (service, kept) = keeping(&scene.layer());
     send(&service, post("/a")).await;
     assert!(scene.is_free("/a").await);
     let held = kept.lock().unwrap().take().unwrap();
