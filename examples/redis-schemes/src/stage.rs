@@ -152,7 +152,10 @@ impl Scene {
     pub(crate) fn enters(&mut self, who: char, valid: Duration, lock: &impl Lock) {
         let until = match valid {
             FOREVER => None,
-            valid => self.until(lock).or(Some(self.asked[&who] + nanos(valid))),
+            valid => Some(
+                self.until(lock)
+                    .unwrap_or_else(|| self.asked[&who] + nanos(valid)),
+            ),
         };
         let token = token(lock);
         self.record(who, What::Granted { token, until });
