@@ -167,7 +167,11 @@ impl Client {
         let ready = self.0.ready().await;
         ready.map_err(|e| Status::unknown(e.to_string()))?;
         let path = PathAndQuery::from_static("/bank.Bank/Add");
-        let answer = self.0.unary(request, path, ProstCodec::default()).await?;
+        let answer = self
+            .0
+            .unary(request, path, ProstCodec::default())
+            .answered()
+            .await?;
         Ok(answer.into_inner())
     }
 }
@@ -219,9 +223,9 @@ impl Server {
             .header("te", "trailers")
             .header("account", account)
             .body(Full::new(message));
-        let answer = client.send_request(request.expect("a request")).await;
-        let (head, body) = answer.expect("it is answered").into_parts();
-        let body = body.collect().await.expect("the answer ends");
+        let answer = client.send_request(request.expect("a request")).answered();
+        let (head, body) = answer.await.expect("it is answered").into_parts();
+        let body = body.collect().answered().await.expect("the answer ends");
         let status = Status::from_header_map(&head.headers);
         let in_trailers = || body.trailers().and_then(Status::from_header_map);
         status.or_else(in_trailers).ok_or(head.status)
