@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use self::host::Host;
@@ -25,6 +25,7 @@ use self::namespace::Namespace;
 use self::rules::Rules;
 use self::subnet::Subnet;
 use self::tools::ip;
+use crate::lock;
 
 /// Hosts that reach each other, unless a fault of this value is between them.
 ///
@@ -301,11 +302,11 @@ impl Inner {
     }
 
     fn hosts(&self) -> MutexGuard<'_, Vec<Arc<Parts>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.hosts)
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rules)
     }
 }
 

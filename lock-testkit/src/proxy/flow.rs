@@ -1,7 +1,9 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::watch;
+
+use crate::lock;
 
 /// The way of bytes.
 #[non_exhaustive]
@@ -45,14 +47,14 @@ impl Flows {
 
     pub(super) fn cut_after(&self, direction: Direction, bytes: usize) {
         for gate in self.gates(direction) {
-            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+            *lock(&gate.left) = Some(bytes);
         }
     }
 
     pub(super) fn clear(&self) {
         for gate in self.gates(Direction::Both) {
             gate.flow.send_replace(Flow::default());
-            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *lock(&gate.left) = None;
         }
     }
 
@@ -79,7 +81,7 @@ impl Gate {
 
     /// How many of these bytes are delivered, and whether the connection is cut after them.
     pub(super) fn admit(&self, bytes: usize) -> (usize, bool) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.left);
         match *left {
             Some(rest) if bytes > rest => {
                 *left = None;

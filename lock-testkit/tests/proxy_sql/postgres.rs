@@ -1,8 +1,8 @@
 use std::process::{Command, Output};
 use std::time::Instant;
 
-use lock_testkit::proxy::{Fate, Proxy, PushFate, Then};
-use lock_testkit::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer, Reply};
+use lock_testkit::proxy::{Fate, Proxy, Then};
+use lock_testkit::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 
 use super::{Dripping, FATES, MOMENT, is_insert, printed, run, words};
 
@@ -31,31 +31,6 @@ fn faults_meet_the_requests_that_they_are_planned_for() {
     let output = psql(&proxy, "INSERT INTO t VALUES (9);\nSELECT max(a) FROM t;\n");
     assert_eq!(printed(&output).as_deref(), Some("9\n"), "{output:?}");
     assert!(began.elapsed() >= MOMENT);
-}
-
-#[test]
-fn notifications_are_messages() {
-    let server = PostgresServer::start(PostgresOptions::new());
-    let proxy = Proxy::postgres(server.port());
-    let is_first = |items: &[Reply]| items[2].text().as_deref() == Some("first");
-    proxy.plan_push(is_first, PushFate::Lost);
-    let seen = proxy.watch_pushes(|_| true);
-    std::thread::scope(|scope| {
-        // The server tells a connection that waits for nothing, and the client reads it later.
-        let listener = scope.spawn(|| psql(&proxy, "LISTEN c;\n\\! sleep 0.5\nSELECT 1;\n"));
-        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'
-            AND state = 'idle'";
-        while server.sql(listens) != [["1"]] {
-            std::thread::sleep(MOMENT / 20);
-        }
-        server.sql("NOTIFY c, 'first'");
-        server.sql("NOTIFY c, 'second'");
-        let output = listener.join().expect("no panic");
-        let text = printed(&output).unwrap_or_default();
-        assert!(text.contains("\"second\""), "{output:?}");
-        assert!(!text.contains("\"first\""), "{output:?}");
-    });
-    assert_eq!(seen.count(), 2);
 }
 
 #[test]
