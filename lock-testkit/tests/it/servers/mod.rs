@@ -5,5 +5,4 @@ mod databases;
 mod lifecycle;
 mod redis;
 mod shared;
-mod support;
 mod zookeeper;

@@ -9,7 +9,8 @@ use super::client::{
     CREATE, Client, DELETE, EPHEMERAL, EXISTS, Frame, GET_CHILDREN, NO_NODE, PERSISTENT, PING,
     PING_XID, Watched, client, create, delete, look,
 };
-use super::{GONE, MOMENT, exists, soon, start};
+use super::{MOMENT, exists, start};
+use crate::support::{GONE, eventually};
 
 #[test]
 fn a_lost_request_does_not_arrive_and_a_lost_reply_does_not_either() {
@@ -47,7 +48,7 @@ fn what_a_lost_request_has_before_it_arrives_and_what_it_has_behind_it_does_not(
     for path in ["/a", "/b", "/c"] {
         client.send(CREATE, &create(path, EPHEMERAL)).ok();
     }
-    soon(|| exists(&server, "/a"));
+    eventually(|| exists(&server, "/a"));
     // The session stays; so does what was made in it.
     let there = ["/a", "/b", "/c"].map(|path| exists(&server, path));
     assert_eq!(there, [true, false, false]);
@@ -86,7 +87,7 @@ fn a_late_reply_delays_all_behind_it() {
         .send(GET_CHILDREN, &look("/", Watched::Off))
         .expect("sent");
     client.send_as(PING_XID, PING, &[]).expect("sent");
-    soon(|| exists(&server, "/a"));
+    eventually(|| exists(&server, "/a"));
     for sent in [first, second, PING_XID] {
         let frame = client.receive().expect("a reply");
         assert!(
@@ -105,7 +106,7 @@ fn a_late_request_arrives_after_its_client_has_gone() {
     let mut gone = client(&proxy);
     gone.send(CREATE, &create("/a", EPHEMERAL)).expect("sent");
     drop(gone);
-    soon(|| exists(&server, "/a"));
+    eventually(|| exists(&server, "/a"));
     assert!(began.elapsed() >= MOMENT);
 }
 
@@ -136,7 +137,7 @@ fn the_connection_is_cut_at_each_byte() {
         client(&proxy).ask(CREATE, &body).expect_err("a reply");
         assert!(length == request || !exists(&server, "/a"), "{length}");
     }
-    soon(|| exists(&server, "/a"));
+    eventually(|| exists(&server, "/a"));
     let reply = 4 + 16;
     for length in 0..=reply {
         proxy.plan(|command| command.is("DELETE"), Fate::CutReply(length));

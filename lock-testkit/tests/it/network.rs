@@ -13,13 +13,12 @@ use lock_core::LockKey;
 use lock_testkit::network::{Host, Network};
 use lock_testkit::taker::Taker;
 
+use crate::support::{SILENCE, SOON};
+
 #[test]
 fn hosts_reach_each_other_and_the_test_process_by_tcp() {
-    let began = Instant::now();
     let network = Network::new().unwrap();
-    println!("network after {:?}", began.elapsed());
     let (a, b) = (network.host("a"), network.host("b"));
-    println!("two hosts after {:?}", began.elapsed());
     assert_ne!(a.address(), b.address());
     for (from, to) in [
         (&a, &b),
@@ -105,9 +104,7 @@ fn a_reset_ends_connections_on_one_side_and_leaves_the_other_half_open() {
     let (mut other_near, mut other_far) = connected(&b, &c);
     assert!(passes(&mut near, &mut far) && passes(&mut second_near, &mut second_far));
 
-    let began = Instant::now();
     network.reset(&b, &a);
-    println!("reset after {:?}", began.elapsed());
 
     for mut reset in [far, second_near] {
         let error = reset.read(&mut [0]).unwrap_err();
@@ -231,7 +228,7 @@ fn a_network_that_is_dropped_leaves_no_process_and_no_interface() {
 
 #[test]
 fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
-    let name = "a_test_process_that_is_killed_leaves_no_process_and_no_interface";
+    let name = "network::a_test_process_that_is_killed_leaves_no_process_and_no_interface";
     if env::var_os(CHILD).is_some() {
         let network = Network::new().unwrap();
         let a = network.host("a");
@@ -265,12 +262,6 @@ fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
 
 /// Set in the process that is killed.
 const CHILD: &str = "POLYLOCK_NETWORK_CHILD";
-
-/// How long a connection has to be silent to have heard nothing: a retransmission takes 0.2 s.
-const SILENCE: Duration = Duration::from_millis(900);
-
-/// How long what is not dropped may take.
-const SOON: Duration = Duration::from_secs(30);
 
 /// Both ends of a connection.
 fn connected(from: &Host, to: &Host) -> (TcpStream, TcpStream) {

@@ -8,7 +8,8 @@ use lock_testkit::servers::Reply;
 use super::client::{
     CREATE, DELETE, DELETED, EPHEMERAL, EXISTS, Frame, Watched, client, create, delete, look,
 };
-use super::{MOMENT, soon, start};
+use super::{MOMENT, start};
+use crate::support::{bulk, eventually};
 
 #[test]
 fn events_are_lost_doubled_and_late() {
@@ -57,10 +58,10 @@ fn an_event_does_not_overtake_a_late_reply() {
         Fate::LateReply(5 * MOMENT),
     );
     let sent = waiter.send(EXISTS, &look("/a", Watched::On)).expect("sent");
-    soon(|| server.mntr("zk_watch_count") == Some(1));
+    eventually(|| server.mntr("zk_watch_count") == Some(1));
     let pushed = proxy.watch_pushes(|_| true);
     holder.ask(DELETE, &delete("/a")).expect("a reply");
-    soon(|| pushed.count() == 1);
+    eventually(|| pushed.count() == 1);
     let reply = waiter.receive().expect("a reply");
     assert!(
         matches!(reply, Frame::Reply(xid, 0, _) if xid == sent),
@@ -88,7 +89,7 @@ fn events_are_counted() {
         proxy.plan_push(|_| true, PushFate::Lost);
     }
     holder.ask(DELETE, &delete("/b")).expect("a reply");
-    soon(|| all.count() == 1);
+    eventually(|| all.count() == 1);
     let seen = all.seen();
     assert_eq!(
         seen[0].items,
@@ -104,8 +105,4 @@ fn events_are_counted() {
     holder.ask(DELETE, &delete("/a")).expect("a reply");
     waiters[0].receive().expect("an event");
     assert_eq!((all.count(), others.count()), (2, 0));
-}
-
-fn bulk(text: &str) -> Reply {
-    Reply::Bulk(text.as_bytes().to_vec())
 }

@@ -1,7 +1,10 @@
 use std::fs;
+use std::io::ErrorKind;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use lock_testkit::servers::Reply;
 
 /// A process and what it has started.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
@@ -27,13 +30,34 @@ fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(crate) fn eventually(holds: impl FnMut() -> bool) {
+    within(Duration::from_secs(10), holds);
+}
+
+pub(crate) fn within(limit: Duration, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !holds() {
         assert!(Instant::now() < deadline, "it does not happen");
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// What a client sees of a connection that was cut.
+pub(crate) const GONE: [ErrorKind; 3] = [
+    ErrorKind::BrokenPipe,
+    ErrorKind::ConnectionReset,
+    ErrorKind::UnexpectedEof,
+];
+
+pub(crate) fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+/// How long a server or a connection of hosts has to be silent to be cut off.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long what is not dropped may take.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// What the statements print, or why they fail; past the testkit.
 pub(crate) fn psql(url: &str, statements: &[&str]) -> Result<String, String> {

@@ -108,7 +108,7 @@ fn zookeeper_lives_and_ends() {
         || ZooKeeperServer::start(ZooKeeperOptions::new()),
         |server| server,
         |server| {
-            crate::zookeeper::create(server, "/something");
+            super::zookeeper::create(server, "/something");
         },
         |server| {
             let mntr = server.try_four_letter("mntr").ok()?;

@@ -1,32 +1,51 @@
 //! PostgreSQL and MariaDB on hosts of their own: power that fails, a standby behind a partition.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::time::Duration;
 
 use lock_testkit::network::{Host, Network};
 use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
+    DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
 };
+
+use crate::support::{SILENCE, SOON};
+
+/// It starts at the same place with its data; `look` is what others see of it meanwhile.
+fn lives_through_a_power_cut<S: Deref<Target = DatabaseServer>>(
+    start: fn(&Host) -> S,
+    look: fn(&Host, &S),
+) {
+    let network = Network::new().expect("root makes a network");
+    let (a, b) = (network.host("a"), network.host("b"));
+    let server = start(&a);
+    assert!(server.url().contains(&a.address().to_string()));
+    assert!(reaches_within(&b, &server.address(), SOON));
+    server.sql("CREATE TABLE t AS SELECT 1 AS a");
+    look(&b, &server);
+
+    network.power_off(&a);
+    server.restart();
+    assert!(!reaches_within(&b, &server.address(), SILENCE));
+    network.rejoin(&a);
+    assert!(reaches_within(&b, &server.address(), SOON));
+    assert_eq!(server.sql("SELECT a FROM t"), [["1"]]);
+}
 
 #[test]
 fn a_postgres_server_that_lost_its_power_starts_at_the_same_place_with_its_data() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let began = Instant::now();
-    let server = PostgresServer::start(PostgresOptions::new().with_host(&a));
-    println!("ready after {:?}", began.elapsed());
-    assert!(server.url().contains(&a.address().to_string()));
-    assert!(reaches(&b, &server.address()));
-    server.sql("CREATE TABLE t AS SELECT 1 AS a");
+    let start = |host: &Host| PostgresServer::start(PostgresOptions::new().with_host(host));
+    lives_through_a_power_cut(start, |_, _| {});
+}
 
-    network.power_off(&a);
-    let began = Instant::now();
-    server.restart();
-    println!("again after {:?}", began.elapsed());
-    assert!(!reaches_within(&b, &server.address(), SILENCE));
-    network.rejoin(&a);
-    assert!(reaches(&b, &server.address()));
-    assert_eq!(server.sql("SELECT a FROM t"), [["1"]]);
+#[test]
+fn a_mariadb_server_that_lost_its_power_starts_at_the_same_place_with_its_data() {
+    let start = |host: &Host| MariaDbServer::start(MariaDbOptions::new().with_host(host));
+    lives_through_a_power_cut(start, |from, server| {
+        for user in ["test", "root"] {
+            assert_eq!(read(from, server, user), "1\n");
+        }
+    });
 }
 
 #[test]
@@ -34,9 +53,7 @@ fn a_standby_behind_a_partition_is_promoted_beside_its_primary() {
     let network = Network::new().unwrap();
     let (a, b) = (network.host("a"), network.host("b"));
     let primary = PostgresServer::start(PostgresOptions::new().with_host(&a));
-    let began = Instant::now();
     let standby = PostgresStandby::on(&b, &primary);
-    println!("standby after {:?}", began.elapsed());
     primary.sql("CREATE TABLE t AS SELECT 1 AS a");
     standby.catch_up(&primary);
     let follows = "SELECT client_addr = inet '%' FROM pg_stat_replication";
@@ -49,34 +66,6 @@ fn a_standby_behind_a_partition_is_promoted_beside_its_primary() {
     standby.sql("INSERT INTO t VALUES (3)");
     assert_eq!(standby.sql("SELECT a FROM t ORDER BY a"), [["1"], ["3"]]);
     assert_eq!(primary.sql("SELECT a FROM t ORDER BY a"), [["1"], ["2"]]);
-}
-
-#[test]
-fn a_mariadb_server_that_lost_its_power_starts_at_the_same_place_with_its_data() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let began = Instant::now();
-    let server = MariaDbServer::start(MariaDbOptions::new().with_host(&a));
-    println!("ready after {:?}", began.elapsed());
-    assert!(server.url().contains(&a.address().to_string()));
-    assert!(reaches(&b, &server.address()));
-    server.sql("CREATE TABLE t AS SELECT 1 AS a");
-    for user in ["test", "root"] {
-        assert_eq!(read(&b, &server, user), "1\n");
-    }
-
-    network.power_off(&a);
-    let began = Instant::now();
-    server.restart();
-    println!("again after {:?}", began.elapsed());
-    assert!(!reaches_within(&b, &server.address(), SILENCE));
-    network.rejoin(&a);
-    assert!(reaches(&b, &server.address()));
-    assert_eq!(server.sql("SELECT a FROM t"), [["1"]]);
-}
-
-fn reaches(from: &Host, address: &str) -> bool {
-    reaches_within(from, address, SOON)
 }
 
 fn reaches_within(from: &Host, address: &str, within: Duration) -> bool {
@@ -99,9 +88,3 @@ fn read(from: &Host, server: &MariaDbServer, user: &str) -> String {
         .expect("the client is installed");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
-
-/// How long a server that does not answer is waited for.
-const SILENCE: Duration = Duration::from_secs(1);
-
-/// How long what is not dropped may take.
-const SOON: Duration = Duration::from_secs(10);

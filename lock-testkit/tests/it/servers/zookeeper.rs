@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
+use crate::proxy_zookeeper::client::{self, Client, Frame, PERSISTENT};
+
 #[test]
 fn a_server_answers_words() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new());
@@ -69,44 +71,17 @@ fn hours_ahead(server: &ZooKeeperServer, path: &str) -> i64 {
     (ahead + 1_800_000).div_euclid(3_600_000)
 }
 
-/// Creates a node, by the protocol of ZooKeeper: connect, then create. Returns the time in
-/// milliseconds that the server gives it.
-pub(crate) fn create(server: &ZooKeeperServer, path: &str) -> i64 {
-    use std::io::{Read, Write};
-
-    let mut stream = TcpStream::connect(server.address()).expect("it listens");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .expect("a time");
-    // Version, last zxid, time-out of 4 s, session, password of 16 bytes.
-    let mut connect = vec![0; 12];
-    connect.extend(4000_i32.to_be_bytes());
-    connect.extend([0; 8]);
-    connect.extend(16_i32.to_be_bytes());
-    connect.extend([0; 16]);
-    // Xid, create with stat, path, data, one ACL (all rights, world:anyone), persistent.
-    let mut create = [1_i32.to_be_bytes(), 15_i32.to_be_bytes()].concat();
-    for text in [path, "data"] {
-        create.extend(i32::try_from(text.len()).expect("short").to_be_bytes());
-        create.extend(text.as_bytes());
-    }
-    create.extend([1_i32.to_be_bytes(), 31_i32.to_be_bytes()].concat());
-    for text in ["world", "anyone"] {
-        create.extend(i32::try_from(text.len()).expect("short").to_be_bytes());
-        create.extend(text.as_bytes());
-    }
-    create.extend(0_i32.to_be_bytes());
-    let answers = [connect, create].map(|request| {
-        let length = i32::try_from(request.len()).expect("short");
-        stream.write_all(&length.to_be_bytes()).expect("sent");
-        stream.write_all(&request).expect("sent");
-        let mut length = [0; 4];
-        stream.read_exact(&mut length).expect("an answer");
-        let mut answer = vec![0; usize::try_from(i32::from_be_bytes(length)).expect("length")];
-        stream.read_exact(&mut answer).expect("an answer");
-        answer
-    });
-    // After the header, the path and two transaction ids.
-    let time = &answers[1][16 + 4 + path.len() + 16..][..8];
+/// Creates a node, and returns the time in milliseconds that the server gives it.
+pub(super) fn create(server: &ZooKeeperServer, path: &str) -> i64 {
+    let mut client = Client::open(server.port()).expect("the server answers");
+    let node = client::create(path, PERSISTENT);
+    client.send(CREATE_WITH_STAT, &node).expect("sent");
+    let Frame::Reply(_, 0, answer) = client.receive().expect("an answer") else {
+        panic!("{path} is not created");
+    };
+    // Behind the path and two transaction ids.
+    let time = &answer[4 + path.len() + 16..][..8];
     i64::from_be_bytes(time.try_into().expect("8 bytes"))
 }
+
+const CREATE_WITH_STAT: i32 = 15;

@@ -1,14 +1,10 @@
 //! Private Sentinels: they know the master, and replace it.
 
-use std::time::Instant;
-
 use lock_testkit::servers::{RedisSentinels, RedisServer, Reply};
 
 #[test]
 fn sentinels_without_a_replica_know_the_master() {
-    let began = Instant::now();
     let watched = RedisSentinels::start_light();
-    println!("ready after {:?}", began.elapsed());
     assert_eq!(watched.servers().len(), 1);
     assert_eq!(watched.master().port(), watched.servers()[0].port());
     assert_eq!(watched.ports().len(), 3);
@@ -28,15 +24,11 @@ fn sentinels_refer_clients_to_the_proxy() {
 
 #[test]
 fn a_replica_takes_the_place_of_the_master_by_order() {
-    let began = Instant::now();
     let watched = RedisSentinels::start();
-    println!("ready after {:?}", began.elapsed());
     let replica = watched.replica().port();
     watched.master().command(&["SET", "key", "value"]);
     watched.wait_for_replica();
-    let began = Instant::now();
     watched.fail_over();
-    println!("replaced after {:?}", began.elapsed());
     assert_eq!(watched.master().port(), replica);
     let value = watched.master().command(&["GET", "key"]);
     assert_eq!(value, Reply::Bulk(b"value".to_vec()));
@@ -46,10 +38,8 @@ fn a_replica_takes_the_place_of_the_master_by_order() {
 fn a_replica_takes_the_place_of_a_master_that_died() {
     let watched = RedisSentinels::start();
     let replica = watched.replica().port();
-    let began = Instant::now();
     watched.master().kill();
     watched.wait_for_fail_over(0);
-    println!("replaced after {:?}", began.elapsed());
     assert_eq!(watched.master().port(), replica);
 }
 

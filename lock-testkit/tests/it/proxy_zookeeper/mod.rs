@@ -1,7 +1,7 @@
 //! The fault proxy before a real ZooKeeper: what is planned happens to the request or to the event
 //! that it is planned for.
 
-mod client;
+pub(crate) mod client;
 mod events;
 mod fates;
 mod words;
@@ -13,9 +13,10 @@ use lock_core::memory::{Fault, Reachable, Request};
 use lock_testkit::proxy::{Across, Command, Direction, FaultPlan, Proxy, Then};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 
+use crate::support::GONE;
+
 use self::client::{
-    CREATE, Client, DELETE, EPHEMERAL, EXISTS, GET_CHILDREN, PATIENCE, Watched, client, create,
-    delete, look,
+    CREATE, Client, DELETE, EPHEMERAL, EXISTS, GET_CHILDREN, Watched, client, create, delete, look,
 };
 
 #[test]
@@ -111,19 +112,4 @@ fn exists(server: &ZooKeeperServer, path: &str) -> bool {
     error.expect("a reply") == 0
 }
 
-fn soon(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not happen");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 const MOMENT: Duration = Duration::from_millis(60);
-
-/// What a client sees of a connection that was cut.
-const GONE: [io::ErrorKind; 3] = [
-    io::ErrorKind::BrokenPipe,
-    io::ErrorKind::ConnectionReset,
-    io::ErrorKind::UnexpectedEof,
-];

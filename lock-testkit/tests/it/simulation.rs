@@ -2,7 +2,7 @@
 //!
 //! `SIM_START` sets the first seed (default 0) and `SIM_HISTORIES` the number of histories (default
 //! 1,000). A history that went wrong is replayed, with every event, by
-//! `SIM_SEED=n cargo test -p lock-testkit --test simulation replay -- --nocapture`.
+//! `SIM_SEED=n cargo test -p lock-testkit --test it simulation::replay -- --nocapture`.
 
 use lock_testkit::sim::{Fault, Simulation, Tally, ViolationKind};
 

@@ -9,6 +9,8 @@ use lock_testkit::proxy::{
 };
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply, RespClient};
 
+use crate::support::{GONE, bulk, eventually};
+
 #[test]
 fn what_is_not_planned_for_passes() {
     let (_server, proxy) = start();
@@ -85,7 +87,7 @@ fn a_late_reply_delays_those_behind_it() {
     client.send(&["INCRBY", "n", "1"]).expect("sent");
     assert_eq!(client.receive().expect("a reply"), Reply::Integer(1));
     assert!(began.elapsed() < MOMENT);
-    soon(|| count(&server) == 2);
+    eventually(|| count(&server) == 2);
     assert!(began.elapsed() < MOMENT, "the requests behind wait as well");
     assert_eq!(client.receive().expect("a reply"), bulk("late"));
     assert!(began.elapsed() >= MOMENT);
@@ -99,7 +101,7 @@ fn a_late_request_arrives_after_its_client_has_gone() {
     let began = Instant::now();
     client(&proxy).send(&["INCR", "n"]).expect("sent");
     assert_eq!(count(&server), 0);
-    soon(|| count(&server) == 1);
+    eventually(|| count(&server) == 1);
     assert!(began.elapsed() >= MOMENT);
 }
 
@@ -125,7 +127,7 @@ fn a_command_that_arrives_twice_has_one_reply() {
         );
         assert_eq!(count(&server), second, "{after:?} {answer:?}");
         let all = if second % 2 == 0 { second } else { second + 1 };
-        soon(|| count(&server) == all);
+        eventually(|| count(&server) == all);
         assert_eq!(client.command(&["ECHO", "x"]).expect("a reply"), bulk("x"));
     }
 }
@@ -153,7 +155,7 @@ fn the_connection_is_cut_at_each_byte() {
         client(&proxy).command(&["INCR", "n"]).expect_err("a reply");
         if length == request {
             arrived += 1;
-            soon(|| count(&server) == arrived);
+            eventually(|| count(&server) == arrived);
         }
     }
     for length in 0..="+OK\r\n".len() {
@@ -192,7 +194,7 @@ fn bytes_that_are_held_arrive_later() {
         proxy.hold(direction);
         client.send(&["INCR", "n"]).expect("sent");
         std::thread::sleep(Duration::from_millis(5));
-        soon(|| count(&server) == arrived);
+        eventually(|| count(&server) == arrived);
         proxy.resume(direction);
         assert!(!client.receive().expect("a reply").is_error());
     }
@@ -343,20 +345,8 @@ fn count(server: &RedisServer) -> i64 {
     server.command(&["GET", "n"]).integer().unwrap_or(0)
 }
 
-fn soon(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not happen");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 fn simple(text: &str) -> Reply {
     Reply::Simple(text.to_owned())
-}
-
-fn bulk(text: &str) -> Reply {
-    Reply::Bulk(text.as_bytes().to_vec())
 }
 
 trait Texts {
@@ -371,10 +361,3 @@ impl Texts for Vec<Option<String>> {
 
 const MOMENT: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a client sees of a connection that was cut.
-const GONE: [io::ErrorKind; 3] = [
-    io::ErrorKind::BrokenPipe,
-    io::ErrorKind::ConnectionReset,
-    io::ErrorKind::UnexpectedEof,
-];
