@@ -1,15 +1,13 @@
 //! What each workload measures, on locks that need no server, and what becomes of subjects that
 //! fail, hang or panic.
 
-mod support;
-
 use std::time::Duration;
 
 use lock_bench::plan::{Plan, Workload};
 use lock_bench::run;
 use lock_bench::target::Openers;
 
-use self::support::{Fault, Silent, faulty, memory, plan, sample};
+use crate::support::{self, Fault, Silent, faulty, memory, plan, sample};
 
 const ALL_WITHOUT_CRASHES: [Workload; 7] = [
     Workload::Uncontended,

@@ -1,7 +1,5 @@
 //! Short plans, targets without a URL, and figures of what came out.
 
-#![expect(dead_code, reason = "each test program needs some of it")]
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +11,8 @@ use lock_bench::report::{Report, Sample, TargetKind};
 use lock_bench::subject::{Failure, Subject};
 use lock_bench::target::{Opened, Opener, Openers, Runner, Target, runner};
 use lock_bench::{Progress, run};
+use lock_testkit::servers::RedisServer;
+use tempfile::TempDir;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -167,16 +167,22 @@ pub(crate) async fn sample(plan: &Plan, target: Target) -> Sample {
     report.series.remove(0).samples.remove(0)
 }
 
-/// Jain's index: 1 if all got the same, 1/n if one got all.
-pub(crate) fn jain(shares: &[u64]) -> f64 {
-    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
-    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
-    sum * sum / (shares.len() as f64 * squares)
-}
-
 /// Openers whose contenders are processes of the example.
 pub(crate) fn openers_with_processes() -> Openers {
     Openers::compiled_in().with_worker(worker(), [lock_bench::worker::ARGUMENT])
+}
+
+/// A file of a directory that has to live as long, for contenders that are processes.
+pub(crate) fn sqlite(dir: &TempDir) -> Target {
+    let file = dir.path().join("locks.db");
+    let target = openers_with_processes().target("sqlite", format!("sqlite:{}", file.display()));
+    target.expect("it is compiled in")
+}
+
+/// A server of a test, for contenders that are processes.
+pub(crate) fn redis(server: &RedisServer) -> Target {
+    let target = openers_with_processes().target("redis", server.url());
+    target.expect("it is compiled in")
 }
 
 /// The example, which cargo builds with the tests.

@@ -1,7 +1,5 @@
 //! Contenders that are processes.
 
-mod support;
-
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +9,9 @@ use lock_bench::run;
 use lock_bench::target::Openers;
 use lock_testkit::servers::{RedisOptions, RedisServer};
 
-use self::support::{Silent, memory, openers_with_processes, plan, sample, worker};
+use crate::support::{
+    self, Silent, memory, openers_with_processes, plan, redis, sample, sqlite, worker,
+};
 
 fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
     let mut plan = plan(workloads, contenders);
@@ -22,8 +22,7 @@ fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_exclude_each_other_in_sqlite() {
     let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
-    let target = openers_with_processes().target("sqlite", file).unwrap();
+    let target = sqlite(&dir);
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     plan.duration = Duration::from_millis(500);
     let sample = sample(&plan, target).await;
@@ -36,9 +35,8 @@ async fn processes_exclude_each_other_in_sqlite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_hand_over_a_lock_in_redis() {
-    let redis = RedisServer::start(RedisOptions::default());
-    let target = openers_with_processes();
-    let target = target.target("redis", redis.url()).unwrap();
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     plan.duration = Duration::from_millis(500);
     let sample = sample(&plan, target).await;
@@ -54,20 +52,10 @@ async fn processes_hand_over_a_lock_in_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_holders_free_their_lock_in_sqlite() {
+async fn killed_holders_free_their_lock() {
     let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
-    let target = openers_with_processes().target("sqlite", file).unwrap();
-    check_recovery(target).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_holders_free_their_lock_in_redis() {
-    let redis = RedisServer::start(RedisOptions::default());
-    let target = openers_with_processes()
-        .target("redis", redis.url())
-        .unwrap();
-    check_recovery(target).await;
+    let server = RedisServer::start(RedisOptions::default());
+    tokio::join!(check_recovery(sqlite(&dir)), check_recovery(redis(&server)));
 }
 
 async fn check_recovery(target: lock_bench::target::Target) {
@@ -89,10 +77,8 @@ async fn check_recovery(target: lock_bench::target::Target) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixty_four_processes_contend_for_a_lock_in_redis() {
-    let redis = RedisServer::start(RedisOptions::default());
-    let target = openers_with_processes()
-        .target("redis", redis.url())
-        .unwrap();
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
     let mut plan = plan_of_processes(&[Workload::Contended, Workload::Uncontended], 64);
     // All of them open their first connection at a time.
     plan.warm_up = Duration::from_secs(1);
@@ -134,10 +120,8 @@ async fn a_process_opens_no_more_than_what_it_measures() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bare_commands_are_measured_by_processes_too() {
-    let redis = RedisServer::start(RedisOptions::default());
-    let target = openers_with_processes()
-        .target("redis", redis.url())
-        .unwrap();
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
     let mut plan = plan_of_processes(&[Workload::Uncontended], 2);
     plan.with_bare = true;
     let report = support::measure(&plan, target).await;
@@ -183,10 +167,9 @@ async fn a_footprint_has_memory_renewals_and_waiters() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_of_one_process_are_left_out() {
     let dir = tempfile::tempdir().unwrap();
-    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
-    let sqlite = openers_with_processes().target("sqlite", file).unwrap();
     let plan = plan_of_processes(&[Workload::Contended], 2);
-    let report = run(&plan, vec![memory(), sqlite], &Silent).await.unwrap();
+    let targets = vec![memory(), sqlite(&dir)];
+    let report = run(&plan, targets, &Silent).await.unwrap();
     assert_eq!(report.series.len(), 1);
     let warned = report
         .environment

@@ -1,7 +1,5 @@
 //! Faults that are planted in locks are in the report, and in that of sound locks there is none.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +8,7 @@ use lock_bench::target::Runner;
 use lock_testkit::doubles::redis_like::{Flaw, RedisLike};
 use polylock::memory::Memory;
 
-use self::support::{Fault, faulty, jain, made, plan, sample};
+use crate::support::{self, Fault, faulty, made, plan, sample};
 
 fn flawed(flaw: Flaw) -> Runner {
     Runner::of_locks(Arc::new(RedisLike::flawed(flaw)))
@@ -85,20 +83,20 @@ async fn an_unfair_queue_is_reported() {
     // Each has its turn many times, on a machine that is busy too.
     plan.duration = Duration::from_secs(1);
     plan.warm_up = Duration::from_millis(200);
-    let unfair = sample(&plan, made(flawed(Flaw::LastComeFirstServed))).await;
-    let fair = sample(&plan, made(sound())).await;
+    let mut figures = Vec::new();
+    for locks in [flawed(Flaw::LastComeFirstServed), sound()] {
+        let report = support::measure(&plan, made(locks)).await;
+        let found = report.figures(&report.series[0]);
+        figures.push((found.jain.unwrap().median, found.overtakes.unwrap().median));
+    }
+    let [(jain, overtakes), (fair_jain, fair_overtakes)] = figures[..] else {
+        unreachable!("two are measured");
+    };
+    assert!(jain < 0.6 && fair_jain > 0.9, "{figures:?}");
     assert!(
-        jain(&unfair.per_contender) < 0.6,
-        "{:?}",
-        unfair.per_contender
+        overtakes > 1.0 && fair_overtakes < overtakes / 4.0,
+        "{figures:?}"
     );
-    assert!(jain(&fair.per_contender) > 0.9, "{:?}", fair.per_contender);
-    let of_each = |overtakes: u64, all: u64| overtakes as f64 / all as f64;
-    let (unfair, fair) = (
-        of_each(unfair.overtakes, unfair.acquisitions),
-        of_each(fair.overtakes, fair.acquisitions),
-    );
-    assert!(unfair > 1.0 && fair < unfair / 4.0, "{unfair} {fair}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

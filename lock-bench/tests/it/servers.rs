@@ -1,16 +1,12 @@
 //! What a run leaves on servers, and what rights it needs there.
 
-#![cfg(all(feature = "postgres", feature = "redis"))]
-
-mod support;
-
 use std::time::Duration;
 
 use lock_bench::plan::Workload;
 use lock_bench::target::Openers;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer};
 
-use self::support::{measure, plan};
+use crate::support::{measure, plan};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_leaves_no_table_of_its_bare_statements() {
