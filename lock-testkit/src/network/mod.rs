@@ -143,17 +143,6 @@ impl Network {
         });
     }
 
-    /// Ends [`block`](Self::block) of this direction.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    pub fn unblock(&self, from: &Host, to: &Host) {
-        self.inner.change(|rules| {
-            rules.pairs.remove(&(from.address(), to.address()));
-        });
-    }
-
     /// Drops whatever the hosts of one side send to those of the other, in both directions.
     ///
     /// # Panics
@@ -164,21 +153,6 @@ impl Network {
             for (a, b) in pairs(one, other) {
                 rules.pairs.insert((a.address(), b.address()));
                 rules.pairs.insert((b.address(), a.address()));
-            }
-        });
-    }
-
-    /// Ends [`partition`](Self::partition), [`block`](Self::block) and [`reset`](Self::reset)
-    /// between these hosts.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    pub fn reunite(&self, one: &[&Host], other: &[&Host]) {
-        self.inner.change(|rules| {
-            for (a, b) in pairs(one, other) {
-                rules.pairs.remove(&(a.address(), b.address()));
-                rules.pairs.remove(&(b.address(), a.address()));
             }
         });
     }

@@ -325,12 +325,6 @@ impl Proxy {
         self.flows.change(direction, |flow| flow.drip = drip);
     }
 
-    /// Cuts the connection that delivers the byte after so many others from here on, of all
-    /// connections taken together, instead of delivering it.
-    pub fn cut_after(&self, direction: Direction, bytes: usize) {
-        self.flows.cut_after(direction, bytes);
-    }
-
     /// Drops what is planned and held back, and what slows bytes down.
     pub fn clear(&self) {
         self.plans.clear();

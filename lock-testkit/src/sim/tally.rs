@@ -100,12 +100,6 @@ impl Tally {
         self.stale_writes
     }
 
-    /// Increments of the unfenced counter that were overwritten.
-    #[must_use]
-    pub fn lost_increments(&self) -> u64 {
-        self.lost_increments
-    }
-
     /// What went wrong that must not.
     #[must_use]
     pub fn violations(&self) -> u64 {

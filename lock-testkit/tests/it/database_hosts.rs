@@ -1,4 +1,4 @@
-//! PostgreSQL and MariaDB on hosts of their own: power that fails, a standby behind a partition.
+//! PostgreSQL and MariaDB on hosts of their own: power that fails.
 
 use std::net::TcpStream;
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_testkit::network::{Host, Network};
 use lock_testkit::servers::{
-    DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
+    DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
 };
 
 use crate::support::{SILENCE, SOON};
@@ -46,26 +46,6 @@ fn a_mariadb_server_that_lost_its_power_starts_at_the_same_place_with_its_data()
             assert_eq!(read(from, server, user), "1\n");
         }
     });
-}
-
-#[test]
-fn a_standby_behind_a_partition_is_promoted_beside_its_primary() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let primary = PostgresServer::start(PostgresOptions::new().with_host(&a));
-    let standby = PostgresStandby::on(&b, &primary);
-    primary.sql("CREATE TABLE t AS SELECT 1 AS a");
-    standby.catch_up(&primary);
-    let follows = "SELECT client_addr = inet '%' FROM pg_stat_replication";
-    let follows = follows.replace('%', &b.address().to_string());
-    assert_eq!(primary.sql(&follows), [["t"]]);
-
-    network.partition(&[&a], &[&b]);
-    primary.sql("INSERT INTO t VALUES (2)");
-    standby.promote();
-    standby.sql("INSERT INTO t VALUES (3)");
-    assert_eq!(standby.sql("SELECT a FROM t ORDER BY a"), [["1"], ["3"]]);
-    assert_eq!(primary.sql("SELECT a FROM t ORDER BY a"), [["1"], ["2"]]);
 }
 
 fn reaches_within(from: &Host, address: &str, within: Duration) -> bool {

@@ -170,19 +170,6 @@ fn the_connection_is_cut_at_each_byte() {
 }
 
 #[test]
-fn bytes_are_counted_over_all_connections() {
-    let (server, proxy) = start();
-    let request = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".len();
-    proxy.cut_after(Direction::Requests, 2 * request - 1);
-    client(&proxy).command(&["INCR", "n"]).expect("a reply");
-    client(&proxy).command(&["INCR", "n"]).expect_err("a reply");
-    proxy.cut_after(Direction::Replies, 1);
-    client(&proxy).command(&["INCR", "n"]).expect_err("a reply");
-    client(&proxy).command(&["INCR", "n"]).expect("a reply");
-    assert_eq!(count(&server), 3);
-}
-
-#[test]
 fn bytes_that_are_held_arrive_later() {
     let (server, proxy) = start();
     let mut client = client(&proxy);
