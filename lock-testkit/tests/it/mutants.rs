@@ -12,17 +12,12 @@ fn catch(mutation: Mutation) {
     let caught = caught.unwrap_or_else(|| panic!("{mutation:?} survived {SEEDS} histories"));
     println!(
         "{mutation:?} is caught at seed {}: {}",
-        caught.seed(),
-        caught.violation()
+        caught.seed, caught.violation
     );
-    assert_eq!(caught.violation().kind(), mutation.violates());
-    for seed in 0..=caught.seed() {
+    assert_eq!(caught.violation.kind(), mutation.violates());
+    for seed in 0..=caught.seed {
         let outcome = Simulation::new(seed).run();
-        let wrong: Vec<_> = outcome
-            .violations()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let wrong: Vec<_> = outcome.violations.iter().map(ToString::to_string).collect();
         assert!(
             wrong.is_empty(),
             "without the mutation, seed {seed}: {wrong:#?}"

@@ -15,9 +15,9 @@ fn tenth(number: u64) {
     let mut wrong = Vec::new();
     for seed in first..first + histories {
         let outcome = Simulation::new(seed).run();
-        tally.add(outcome.tally());
+        tally.add(&outcome.tally);
         wrong.extend(
-            outcome.violations().iter().map(|violation| {
+            outcome.violations.iter().map(|violation| {
                 format!("\nseed {seed}: {violation}, replay with SIM_SEED={seed}")
             }),
         );
@@ -36,14 +36,14 @@ fn tenth(number: u64) {
         );
     }
     assert!(
-        tally.leases_lost() > 0,
+        tally.leases_lost > 0,
         "the faults were asleep: no lease was lost"
     );
     assert!(
-        tally.stale_writes() > 0,
+        tally.stale_writes > 0,
         "the faults were asleep: no stale write was stopped"
     );
-    assert!(tally.hand_overs() > 0, "no lease was handed over");
+    assert!(tally.hand_overs > 0, "no lease was handed over");
 }
 
 macro_rules! tenths {
@@ -71,28 +71,20 @@ tenths! {
 fn replay_of_a_seed_is_the_same_history() {
     let seed = from_environment("SIM_SEED", 4);
     let (first, again) = (Simulation::new(seed).run(), Simulation::new(seed).run());
-    println!("{}", first.lines().join("\n"));
-    println!(
-        "seed {seed}, digest {:016x}: {}",
-        first.digest(),
-        first.tally()
-    );
-    let different = first
-        .lines()
-        .iter()
-        .zip(again.lines())
-        .find(|(a, b)| a != b);
+    println!("{}", first.lines.join("\n"));
+    println!("seed {seed}, digest {:016x}: {}", first.digest, first.tally);
+    let different = first.lines.iter().zip(&again.lines).find(|(a, b)| a != b);
     assert_eq!(different, None, "the first event that is different");
-    assert_eq!(first.digest(), again.digest());
-    let wrong: Vec<_> = first.violations().iter().map(ToString::to_string).collect();
+    assert_eq!(first.digest, again.digest);
+    let wrong: Vec<_> = first.violations.iter().map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}");
 }
 
 #[test]
 fn different_seeds_are_different_histories() {
     assert_ne!(
-        Simulation::new(1).run().digest(),
-        Simulation::new(2).run().digest()
+        Simulation::new(1).run().digest,
+        Simulation::new(2).run().digest
     );
 }
 
@@ -102,12 +94,12 @@ fn store_that_loses_its_data_breaks_exclusion_and_not_the_order_of_tokens() {
     let outcomes = (0..100).map(|seed| Simulation::new(seed).with_forgetful_store().run());
     let (mut overlaps, mut tally) = (0, Tally::default());
     for outcome in outcomes {
-        tally.add(outcome.tally());
-        for violation in outcome.violations() {
+        tally.add(&outcome.tally);
+        for violation in &outcome.violations {
             match violation.kind() {
                 ViolationKind::Overlap => overlaps += 1,
                 ViolationKind::RegisterWentBack | ViolationKind::TokenOrder => {
-                    panic!("seed {}: {violation}", outcome.seed());
+                    panic!("seed {}: {violation}", outcome.seed);
                 }
                 _ => {}
             }

@@ -1,9 +1,8 @@
 use std::ops::Deref;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use super::launch::Primary;
 use super::PostgresServer;
+use super::launch::Primary;
+use crate::servers::cluster::wait;
 use crate::servers::port::free_port;
 use crate::servers::server_process::started;
 
@@ -67,11 +66,7 @@ impl PostgresStandby {
     }
 
     fn wait_for(&self, condition: &str) {
-        let deadline = Instant::now() + REPLAY_TIMEOUT;
-        while self.sql(condition) != [["t"]] {
-            assert!(Instant::now() < deadline, "it does not come: {condition}");
-            thread::sleep(PAUSE);
-        }
+        wait(condition, || self.sql(condition) == [["t"]]);
     }
 }
 
@@ -88,6 +83,3 @@ impl Deref for PostgresStandby {
 const FLUSH: &str = "SET synchronous_commit = local;
     SELECT pg_logical_emit_message(true, '', '');
     SELECT pg_current_wal_flush_lsn()";
-
-const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(5);

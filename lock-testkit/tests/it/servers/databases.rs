@@ -4,8 +4,8 @@ use std::process::Command;
 use std::thread;
 
 use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
-    ServerCertificate, TlsFiles,
+    DatabaseServer, MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions,
+    PostgresServer, ServerCertificate, TlsFiles,
 };
 
 use crate::support::{eventually, psql};
@@ -30,21 +30,25 @@ fn postgres_has_a_superuser_and_the_role_test() {
 }
 
 #[test]
-fn connections_of_postgres_are_counted() {
-    let server = PostgresServer::start(PostgresOptions::new());
-    let rows = server.sql_as(
-        "test",
-        "test",
-        "CREATE TABLE t (a int); CREATE SCHEMA s; SELECT 7",
-    );
-    assert_eq!(rows, [["7"]]);
-    assert_eq!(server.backends(), 0);
-    thread::scope(|scope| {
-        let sleeper = scope.spawn(|| server.try_sql_as("test", "test", "SELECT pg_sleep(60)"));
-        eventually(|| server.backends() == 1);
-        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'");
-        assert!(sleeper.join().expect("no panic").is_err());
-    });
+fn connections_are_counted() {
+    let postgres = PostgresServer::start(PostgresOptions::new());
+    let mariadb = MariaDbServer::start(MariaDbOptions::new());
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'";
+    let servers: [(&DatabaseServer, &str, &str); 2] = [
+        (&postgres, "SELECT pg_sleep(60)", end),
+        (&mariadb, "SELECT sleep(60)", "KILL USER test"),
+    ];
+    for (server, sleep, end) in servers {
+        let rows = server.sql_as("test", "test", "CREATE TABLE t (a int); SELECT 7");
+        assert_eq!(rows, [["7"]]);
+        assert_eq!(server.connections(), 0);
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| server.try_sql_as("test", "test", sleep));
+            eventually(|| server.connections() == 1);
+            server.sql(end);
+            assert!(sleeper.join().expect("no panic").is_err());
+        });
+    }
 }
 
 #[test]
@@ -109,20 +113,6 @@ fn mariadb_has_root_and_the_user_test() {
     assert_eq!(by_tcp(&server, "root", "root", &[]), "root@127.0.0.1\n");
     assert_eq!(by_tcp(&server, "test", "test", &[]), "test@127.0.0.1\n");
     assert_eq!(by_tcp(&server, "root", "", &[]), "");
-}
-
-#[test]
-fn connections_of_mariadb_are_counted() {
-    let server = MariaDbServer::start(MariaDbOptions::new());
-    let rows = server.sql_as("test", "test", "CREATE TABLE t (a int); SELECT 7");
-    assert_eq!(rows, [["7"]]);
-    assert_eq!(server.connections(), 0);
-    thread::scope(|scope| {
-        let sleeper = scope.spawn(|| server.try_sql_as("test", "test", "SELECT sleep(60)"));
-        eventually(|| server.connections() == 1);
-        server.sql("KILL USER test");
-        assert!(sleeper.join().expect("no panic").is_err());
-    });
 }
 
 #[test]
