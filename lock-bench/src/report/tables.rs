@@ -49,11 +49,9 @@ impl Report {
         let figures: Vec<_> = beside
             .map(|s| (s.target.clone(), self.figures(s)))
             .collect();
-        let has_any = |column: &&Column| figures.iter().any(|(_, f)| (column.1)(f).is_some());
-        let columns: Vec<_> = COLUMNS.iter().filter(has_any).collect();
         let rows = figures.iter().map(|(target, figures)| Row {
             name: target.clone(),
-            cells: columns
+            cells: COLUMNS
                 .iter()
                 .map(|column| (column.1)(figures).unwrap_or_default())
                 .collect(),
@@ -67,13 +65,26 @@ impl Report {
             title: format!("{name}, {parameters}, {repeats} x {length}: violations {violations}"),
             violations,
             head: "target",
-            columns: columns.iter().map(|(name, _)| *name).collect(),
+            columns: COLUMNS.iter().map(|(name, _)| *name).collect(),
             rows: rows.collect(),
         }
+        .without_empty_columns()
     }
 }
 
 impl Table {
+    pub(super) fn without_empty_columns(mut self) -> Self {
+        for at in (0..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row.cells[at].is_empty()) {
+                self.columns.remove(at);
+                self.rows
+                    .iter_mut()
+                    .for_each(|row| drop(row.cells.remove(at)));
+            }
+        }
+        self
+    }
+
     /// The table for a terminal of 80 columns: what does not fit stands below, and then the notes.
     /// `escape` makes names of targets harmless.
     #[must_use]

@@ -109,15 +109,14 @@ impl Comparison {
         let series = self.changes.chunk_by(|a, b| {
             a.workload == b.workload && a.target == b.target && a.parameters == b.parameters
         });
-        series
-            .map(|changes| Table {
-                title: changes[0].place(),
-                violations: 0,
-                head: "figure",
-                columns: vec!["old", "new", "change", "verdict", "old range", "new range"],
-                rows: changes.iter().map(Change::row).collect(),
-            })
-            .collect()
+        let tables = series.map(|changes| Table {
+            title: changes[0].place(),
+            violations: 0,
+            head: "figure",
+            columns: vec!["old", "new", "change", "verdict", "old range", "new range"],
+            rows: changes.iter().map(Change::row).collect(),
+        });
+        tables.map(Table::without_empty_columns).collect()
     }
 
     /// The changes that pass a limit.
