@@ -195,7 +195,6 @@ async fn what_the_user_may_not_do_is_denied() {
         "resetkeys ~other:*",
         "-set",
         "-xadd",
-        "-getrange",
         "-time",
         "-del",
     ] {
