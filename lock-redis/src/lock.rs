@@ -84,7 +84,7 @@ impl Redis {
             inbox: Arc::clone(&inbox),
             live: Arc::clone(&live),
         });
-        let (link, _clock) = link::connect(&config, ears, &engine)
+        let link = link::connect(&config, ears, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
         let confirms = link.confirms();

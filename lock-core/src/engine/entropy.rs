@@ -1,3 +1,4 @@
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -17,8 +18,47 @@ impl Entropy for OsEntropy {
     ///
     /// If the operating system has no random numbers; no id would be safe then.
     fn fill(&self, bytes: &mut [u8]) {
-        getrandom::fill(bytes).expect("the operating system has no random numbers");
+        POOL.with_borrow_mut(|pool| pool.fill(bytes));
     }
+}
+
+/// Random bytes of the operating system that wait to be used: a call for each id costs more than
+/// the rest of an id. Each byte is used once. A process that was forked draws its own.
+struct Pool {
+    process: u32,
+    used: usize,
+    bytes: [u8; 512],
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = const {
+        RefCell::new(Pool {
+            process: 0,
+            used: 512,
+            bytes: [0; 512],
+        })
+    };
+}
+
+impl Pool {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        let process = std::process::id();
+        if self.process != process || self.bytes.len() - self.used < bytes.len() {
+            if bytes.len() > self.bytes.len() {
+                return draw(bytes);
+            }
+            draw(&mut self.bytes);
+            (self.process, self.used) = (process, 0);
+        }
+        let end = self.used + bytes.len();
+        bytes.copy_from_slice(&self.bytes[self.used..end]);
+        self.bytes[self.used..end].fill(0);
+        self.used = end;
+    }
+}
+
+fn draw(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the operating system has no random numbers");
 }
 
 /// Repeatable numbers for tests, from a seed (splitmix64, Steele et al. 2014).
@@ -111,4 +151,47 @@ fn fraction(entropy: &dyn Entropy) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let numerator = (u64::from_le_bytes(bytes) >> 11) as f64;
     numerator / 9_007_199_254_740_992.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_bytes_are_used_twice() {
+        let ids = || {
+            let mut ids = Vec::new();
+            for length in [16, 8, 16, 600, 512, 1] {
+                let mut bytes = vec![0; length];
+                OsEntropy::default().fill(&mut bytes);
+                ids.push(bytes);
+            }
+            let draw = |_| LeaseId::random(&OsEntropy::default()).to_hex();
+            (ids, (0..200).map(draw).collect::<Vec<_>>())
+        };
+        let other = std::thread::spawn(ids).join().unwrap();
+        let own = ids();
+        let all: HashSet<_> = own.1.iter().chain(&other.1).collect();
+        assert_eq!(all.len(), 400);
+        for bytes in own.0.iter().chain(&other.0).filter(|it| it.len() >= 16) {
+            assert!(bytes.iter().any(|byte| *byte != 0));
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_forked_draws_its_own() {
+        let mut pool = Pool {
+            process: std::process::id(),
+            used: 0,
+            bytes: [7; 512],
+        };
+        let mut bytes = [0; 16];
+        pool.fill(&mut bytes);
+        assert_eq!(bytes, [7; 16], "what is left is used");
+        pool.process += 1;
+        pool.fill(&mut bytes);
+        assert_ne!(bytes, [7; 16]);
+    }
 }

@@ -15,8 +15,6 @@ use crate::reply;
 pub(crate) struct Facts {
     pub(crate) server: Arc<str>,
     pub(crate) clock: Option<Offset>,
-    /// What it said then, in milliseconds since 1970.
-    pub(crate) time: Option<u64>,
     pub(crate) fsync: Option<String>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
@@ -144,7 +142,6 @@ impl Facts {
     }
 
     fn time(&mut self, said: Said) {
-        self.time = reply::time(&said.value).ok();
         self.clock = offset(said.value, said.asked, said.round);
     }
 }

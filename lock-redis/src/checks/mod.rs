@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use lock_core::Finding;
 
-use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::Counter;
@@ -35,15 +34,8 @@ pub(crate) use self::merged::{merged, overlaid};
 ///
 /// What the server does not tell this user is left out.
 pub(crate) async fn check(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
-    clock(link, config).await.map(drop)
-}
-
-/// The same, and gives the clock of the servers.
-pub(crate) async fn clock(link: &dyn Link, config: &RedisConfig) -> Result<ServerClock, Failure> {
     let mut found: Vec<Finding> = Vec::new();
-    let clock = ServerClock::default();
     for facts in ask(link, AT_START).await? {
-        facts.time.into_iter().for_each(|time| clock.learn(time));
         for finding in findings(&facts, &Wanted::of(config)) {
             if finding.is_fault() && !found.contains(&finding) {
                 found.push(finding);
@@ -61,7 +53,7 @@ pub(crate) async fn clock(link: &dyn Link, config: &RedisConfig) -> Result<Serve
     {
         tracing::warn!(%what, %why, %way_out, "a server is not fit for locks");
     }
-    Ok(clock)
+    Ok(())
 }
 
 /// Looks at every master behind a link, and tries out what locks of a namespace need: what each

@@ -31,7 +31,6 @@ use async_trait::async_trait;
 use lock_core::engine::Engine;
 
 use crate::checks;
-use crate::clock::ServerClock;
 use crate::config::{RedisConfig, Servers};
 use crate::error::{Cause, Failure};
 use crate::script::Script;
@@ -193,16 +192,15 @@ impl Ears for Deaf {
     fn moved(&self) {}
 }
 
-/// Connects to the servers of a configuration and checks them, those of a quorum excepted. Gives their
-/// clock as well.
+/// Connects to the servers of a configuration and checks them, those of a quorum excepted.
 pub(crate) async fn connect(
     config: &RedisConfig,
     ears: Arc<dyn Ears>,
     engine: &Engine,
-) -> Result<(Arc<dyn Link>, ServerClock), Failure> {
+) -> Result<Arc<dyn Link>, Failure> {
     let link = open(config, ears, engine).await?;
-    let clock = checks::clock(&*link, config).await?;
-    Ok((link, clock))
+    checks::check(&*link, config).await?;
+    Ok(link)
 }
 
 /// The same for servers that are looked at and not used.

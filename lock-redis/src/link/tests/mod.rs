@@ -69,7 +69,7 @@ pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let (ears, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
     let connected = connect(config, ears, &engine).await;
-    (connected.expect("it connects").0, told)
+    (connected.expect("it connects"), told)
 }
 
 /// Waits until something is true.
