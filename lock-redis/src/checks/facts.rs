@@ -8,7 +8,6 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::error::Failure;
 use crate::link::{Link, Said};
-use crate::reply;
 
 /// What a server says of itself; `None` where it does not.
 #[derive(Clone, Debug, Default)]
