@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_no_lock_has_is_found() {
-        let keys: [&[u8]; 4] = [b"k", b"{k}:fence", b"{k}:queue", b"{k}:notes"];
+        let keys: [&[u8]; 4] = [b"k", b"{k}:fence", b"{k}:waiters", b"{k}:notes"];
         let found = |types| foreign(&keys, types).map(|(key, what)| (key.to_vec(), what));
         let is = |key: &[u8], what: &str| Some((key.to_vec(), what.to_owned()));
         assert_eq!(found(&["list", "none", "none", "none"]), is(b"k", "a list"));

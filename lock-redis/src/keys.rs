@@ -9,7 +9,7 @@ use crate::config::{RedisConfig, Servers};
 /// The four keys of one lock, which a cluster keeps in one slot.
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
-/// there. Its queue and its notes are `{<key>}:queue` and `{<key>}:notes`, or `<key>:queue` where the
+/// there. Its queue and its notes are `{<key>}:waiters` and `{<key>}:notes`, or `<key>:waiters` where the
 /// key has a hash tag of its own; one that ends with a brace has a dot behind it, for the companions
 /// of `a` are not those of `{a}`. A key that cannot stand in a tag has its companions under a number
 /// whose slot is the same. Where the tokens are counted, says [`Counter`].
@@ -17,7 +17,9 @@ use crate::config::{RedisConfig, Servers};
 pub(crate) struct Keys {
     key: LockKey,
     tokens: Box<[u8]>,
+    /// The queue and the notes.
     companions: Box<[u8]>,
+    queue_len: usize,
 }
 
 /// Which locks draw their tokens from one counter.
@@ -47,12 +49,10 @@ impl Counter {
 /// what is before that.
 pub(crate) const AGE_KEY: &str = "{polylock:age}:notes:notes";
 
-const QUEUE: &[u8] = b":queue";
+const QUEUE: &[u8] = b":waiters";
 const NOTES: &[u8] = b":notes";
 const FENCE: &[u8] = b":fence";
 const TOKENS: &[u8] = b":tokens";
-const SUFFIX_LEN: usize = 6;
-
 impl Keys {
     pub(crate) fn of(key: &LockKey, counter: Counter) -> Self {
         let name = key.as_bytes();
@@ -77,15 +77,13 @@ impl Keys {
                 [b"{", number.as_bytes(), b"}:", namespace(name), TOKENS].concat()
             }
         };
-        let len = head.len() + name.len() + tail.len() + SUFFIX_LEN;
-        let mut companions = Vec::with_capacity(2 * len);
-        for part in [companion(QUEUE), companion(NOTES)].as_flattened() {
-            companions.extend_from_slice(part);
-        }
+        let companions = [companion(QUEUE), companion(NOTES)];
+        let queue_len = companion(QUEUE).iter().map(|part| part.len()).sum();
         Self {
             key: key.clone(),
             tokens: tokens.into_boxed_slice(),
-            companions: companions.into_boxed_slice(),
+            companions: companions.as_flattened().concat().into_boxed_slice(),
+            queue_len,
         }
     }
 
@@ -97,7 +95,7 @@ impl Keys {
     pub(crate) fn checked(key: &LockKey, counter: Counter) -> Result<Self> {
         if Self::is_companion(key) {
             let message =
-                "a key with a hash tag must not end with :fence, :queue, :notes or :tokens";
+                "a key with a hash tag must not end with :fence, :waiters, :notes or :tokens";
             return Err(Error::new(ErrorKind::InvalidKey, message).with_key(key));
         }
         Ok(Self::of(key, counter))
@@ -125,7 +123,7 @@ impl Keys {
 
     /// As the scripts expect them.
     pub(crate) fn all(&self) -> [&[u8]; 4] {
-        let (queue, notes) = self.companions.split_at(self.companions.len() / 2);
+        let (queue, notes) = self.companions.split_at(self.queue_len);
         [self.lock(), &self.tokens, queue, notes]
     }
 }
@@ -237,11 +235,11 @@ mod tests {
             "{shop}:tokens",
             "{}:tokens",
             "{5}:shop:tokens",
-            "{a}b:queue",
+            "{a}b:waiters",
         ] {
             assert!(Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
         }
-        for name in ["shop:tokens", "a:queue", "tokens"] {
+        for name in ["shop:tokens", "a:waiters", "tokens"] {
             assert!(!Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
         }
     }
@@ -251,11 +249,11 @@ mod tests {
         let expected = [
             "shop:a",
             "{shop:a}:fence",
-            "{shop:a}:queue",
+            "{shop:a}:waiters",
             "{shop:a}:notes",
         ];
         assert_eq!(keys("shop:a"), expected);
-        let expected = ["{t}a", "{t}a:fence", "{t}a:queue", "{t}a:notes"];
+        let expected = ["{t}a", "{t}a:fence", "{t}a:waiters", "{t}a:notes"];
         assert_eq!(keys("{t}a"), expected);
     }
 
@@ -292,7 +290,7 @@ mod tests {
             "a}",
             "{a",
             "{}a",
-            "{a}:queue",
+            "{a}:waiters",
             "}",
             "{}",
             "{a}:a",

@@ -274,11 +274,11 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     place.command(&["DEL", "{}:tokens"]);
     assert!(locks.shutdown(SOON).await);
     // A queue that is not ours keeps nobody from a lock that is free.
-    place.command(&["SET", "{a}:queue", "b"]);
+    place.command(&["SET", "{a}:waiters", "b"]);
     let guard = take(&locks, "a").await;
     let error = refused(&*place.elsewhere().await).await;
     assert_eq!(error.kind(), ErrorKind::Contended, "{error:?}");
     guard.release().await.expect("it is released");
-    place.command(&["DEL", "{a}:queue"]);
+    place.command(&["DEL", "{a}:waiters"]);
     assert_works_again(&place, &locks).await;
 }

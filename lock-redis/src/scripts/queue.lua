@@ -89,7 +89,8 @@ local function serve(popped, me, ms)
         heartbeat, beat, channel = string.match(note, '^(%d+)|(%d+)|(.*)$')
       end
     end
-    local lives = is_alive(ticket, alive, heartbeat)
+    -- What is no member of ours is no waiter.
+    local lives = alive and is_alive(ticket, alive, heartbeat)
     if lives and not free and not admits(mode) then
       break
     end

@@ -109,7 +109,7 @@ impl Place {
         if self.number(&["EXISTS", name]) == 1 {
             remains.push(format!("LOCK {:?}", self.command(&["GET", name])));
         }
-        let queue = format!("{{{name}}}:queue");
+        let queue = format!("{{{name}}}:waiters");
         if self.number(&["EXISTS", &queue]) == 1 {
             let ids = self.command(&["ZRANGE", &queue, "0", "-1"]);
             remains.push(format!("QUEUE {ids:?}"));
@@ -155,7 +155,7 @@ pub(crate) fn look(server: &RedisServer, name: &str) -> Look {
         Reply::Integer(count) => usize::try_from(count).expect("a number"),
         reply => panic!("{words:?}: {reply:?}"),
     };
-    let waiters = count(&["ZCARD", &format!("{{{name}}}:queue")]);
+    let waiters = count(&["ZCARD", &format!("{{{name}}}:waiters")]);
     let kind = server.command(&["TYPE", name]).text();
     let holders = match kind.as_deref() {
         // Without the mark of the mode.
