@@ -1,4 +1,4 @@
-//! Where the short scripts would be a wasted round trip.
+//! Where the plain commands that take a free lock would be a wasted round trip.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -82,7 +82,7 @@ impl RedisConfig {
     /// How long replicas may take to acknowledge, unless set.
     pub const DEFAULT_REPLICA_ACK_TIMEOUT: Duration = Duration::from_millis(500);
 
-    /// How long the counter of a lock is kept that nobody uses, unless set.
+    /// How long the nodes of a quorum keep the counter of a lock that nobody uses, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
     /// Names one server.
@@ -283,12 +283,11 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long the fencing counter of a lock is kept that nobody takes, a minute at least.
-    /// Default: 7 days.
+    /// Sets how long the nodes of a quorum keep the fencing counter of a lock after its last grant, a
+    /// minute at least. Default: 7 days. Other servers have one counter for many locks, and keep it.
     ///
-    /// It counts from the last grant or the last waiter that came, not from renewals. Tokens go on
-    /// increasing after the counter is gone, as long as the clock of the server does. It also tells
-    /// requests that come twice.
+    /// Tokens go on increasing after the counter is gone, as long as the clock of the server does. It
+    /// also tells requests that come twice.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(Duration::from_secs(60));
