@@ -66,7 +66,7 @@ impl LockAdmin for Client {
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let server = &self.shared.server;
-        match server.release(&server.keys(key), &id.into()).await {
+        match server.release(&server.keys(key), &id.into(), None).await {
             Ok(Freed::Nothing) => Ok(Released::AlreadyLost),
             Ok(Freed::Granted | Freed::Lock) => Ok(Released::Clean),
             Err(failure) => Err(named(failure).with_key(key)),

@@ -54,8 +54,7 @@ impl Attempt<'_> {
             let sent = self.client.engine.now();
             let place = waiting.place(sent);
             let asking = self.ask(place.as_ref(), waiting.answered);
-            let reply = self.budget.bound(asking).await;
-            match reply {
+            match self.answered(asking).await {
                 Some(Ok(Answer::Granted(token))) => {
                     if !waiting.answered {
                         crowds.clear(key);
@@ -81,6 +80,7 @@ impl Attempt<'_> {
                 })) => {
                     crowds.met(key);
                     waiting.ticket = Some(ticket);
+                    self.lease.joined(ticket);
                     waiting.answered(next.filter(|_| ahead == 0));
                 }
                 Some(Err(failure)) => waiting.failed(failure)?,
@@ -104,7 +104,7 @@ impl Attempt<'_> {
         }
         let sent = self.client.engine.now();
         let taking = shared.server.take(keys, &self.claim, self.client.replicas);
-        match self.budget.bound(taking).await {
+        match self.answered(taking).await {
             Some(Ok(Taken::Granted(token))) => {
                 let token = self.lease.drawn(token);
                 return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
@@ -113,11 +113,28 @@ impl Attempt<'_> {
                 return Ok(Some(Outcome::Refused(self.budget.contended())));
             }
             Some(Ok(Taken::WithoutToken)) => waiting.is_unanswered = true,
-            Some(Ok(Taken::Held | Taken::Unknown)) => {}
+            Some(Ok(Taken::Held)) => waiting.answered(None),
+            Some(Ok(Taken::Unknown)) => {}
             Some(Err(failure)) => waiting.failed(failure)?,
             None => return Err(waiting.gives_up()),
         }
         Ok(None)
+    }
+
+    /// Bounds a request by the wait. Until its outcome is known, and if it is dropped, a release has to
+    /// reckon with its arrival.
+    async fn answered<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Option<Result<T, Failure>> {
+        let before = self.lease.is_under_way(true);
+        let answer = self.budget.bound(request).await;
+        match &answer {
+            Some(Err(failure)) if failure.outcome_unknown => {}
+            Some(_) => drop(self.lease.is_under_way(before)),
+            None => {}
+        }
+        answer
     }
 
     fn granted(&self, sent: Moment, token: u64) -> Grant {
@@ -255,7 +272,6 @@ impl<'a> Waiting<'a> {
     fn failed(&mut self, mut failure: Failure) -> Result<()> {
         if failure.outcome_unknown {
             self.is_unanswered = true;
-            self.attempt.lease.unanswered();
         }
         // Nor does a refusal say what became of the requests before.
         failure.outcome_unknown = self.is_unanswered;

@@ -4,8 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock of the servers, which sets a limit to each request that may take a lock: a copy of it
-/// that arrives later, from a connection that was given up, is refused.
+/// The clock of the nodes of a quorum, which sets a limit to each vote: a copy of it that arrives later, from a connection that was given up, is refused.
 ///
 /// Of several servers it is the clock that is most ahead, so that none refuses what is in time.
 #[derive(Debug)]

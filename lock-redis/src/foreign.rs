@@ -12,7 +12,7 @@ use crate::server::Server;
 
 impl Server {
     /// Says of an answer that a key has the wrong type which one, and how to remove it. `keys` are
-    /// the four of each lock, or the first two of one.
+    /// the four of a lock.
     pub(crate) async fn explained<T>(
         &self,
         keys: &[&[u8]],

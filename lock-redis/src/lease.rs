@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) live: Arc<Live>,
     pub(crate) crowds: Crowds,
     pub(crate) engine: Engine,
+    /// What one request takes at most.
+    pub(crate) longest: Duration,
 }
 
 /// One acquisition on one server.
@@ -39,6 +41,8 @@ pub(crate) struct RedisLease {
     attached: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
+    /// Its last place in the queue; 0 for none.
+    ticket: AtomicU64,
 }
 
 impl RedisLease {
@@ -52,6 +56,7 @@ impl RedisLease {
             tokens: Tokens::default(),
             attached: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
+            ticket: AtomicU64::new(0),
         }
     }
 
@@ -63,9 +68,15 @@ impl RedisLease {
         &self.keys
     }
 
-    /// A request had no answer, and may arrive after the release.
-    pub(crate) fn unanswered(&self) {
-        self.has_copies.store(true, Ordering::Relaxed);
+    /// Says whether a request may be under way, and arrive after the release; gives what was said
+    /// before.
+    pub(crate) fn is_under_way(&self, is: bool) -> bool {
+        self.has_copies.swap(is, Ordering::Relaxed)
+    }
+
+    /// The place in the queue.
+    pub(crate) fn joined(&self, ticket: u64) {
+        self.ticket.store(ticket, Ordering::Relaxed);
     }
 
     /// Keeps what a script granted, and gives the token of the first holder.
@@ -77,22 +88,20 @@ impl RedisLease {
     pub(crate) fn drawn(&self, token: u64) -> FencingToken {
         self.tokens.drawn(token)
     }
-}
 
-impl RedisLease {
     /// Releases once more when copies of the acquisition that were still under way have arrived. One
     /// that comes later costs a ttl, as they all do if the process ends before.
     fn release_copies(&self) {
         let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
         let holder = self.holder.clone();
         self.shared.engine.spawn_service(async move {
-            tokio::time::sleep(COPIES).await;
-            drop(shared.server.release(&keys, &holder).await);
+            tokio::time::sleep(shared.longest.max(COPIES)).await;
+            drop(shared.server.release(&keys, &holder, None).await);
         });
     }
 }
 
-/// How long a request may be under way on a connection that was given up.
+/// How long a request may be under way on a connection that was given up, at least.
 const COPIES: Duration = Duration::from_secs(1);
 
 #[async_trait]
@@ -133,7 +142,9 @@ impl Lease for RedisLease {
 
     async fn release(&self) -> Result<Released> {
         let Shared { server, crowds, .. } = &*self.shared;
-        let freed = server.release(&self.keys, &self.holder).await?;
+        let ticket = self.ticket.load(Ordering::Relaxed);
+        let ticket = (ticket > 0).then_some(ticket);
+        let freed = server.release(&self.keys, &self.holder, ticket).await?;
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();
         }

@@ -97,10 +97,19 @@ impl Redis {
             server: Arc::clone(&server),
             live: Arc::clone(&live),
         });
+        let longest = {
+            let confirms = u32::from(confirms);
+            match config.replica_acks {
+                0 => (1 + confirms) * config.timeout,
+                // A waiter that is granted the lock asks once more, for the replicas.
+                _ => 2 * (1 + confirms) * config.timeout + config.replica_ack_timeout,
+            }
+        };
         Ok(Self {
             client: Client {
                 shared: Arc::new(Shared {
                     engine: engine.clone(),
+                    longest,
                     server,
                     renewer,
                     live,
@@ -108,14 +117,7 @@ impl Redis {
                 }),
                 engine,
                 inbox,
-                longest: {
-                    let confirms = u32::from(confirms);
-                    match config.replica_acks {
-                        0 => (1 + confirms) * config.timeout,
-                        // A waiter that is granted the lock asks once more, for the replicas.
-                        _ => 2 * (1 + confirms) * config.timeout + config.replica_ack_timeout,
-                    }
-                },
+                longest,
                 replicas,
                 listening: Runtimes::default(),
             },

@@ -64,6 +64,8 @@ pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
 pub(crate) fn drawn(reply: &Value) -> Option<u64> {
     let (ms, number) = text(reply)?.split_once('-')?;
     let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
+    // A larger number would be a token of the next millisecond.
+    let number = Some(number).filter(|number| *number < 1_000)?;
     let token = ms.checked_mul(1_000)?.checked_add(number)?;
     (token > 0).then_some(token)
 }
@@ -219,6 +221,8 @@ mod tests {
         for (reply, token) in [
             (word("1763900000000-0"), Some(1_763_900_000_000_000)),
             (word("1763900000000-31"), Some(1_763_900_000_000_031)),
+            (word("1763900000000-999"), Some(1_763_900_000_000_999)),
+            (word("1763900000000-1000"), None),
             (word("0-0"), None),
             (word("18446744073709551615-1"), None),
             (word("7"), None),

@@ -99,7 +99,43 @@ pub(crate) const BLOCK: u64 = 32;
 
 #[cfg(test)]
 mod tests {
+    use lock_testkit::servers::{RedisOptions, RedisServer};
+
     use super::*;
+
+    /// Thousands within a millisecond: a script sees one time from its beginning to its end.
+    #[test]
+    fn no_token_is_drawn_twice() {
+        const BURST: &str = concat!(
+            include_str!("scripts/holders.lua"),
+            include_str!("scripts/queue.lua"),
+            r"
+            local last, wrong = 0, 0
+            for n = 1, 3000 do
+              local count, first = 1
+              if n % 4 == 0 then
+                local ms, number = string.match(call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', ''), '(%d+)-(%d+)')
+                first = tonumber(number) < 1000 and ms * 1000 + number
+              else
+                first = draw(n % 4 == 1 and 's' or 'x')
+                count = n % 4 == 1 and 1 or 32
+              end
+              if first then
+                wrong = wrong + (first <= last and 1 or 0)
+                last = first + count - 1
+              end
+            end
+            return wrong
+            "
+        );
+        let server = RedisServer::start(RedisOptions::new());
+        let keys = ["4", "a", "{}:tokens", "{a}:waiters", "{a}:notes"];
+        let eval: Vec<_> = ["EVAL", BURST].into_iter().chain(keys).collect();
+        for clock in 0..20 {
+            let wrong = server.command(&eval).integer();
+            assert_eq!(wrong, Some(0), "tokens that did not grow, in run {clock}");
+        }
+    }
 
     #[test]
     fn scripts_are_data_and_take_theirs_from_outside() {

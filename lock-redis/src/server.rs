@@ -305,8 +305,15 @@ impl Server {
     }
 
     /// Releases the lock, or leaves its queue.
-    pub(crate) async fn release(&self, keys: &Keys, holder: &Holder) -> Result<Freed, Failure> {
-        match self.run(&RELEASE, keys, &[holder.id()]).await? {
+    pub(crate) async fn release(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+        ticket: Option<u64>,
+    ) -> Result<Freed, Failure> {
+        let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
+        let args = [holder.id(), ticket.as_bytes()];
+        match self.run(&RELEASE, keys, &args).await? {
             Value::Int(0) => Ok(Freed::Nothing),
             Value::Int(1) => Ok(Freed::Lock),
             Value::Int(2) => Ok(Freed::Granted),

@@ -149,6 +149,25 @@ async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
     }
 }
 
+/// The undo has a connection of its own, and may come before what it undoes.
+#[tokio::test]
+async fn an_acquisition_that_is_dropped_on_its_way_is_undone_when_it_arrives() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let long = attempt("a").with_ttl(TTL * 30);
+    take(&locks, "b").await.release().await.expect("released");
+    let late = Fate::LateRequest(ms(600));
+    let planned = place.proxy().plan(|command| command.has("NX"), late);
+    let began = Instant::now();
+    let dropped = tokio::time::timeout(ms(50), locks.acquire(&long)).await;
+    dropped.expect_err("it has arrived");
+    until("it arrives", || place.number(&["EXISTS", "a"]) == 1).await;
+    assert_eq!(planned.struck(), 1);
+    until("it is undone", || place.remains("a").is_empty()).await;
+    assert_took("undoing it", began, ..SOON);
+    place.assert_free("a").await;
+}
+
 #[tokio::test]
 async fn a_renewal_that_its_release_overtakes_revives_nothing() {
     let place = Place::new().await;

@@ -127,11 +127,7 @@ impl Lane {
             requests.add_command(request::wait(wait));
         }
         let mut answers = self.run_all(&requests, deadline).await?.into_iter();
-        let (_set, token, holder) = (answers.next(), answers.next(), answers.next());
-        let acked = match answers.next() {
-            Some(Value::Int(acks)) => u32::try_from(acks).unwrap_or(0),
-            _ => 0,
-        };
+        let (set, token, holder) = (answers.next(), answers.next(), answers.next());
         let taken = match holder {
             Some(Value::BulkString(holder)) if Some(&holder[..]) == take.holder.get(..ID_LEN) => {
                 match token.as_ref().and_then(reply::drawn) {
@@ -140,7 +136,19 @@ impl Lane {
                 }
             }
             Some(Value::BulkString(holder)) if !holder.is_empty() => Taken::Held,
+            // Nobody says whether it is held still.
+            Some(Value::ServerError(_)) if set == Some(Value::Okay) => Taken::WithoutToken,
             _ => Taken::Unknown,
+        };
+        let acked = match (taken, answers.next()) {
+            (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
+            (Taken::Granted(_), Some(Value::ServerError(error))) => {
+                return Err(Failure {
+                    outcome_unknown: true,
+                    ..Failure::refused(&self.dial.server, error)
+                });
+            }
+            _ => 0,
         };
         Ok((taken, acked))
     }

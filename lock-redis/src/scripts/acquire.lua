@@ -1,4 +1,5 @@
--- Acquires the lock or joins its queue, and is the heartbeat of both. Idempotent by id.
+-- Acquires the lock or joins its queue, and is the heartbeat of both. Idempotent by id, but for a first
+-- request that the network repeats: its second place in the queue is dropped without heartbeats.
 --
 -- ARGV: "<id>|<label>", mode, ttl (ms), and for a waiter: its ticket, "" if it has none, "?" if an
 --       earlier request may have joined the queue; alive for (ms), lease of a grant (ms), heartbeat,
@@ -36,24 +37,27 @@ if ahead > 0 and ticket == '' and mode == 'x' then
   return queued(ahead)
 end
 
-if is_holder(id) then
-  extend(id, ttl)
-  return draw(mode)
-end
-
 local member
 if ticket == '?' then
   member, ticket = find(id)
 elseif ticket and ticket ~= '' then
   member = member_of(id, ticket)
-  -- Granted and ended since, or dropped: it comes with another id if it comes again.
-  if not member then
-    return { 'gone', 0 }
+end
+if is_holder(id) then
+  if member then
+    call('ZREM', QUEUE, member)
+    call('HDEL', NOTES, 'w:' .. id)
   end
+  extend(id, ttl)
+  return draw(mode)
+end
+if ticket and ticket ~= '' and not member then
+  -- Granted and ended since, or dropped: it comes with another id if it comes again.
+  return { 'gone', 0 }
 end
 if member and has_heartbeat(ticket, select(5, parts(member))) then
   call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now, beat, channel))
-  call('PEXPIRE', QUEUE, 2 * alive)
+  call('PEXPIRE', QUEUE, 10 * alive)
   keep_notes(2 * alive)
   forget_broken()
 end
@@ -83,7 +87,8 @@ elseif not alive then
   return { 'held' }
 end
 join()
+-- Those who join later rely on it as well, until their first heartbeat.
 if ahead == 0 then
-  call('PEXPIRE', QUEUE, 2 * alive)
+  call('PEXPIRE', QUEUE, 10 * alive)
 end
 return queued(ahead)

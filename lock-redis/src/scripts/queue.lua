@@ -3,24 +3,28 @@
 -- is a field of NOTES, "<time (ms)>|<heartbeat>|<channel>".
 
 -- TOKENS is an empty stream, whose last id "<ms>-<number>" is the last token, ms * 1000 + number. XADD
--- draws one that is above it and not behind the clock, also where the stream was lost.
+-- draws one that is above it and not behind the clock, also where the stream was lost. A number of
+-- 1000 or more would be a token of the next millisecond, and is given to nobody.
 
 -- Gives the first token of a holder, of 32 for an exclusive one.
 local function draw(mode)
   local count = mode == 'x' and 32 or 1
   local ms, number = now, micros - now * 1000
-  -- All tokens of a millisecond are below those of the next one.
   if number + count > 1000 then
     ms, number = ms + 1, 0
   end
-  local last = string.format('%.0f-%.0f', ms, number + count - 1)
-  if type(redis.pcall('XADD', TOKENS, 'MAXLEN', 0, last, 't', '')) == 'string' then
-    return ms * 1000 + number
+  local first = string.format('%.0f-%.0f', ms, number)
+  local last = count - 1
+  if type(redis.pcall('XADD', TOKENS, 'MAXLEN', 0, first, 't', '')) ~= 'string' then
+    -- Tokens are ahead of the clock.
+    first = call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', '')
+    ms, number = string.match(first, '^(%d+)-(%d+)$')
+    if number + count > 1000 then
+      ms, number, last = ms + 1, 0, count
+    end
   end
-  -- Tokens are ahead of the clock.
-  ms, number = string.match(call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', ''), '^(%d+)-(%d+)$')
-  if count > 1 then
-    call('XSETID', TOKENS, string.format('%s-%.0f', ms, number + count - 1))
+  if last > 0 then
+    call('XSETID', TOKENS, string.format('%.0f-%.0f', ms, number + count - 1))
   end
   return ms * 1000 + number
 end
