@@ -1,13 +1,12 @@
 //! PostgreSQL: one server, a standby, a pooler.
 
-use std::time::{Duration, Instant};
-
 use lock_testkit::servers::{
     PgBouncer, PoolMode, PostgresOptions, PostgresServer, PostgresStandby, ServerCertificate,
     TlsFiles,
 };
 
-use crate::support::{examine, examine_ahead, expect};
+use super::support::{examine, examine_ahead, expect};
+use crate::fixture::{side_by_side, until};
 
 fn durable() -> PostgresOptions {
     PostgresOptions::new().with_durability(true)
@@ -21,22 +20,16 @@ fn at(server: &PostgresServer, login: &str, database: &str) -> String {
 #[test]
 fn a_server_as_it_is_shipped_gets_a_clean_bill_in_every_mode() {
     let server = PostgresServer::start(durable());
-    expect(&[
-        ("row", format!("{}?mode=row", server.url()), &[]),
-        ("lease", format!("{}?mode=lease", server.url()), &[]),
-        ("advisory", format!("{}?mode=advisory", server.url()), &[]),
-    ]);
-    let bill = examine(&server.url());
-    bill.assert_clean();
-    let bill = examine_ahead(&[&server.url()]);
-    assert!(
-        !bill.faults().contains(&("reach", "error")),
-        "{:#}",
-        bill.value
-    );
-    let leases = format!("{}?mode=lease", server.url());
-    let bill = examine_ahead(&[&leases]);
-    assert_eq!(bill.faults(), [("clock", "warning")], "{:#}", bill.value);
+    side_by_side(&["row", "lease", "advisory"], |mode| {
+        examine(&format!("{}?mode={mode}", server.url())).assert_clean();
+    });
+    side_by_side(&["row", "lease"], |mode| {
+        let bill = examine_ahead(&format!("{}?mode={mode}", server.url()));
+        match *mode {
+            "lease" => bill.assert_faults(&[("clock", "warning")]),
+            _ => assert!(!bill.faults().contains(&("reach", "error")), "{bill}"),
+        }
+    });
 }
 
 #[test]
@@ -93,15 +86,9 @@ fn what_a_server_is_set_up_to_forget_is_found() {
 fn a_standby_and_its_primary_are_found() {
     let primary = PostgresServer::start(durable());
     let standby = PostgresStandby::of(&primary);
-    let deadline = Instant::now() + Duration::from_secs(30);
     // It serves before it follows.
-    while primary
-        .sql("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
-        .is_empty()
-    {
-        assert!(Instant::now() < deadline, "the standby does not follow");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let streams = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'";
+    until("the standby follows", || !primary.sql(streams).is_empty());
     expect(&[
         ("standby", standby.url(), &[("replica", "error")]),
         ("primary", primary.url(), &[("replication", "warning")]),
@@ -112,7 +99,7 @@ fn a_standby_and_its_primary_are_found() {
 fn a_database_that_takes_no_writes_is_found() {
     let server = PostgresServer::start(durable());
     let database = server.database();
-    let name = database.rsplit('/').next().unwrap();
+    let name = database.rsplit('/').next().expect("a name");
     server.sql(&format!(
         "ALTER DATABASE {name} SET default_transaction_read_only = on"
     ));
@@ -140,7 +127,7 @@ fn time_outs_that_end_connections_and_statements_are_found() {
     let server = PostgresServer::start(durable());
     let limited = |name: &str, mode: &str| {
         let database = server.database();
-        let own = database.rsplit('/').next().unwrap();
+        let own = database.rsplit('/').next().expect("a name");
         server.sql(&format!("ALTER DATABASE {own} SET {name} = '5s'"));
         format!("{database}?mode={mode}")
     };

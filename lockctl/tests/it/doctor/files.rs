@@ -1,11 +1,7 @@
 //! SQLite: a file.
 
-#![cfg(feature = "sqlite")]
-
-use std::fs;
-
+use super::support::examine;
 use crate::common::Place;
-use crate::support::examine;
 
 #[test]
 fn a_file_gets_a_clean_bill_and_nothing_stays_in_it() {
@@ -13,7 +9,7 @@ fn a_file_gets_a_clean_bill_and_nothing_stays_in_it() {
     let url = format!("sqlite:{}", place.file("locks.db").display());
     let bill = examine(&url);
     bill.assert_clean();
-    assert_eq!(bill.finding("expiry")["verdict"], "good");
+    bill.assert_verdict("expiry", "good");
     let listed = place.json(&["--backend", &url, "list"]);
     assert_eq!(
         listed["locks"].as_array().map(Vec::len),
@@ -26,16 +22,11 @@ fn a_file_gets_a_clean_bill_and_nothing_stays_in_it() {
 fn a_directory_that_is_not_there_and_a_file_that_is_no_database_are_found() {
     let place = Place::new();
     let noise = "no database at all, and long enough to be read as a header ".repeat(20);
-    fs::write(place.file("noise"), noise).unwrap();
+    place.write("noise", &noise);
     for file in ["missing/locks.db", "noise"] {
-        let url = format!("sqlite:{}", place.file(file).display());
-        let bill = examine(&url);
-        assert_eq!(bill.code, 1, "{file}: {:#}", bill.value);
-        let faults = bill.faults();
-        assert!(
-            faults.iter().any(|(_, verdict)| *verdict == "error"),
-            "{:#}",
-            bill.value
-        );
+        let bill = examine(&format!("sqlite:{}", place.file(file).display()));
+        assert_eq!(bill.ended.code, 1, "{file}: {bill}");
+        let has_error = bill.faults().iter().any(|(_, verdict)| *verdict == "error");
+        assert!(has_error, "{file} is no error: {bill}");
     }
 }
