@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use polylock::observe::Metric;
 use serde_json::Value;
 
-use crate::promql::check;
+use super::promql::check;
 
-const DASHBOARD: &str = include_str!("../../../contrib/grafana/dashboard.json");
+const DASHBOARD: &str = include_str!("../../../../contrib/grafana/dashboard.json");
 
 fn dashboard() -> Value {
     serde_json::from_str(DASHBOARD).expect("the dashboard is JSON")

@@ -7,7 +7,7 @@ use lock_testkit::servers::{RedisOptions, RedisServer};
 use polylock::LostReason;
 use polylock::prelude::*;
 
-use crate::page::observer;
+use super::page::observer;
 
 #[tokio::test]
 async fn a_lock_that_is_broken_on_the_server_is_counted_as_lost() {

@@ -2,9 +2,9 @@
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 
-use crate::promql::check;
+use super::promql::check;
 
-const ALERTS: &str = include_str!("../../../contrib/prometheus/alerts.yml");
+const ALERTS: &str = include_str!("../../../../contrib/prometheus/alerts.yml");
 
 fn rules() -> Vec<Yaml<'static>> {
     let documents = Yaml::load_from_str(ALERTS).expect("the rules are YAML");

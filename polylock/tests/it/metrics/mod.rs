@@ -1,5 +1,4 @@
 //! What the observer of the `metrics` facade records, on real stacks.
-#![cfg(feature = "metrics")]
 
 mod alerts;
 mod dashboard;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{loader, parse};
 
-const DOCUMENT: &str = include_str!("../../../docs/configuration.md");
+const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");
 
 /// The blocks of a document in a language.
 fn blocks(document: &'static str, language: &str) -> Vec<&'static str> {
@@ -33,7 +33,7 @@ fn the_files_of_the_document_have_no_mistakes() {
 
 #[test]
 fn the_file_of_the_move_takes_locks_on_both() {
-    let document = include_str!("../../../docs/migration.md");
+    let document = include_str!("../../../../docs/migration.md");
     let files = blocks(document, "toml");
     assert!(!files.is_empty());
     for file in files {

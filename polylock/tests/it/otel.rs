@@ -1,5 +1,4 @@
 //! What the observer of OpenTelemetry exports.
-#![cfg(feature = "otel")]
 
 use std::sync::Arc;
 

@@ -1,14 +1,5 @@
 //! Configuration files: what is in them, what stands above them, and what is wrong with them.
 
-#![cfg(all(
-    feature = "config-schema",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zk"
-))]
-
 mod document;
 mod locks;
 mod mistakes;

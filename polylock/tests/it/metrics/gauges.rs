@@ -13,7 +13,7 @@ use polylock::{AcquireRequest, Owner, Renewal};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::page::{Page, observer};
+use super::page::{Page, observer};
 
 const TASKS: u64 = 48;
 const OPERATIONS: usize = 60;

@@ -1,12 +1,5 @@
 //! Fleets that move between real servers, one process after the other.
 
-#![cfg(all(
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zk"
-))]
-
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
