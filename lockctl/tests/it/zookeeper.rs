@@ -28,7 +28,8 @@ fn a_command_is_not_stopped_by_a_session_shorter_than_its_lease() {
             "k",
             "--",
             "sleep",
-            "2",
+            // Longer than the session lives without a heartbeat.
+            "5",
         ],
     );
 }
