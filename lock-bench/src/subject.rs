@@ -42,8 +42,11 @@ pub trait Subject: Clone + Send + Sync + 'static {
         wait: Option<Duration>,
     ) -> impl Future<Output = Result<Option<Self::Held>, Failure>> + Send;
 
-    /// The fencing token of the holder, if there is one.
-    fn token(held: &Self::Held) -> Option<u64>;
+    /// The fencing token of the holder; none by default.
+    fn token(held: &Self::Held) -> Option<u64> {
+        let _has_none = held;
+        None
+    }
 
     /// Gives the lock back.
     ///

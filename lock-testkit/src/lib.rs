@@ -22,3 +22,10 @@ pub use lock_conformance::{cases as conformance, conformance, history, taker};
 pub mod harness {
     pub use lock_conformance::{Faults, Harness, Look};
 }
+
+/// What is behind a mutex, also after a test that had it has panicked.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

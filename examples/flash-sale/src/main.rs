@@ -24,6 +24,7 @@
 //! a lock per buyer that fails fast turns the second click away and leaves the stock alone.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,41 +62,37 @@ async fn run(url: &str) -> Result<()> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Off) // nothing has to survive a power cut
         .busy_timeout(Duration::from_secs(30));
-    let db = SqlitePoolOptions::new()
-        .max_connections(4)
-        .connect_with(options)
-        .await?;
-    db.execute(
-        "CREATE TABLE items (name TEXT PRIMARY KEY, stock INTEGER, version INTEGER DEFAULT 0);
-         CREATE TABLE orders (item TEXT, buyer INTEGER)",
-    )
-    .await?;
-    let instances = [
-        Instance::start(url, &db).await?,
-        Instance::start(url, &db).await?,
-    ];
-    let two = &instances[..];
+    let pool = SqlitePoolOptions::new().max_connections(4);
+    let db = pool.connect_with(options).await?;
+    let schema = "CREATE TABLE items (name TEXT PRIMARY KEY, stock INTEGER, version INTEGER);
+         CREATE TABLE orders (item TEXT, buyer INTEGER)";
+    db.execute(schema).await?;
+    let one = Instance::start(url, &db).await?;
+    let two = [Arc::clone(&one), Instance::start(url, &db).await?];
 
-    let too_many = sale(&instances[..], Way::NoLock).await?;
-    ensure!(too_many > PIECES, "nothing was sold twice without a lock");
-    ensure!(sale(&instances[..1], Way::LocalLock).await? == PIECES);
-    let too_many = sale(two, Way::LocalLock).await?;
-    ensure!(
-        too_many > PIECES,
-        "nothing was sold twice with two local locks"
-    );
-    ensure!(sale(two, Way::DistributedLock).await? == PIECES);
-    let too_few = sale(two, Way::CompareAndSetStrict).await?;
-    ensure!(too_few < PIECES, "nobody was turned away");
-    ensure!(sale(two, Way::CompareAndSetRetried).await? == PIECES);
-    ensure!(sale(two, Way::ConditionalUpdate).await? == PIECES);
-    ensure!(sale(two, Way::RedisCounter).await? == PIECES);
+    for (way, instances, expected) in [
+        (Way::NoLock, &two[..], Ordering::Greater),
+        (Way::LocalLock, &two[..1], Ordering::Equal),
+        (Way::LocalLock, &two, Ordering::Greater),
+        (Way::DistributedLock, &two, Ordering::Equal),
+        (Way::CompareAndSetStrict, &two, Ordering::Less),
+        (Way::CompareAndSetRetried, &two, Ordering::Equal),
+        (Way::ConditionalUpdate, &two, Ordering::Equal),
+        (Way::RedisCounter, &two, Ordering::Equal),
+    ] {
+        let sold = sale(instances, way).await?;
+        let is_expected = sold.cmp(&PIECES) == expected;
+        ensure!(
+            is_expected,
+            "{way:?}: {sold} of {PIECES} sold, expected {expected:?}"
+        );
+    }
 
-    let (doubled, _) = double_clicks(&instances, UserLock::Off).await?;
+    let (doubled, _) = double_clicks(&two, false).await?;
     ensure!(doubled > BUYERS, "no buyer got two orders without a lock");
-    let (orders, turned_away) = double_clicks(&instances, UserLock::On).await?;
+    let proof = double_clicks(&two, true).await?;
     ensure!(
-        (orders, turned_away) == (BUYERS, BUYERS),
+        proof == (BUYERS, BUYERS),
         "a second click was not turned away"
     );
     Ok(())
@@ -124,19 +121,19 @@ async fn sale(instances: &[Arc<Instance>], way: Way) -> Result<i64> {
     let item = format!("{way:?}, {} instances", instances.len());
     instances[0].put_on_sale(&item).await?;
     // The worst case, made certain: those who can look at the same time do so before one writes.
-    let meeting = match (way, instances.len()) {
+    let looking = match (way, instances.len()) {
         (Way::NoLock | Way::CompareAndSetStrict | Way::CompareAndSetRetried, _) => WAVE,
         (Way::LocalLock, instances) => instances,
         _ => 1,
     };
-    let meeting = Arc::new(Barrier::new(meeting));
+    let looking = Arc::new(Barrier::new(looking));
     let (start, mut turned_away) = (Instant::now(), 0);
     for wave in 0..WAVES {
         let mut buyers = JoinSet::new();
         for (number, instance) in (0..WAVE).zip(instances.iter().cycle()) {
-            let (instance, item) = (Arc::clone(instance), item.clone());
-            let (buyer, meeting) = ((wave * WAVE + number) as i64, Arc::clone(&meeting));
-            buyers.spawn(async move { instance.sell(way, &item, buyer, &meeting).await });
+            let (instance, looking) = (Arc::clone(instance), Arc::clone(&looking));
+            let order = Order::new(&item, wave * WAVE + number, looking);
+            buyers.spawn(async move { instance.sell(way, &order).await });
         }
         for answer in buyers.join_all().await {
             turned_away += usize::from(answer? == Answer::TryAgain);
@@ -146,6 +143,25 @@ async fn sale(instances: &[Arc<Instance>], way: Way) -> Result<i64> {
     let sold = instances[0].orders(&item).await?;
     println!("{item:<34} {sold:>3} of {PIECES} sold, {turned_away:>3} turned away, {ms} ms");
     Ok(sold)
+}
+
+/// What a buyer wants.
+struct Order {
+    item: String,
+    buyer: i64,
+    /// Where those who look at the same time wait for each other.
+    looking: Arc<Barrier>,
+}
+
+impl Order {
+    fn new(item: &str, buyer: usize, looking: Arc<Barrier>) -> Self {
+        let (item, buyer) = (item.to_owned(), buyer as i64);
+        Self {
+            item,
+            buyer,
+            looking,
+        }
+    }
 }
 
 /// One process of the service.
@@ -158,128 +174,115 @@ struct Instance {
 
 impl Instance {
     async fn start(url: &str, db: &SqlitePool) -> Result<Arc<Self>> {
+        let redis = redis::Client::open(url)?;
         Ok(Arc::new(Self {
             db: db.clone(),
-            redis: redis::Client::open(url)?
-                .get_multiplexed_async_connection()
-                .await?,
+            redis: redis.get_multiplexed_async_connection().await?,
             locks: polylock::connect(url).await?,
             turn: Mutex::new(()),
         }))
     }
 
-    async fn sell(&self, way: Way, item: &str, buyer: i64, meeting: &Barrier) -> Result<Answer> {
+    async fn sell(&self, way: Way, order: &Order) -> Result<Answer> {
+        let item = &order.item;
         match way {
-            Way::NoLock => self.look_and_write(item, buyer, meeting).await,
+            Way::NoLock => self.look_and_write(order).await,
             Way::LocalLock => {
                 let _turn = self.turn.lock().await;
-                self.look_and_write(item, buyer, meeting).await
+                self.look_and_write(order).await
             }
             Way::DistributedLock => {
                 let guard = self.locks.lock(format!("item/{item}")).await?;
                 // Stops at the next await point if the lock is lost.
-                let answer = guard.run(self.look_and_write(item, buyer, meeting)).await?;
+                let answer = guard.run(self.look_and_write(order)).await?;
                 guard.release().await?;
                 answer
             }
-            Way::CompareAndSetStrict => self.compare_and_set(item, buyer, meeting).await,
+            Way::CompareAndSetStrict => self.compare_and_set(order).await,
             Way::CompareAndSetRetried => {
-                let mut answer = self.compare_and_set(item, buyer, meeting).await?;
+                let mut answer = self.compare_and_set(order).await?;
+                let again = Order::new(item, order.buyer as usize, Arc::new(Barrier::new(1)));
                 while answer == Answer::TryAgain {
-                    answer = self.compare_and_set(item, buyer, &Barrier::new(1)).await?;
+                    answer = self.compare_and_set(&again).await?;
                 }
                 Ok(answer)
             }
             Way::ConditionalUpdate => {
                 let sql = "UPDATE items SET stock = stock - 1 WHERE name = ? AND stock > 0";
-                self.order(query(sql).bind(item), item, buyer, Answer::SoldOut)
+                self.write(query(sql).bind(item), order, Answer::SoldOut)
                     .await
             }
-            Way::RedisCounter => self.decrement_in_redis(item, buyer).await,
+            Way::RedisCounter => self.decrement_in_redis(order).await,
         }
     }
 
     /// What needs a lock: between the look and the write another one may have written.
-    async fn look_and_write(&self, item: &str, buyer: i64, meeting: &Barrier) -> Result<Answer> {
-        let (stock, _) = self.look(item).await?;
-        if stock == 0 {
+    async fn look_and_write(&self, order: &Order) -> Result<Answer> {
+        let Some((stock, _)) = self.look(order).await? else {
             return Ok(Answer::SoldOut);
-        }
-        meeting.wait().await;
-        tokio::time::sleep(THINKING).await;
-        let update = query("UPDATE items SET stock = ? WHERE name = ?")
-            .bind(stock - 1)
-            .bind(item);
-        self.order(update, item, buyer, Answer::SoldOut).await
+        };
+        let sql = "UPDATE items SET stock = ? WHERE name = ?";
+        let update = query(sql).bind(stock - 1).bind(&order.item);
+        self.write(update, order, Answer::SoldOut).await
     }
 
-    async fn compare_and_set(&self, item: &str, buyer: i64, meeting: &Barrier) -> Result<Answer> {
-        let (stock, version) = self.look(item).await?;
-        if stock == 0 {
+    async fn compare_and_set(&self, order: &Order) -> Result<Answer> {
+        let Some((stock, version)) = self.look(order).await? else {
             return Ok(Answer::SoldOut);
-        }
-        meeting.wait().await;
-        tokio::time::sleep(THINKING).await;
+        };
         let sql =
             "UPDATE items SET stock = ?, version = version + 1 WHERE name = ? AND version = ?";
-        let update = query(sql).bind(stock - 1).bind(item).bind(version);
-        self.order(update, item, buyer, Answer::TryAgain).await
+        let update = query(sql).bind(stock - 1).bind(&order.item).bind(version);
+        self.write(update, order, Answer::TryAgain).await
     }
 
     /// One round trip and no lock. A crash before the order is written loses a piece: too few are
     /// sold, never too many.
-    async fn decrement_in_redis(&self, item: &str, buyer: i64) -> Result<Answer> {
+    async fn decrement_in_redis(&self, order: &Order) -> Result<Answer> {
         let script = Script::new(
             "if tonumber(redis.call('GET', KEYS[1])) <= 0 then return 0 end
              redis.call('DECR', KEYS[1])
              return 1",
         );
-        let mut redis = self.redis.clone();
-        if !script
-            .key(format!("stock:{item}"))
-            .invoke_async(&mut redis)
-            .await?
-        {
+        let call = script.key(format!("stock:{}", order.item));
+        if !call.invoke_async(&mut self.redis.clone()).await? {
             return Ok(Answer::SoldOut);
         }
-        let update = query("UPDATE items SET stock = stock - 1 WHERE name = ?").bind(item);
-        self.order(update, item, buyer, Answer::SoldOut).await
+        let update = query("UPDATE items SET stock = stock - 1 WHERE name = ?");
+        self.write(update.bind(&order.item), order, Answer::SoldOut)
+            .await
+    }
+
+    /// Stock and version, if there is any stock, after the time that a service thinks about it.
+    async fn look(&self, order: &Order) -> Result<Option<(i64, i64)>> {
+        let select = query_as("SELECT stock, version FROM items WHERE name = ?");
+        let found: (i64, i64) = select.bind(&order.item).fetch_one(&self.db).await?;
+        if found.0 == 0 {
+            return Ok(None);
+        }
+        order.looking.wait().await;
+        tokio::time::sleep(THINKING).await;
+        Ok(Some(found))
     }
 
     /// Changes the stock and inserts the order, or neither.
-    async fn order(
-        &self,
-        update: Update<'_>,
-        item: &str,
-        buyer: i64,
-        otherwise: Answer,
-    ) -> Result<Answer> {
+    async fn write(&self, update: Update<'_>, order: &Order, otherwise: Answer) -> Result<Answer> {
         let mut tx = self.db.begin().await?;
         if update.execute(&mut *tx).await?.rows_affected() == 0 {
             return Ok(otherwise);
         }
-        let insert = query("INSERT INTO orders VALUES (?, ?)")
-            .bind(item)
-            .bind(buyer);
+        let insert = query("INSERT INTO orders VALUES (?, ?)");
+        let insert = insert.bind(&order.item).bind(order.buyer);
         insert.execute(&mut *tx).await?;
         tx.commit().await?;
         Ok(Answer::Sold)
     }
 
-    async fn look(&self, item: &str) -> Result<(i64, i64)> {
-        let select = query_as("SELECT stock, version FROM items WHERE name = ?").bind(item);
-        Ok(select.fetch_one(&self.db).await?)
-    }
-
     async fn put_on_sale(&self, item: &str) -> Result<()> {
-        let insert = query("INSERT INTO items (name, stock) VALUES (?, ?)");
+        let insert = query("INSERT INTO items VALUES (?, ?, 0)");
         insert.bind(item).bind(PIECES).execute(&self.db).await?;
-        let () = self
-            .redis
-            .clone()
-            .set(format!("stock:{item}"), PIECES)
-            .await?;
-        Ok(())
+        let stock = format!("stock:{item}");
+        Ok(self.redis.clone().set(stock, PIECES).await?)
     }
 
     async fn orders(&self, item: &str) -> Result<i64> {
@@ -287,92 +290,65 @@ impl Instance {
         Ok(count.fetch_one(&self.db).await?)
     }
 
-    async fn orders_of(&self, item: &str, buyer: i64) -> Result<i64> {
-        let sql = "SELECT COUNT(*) FROM orders WHERE item = ? AND buyer = ?";
-        Ok(query_scalar(sql)
-            .bind(item)
-            .bind(buyer)
-            .fetch_one(&self.db)
-            .await?)
-    }
-
-    /// One piece for each buyer; `None` turns the click away.
-    async fn click(
-        &self,
-        item: &str,
-        buyer: i64,
-        lock: UserLock,
-        met: &Barrier,
-    ) -> Result<Option<Answer>> {
-        let guard = match lock {
-            UserLock::Off => None,
-            UserLock::On => self.locks.try_lock(format!("buyer/{buyer}/{item}")).await?,
-        };
-        if lock == UserLock::On {
+    /// One piece for each buyer; returns whether the click was turned away.
+    async fn click(&self, order: &Order, is_locked: bool) -> Result<bool> {
+        let (item, buyer) = (&order.item, order.buyer);
+        let mut guard = None;
+        if is_locked {
+            guard = self.locks.try_lock(format!("buyer/{buyer}/{item}")).await?;
             // Both clicks have tried before one is served.
-            met.wait().await;
+            order.looking.wait().await;
             if guard.is_none() {
-                return Ok(None);
+                return Ok(true);
             }
         }
-        let is_first = self.orders_of(item, buyer).await? == 0;
-        if lock == UserLock::Off {
-            met.wait().await;
+        let sql = "SELECT COUNT(*) FROM orders WHERE item = ? AND buyer = ?";
+        let count = query_scalar(sql).bind(item).bind(buyer);
+        let before: i64 = count.fetch_one(&self.db).await?;
+        if !is_locked {
+            order.looking.wait().await;
         }
-        let no_meeting = Barrier::new(1);
-        let answer = match is_first {
-            true => {
-                self.sell(Way::ConditionalUpdate, item, buyer, &no_meeting)
-                    .await?
-            }
-            false => Answer::SoldOut,
-        };
+        if before == 0 {
+            self.sell(Way::ConditionalUpdate, order).await?;
+        }
         if let Some(guard) = guard {
             guard.release().await?;
         }
-        Ok(Some(answer))
+        Ok(false)
     }
 }
 
 type Update<'q> = query::Query<'q, Sqlite, SqliteArguments>;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum UserLock {
-    Off,
-    On,
-}
-
 const BUYERS: i64 = 20;
 
 /// Each buyer clicks twice, at both instances. Returns the orders, and the clicks turned away.
-async fn double_clicks(instances: &[Arc<Instance>; 2], lock: UserLock) -> Result<(i64, i64)> {
-    let item = format!("double clicks, user lock {lock:?}");
+async fn double_clicks(instances: &[Arc<Instance>; 2], is_locked: bool) -> Result<(i64, i64)> {
+    let lock = if is_locked { "with a" } else { "without a" };
+    let item = format!("double clicks, {lock} lock per buyer");
     instances[0].put_on_sale(&item).await?;
     let mut clicks = JoinSet::new();
     for buyer in 0..BUYERS {
-        let met = Arc::new(Barrier::new(2));
-        for instance in instances {
-            let (instance, item, met) = (Arc::clone(instance), item.clone(), Arc::clone(&met));
-            clicks.spawn(async move { instance.click(&item, buyer, lock, &met).await });
+        let looking = Arc::new(Barrier::new(2));
+        for instance in instances.clone() {
+            let order = Order::new(&item, buyer as usize, Arc::clone(&looking));
+            clicks.spawn(async move { instance.click(&order, is_locked).await });
         }
     }
-    let answers = clicks
-        .join_all()
-        .await
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?;
-    let turned_away = answers.iter().filter(|answer| answer.is_none()).count() as i64;
+    let mut turned_away = 0;
+    for click in clicks.join_all().await {
+        turned_away += i64::from(click?);
+    }
     let orders = instances[0].orders(&item).await?;
-    println!("{item:<34} {orders:>3} orders of {BUYERS} buyers, {turned_away} clicks turned away");
+    println!("{item}: {orders} orders of {BUYERS} buyers, {turned_away} clicks turned away");
     Ok((orders, turned_away))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn each_way_sells_what_it_is_known_to_sell() -> Result<()> {
-        run(&RedisServer::start(RedisOptions::new()).url()).await
+    async fn each_way_sells_what_it_is_known_to_sell() -> anyhow::Result<()> {
+        let redis = super::RedisServer::start(super::RedisOptions::new());
+        super::run(&redis.url()).await
     }
 }

@@ -1,7 +1,6 @@
 //! Histograms as files for the tools of HdrHistogram: `.hgrm` for its plotter, `.hlog` for its log
 //! processors.
 
-use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -76,37 +75,21 @@ fn distribution(all: &Latencies) -> String {
         let value = milliseconds(step.value_iterated_to() as f64);
         let share = step.quantile();
         let below = histogram.count_between(0, step.value_iterated_to());
-        let line = match share < 1.0 {
-            true => format!(
-                "{value:12.3} {share:14.12} {below:10} {:14.2}",
-                1.0 / (1.0 - share)
-            ),
-            false => format!("{value:12.3} {share:14.12} {below:10}"),
-        };
-        text += &line;
+        text += &format!("{value:12.3} {share:14.12} {below:10}");
+        if share < 1.0 {
+            text += &format!(" {:14.2}", 1.0 / (1.0 - share));
+        }
         text.push('\n');
     }
-    let (mean, deviation) = (histogram.mean(), histogram.stdev());
-    let (max, total) = (histogram.max() as f64, histogram.len());
-    let (mean, deviation) = (milliseconds(mean), milliseconds(deviation));
-    let (buckets, count) = (histogram.buckets(), histogram.distinct_values());
-    writeln!(
-        text,
-        "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]"
+    let [mean, deviation, max] =
+        [histogram.mean(), histogram.stdev(), histogram.max() as f64].map(milliseconds);
+    let (total, buckets) = (histogram.len(), histogram.buckets());
+    let count = histogram.distinct_values();
+    text + &format!(
+        "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]\n\
+         #[Max     = {max:12.3}, Total count    = {total:12}]\n\
+         #[Buckets = {buckets:12}, SubBuckets     = {count:12}]\n"
     )
-    .expect(ADDED);
-    writeln!(
-        text,
-        "#[Max     = {:12.3}, Total count    = {total:12}]",
-        milliseconds(max)
-    )
-    .expect(ADDED);
-    writeln!(
-        text,
-        "#[Buckets = {buckets:12}, SubBuckets     = {count:12}]"
-    )
-    .expect(ADDED);
-    text
 }
 
 /// One interval for each repeat and kind, one after the other from the beginning of 1970: the

@@ -3,26 +3,28 @@
 use super::units::{duration, number};
 use super::{Figures, Report, Series, Spread, name_of};
 
-/// The figures of all targets under one workload with the same parameters.
+/// The figures of all targets under one workload with the same parameters, or the changes of one.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// What was measured and with what.
+    /// What was measured and with what; a name of a target in it may have any characters.
     pub title: String,
     /// Violations of all targets; any makes the run fail.
     pub violations: u64,
+    /// What the rows are.
+    pub head: &'static str,
     /// Names of the columns; those that no target has a figure for are left out.
     pub columns: Vec<&'static str>,
-    /// A line for each target.
+    /// A line for each target or figure.
     pub rows: Vec<Row>,
 }
 
-/// The figures of a target.
+/// The figures of a target, or what became of a figure.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The target; its name may have any characters.
-    pub target: String,
+    /// The target or the figure; the name of a target may have any characters.
+    pub name: String,
     /// A figure for each column, empty if there is none.
     pub cells: Vec<String>,
     /// What a reader of the figures has to know; empty if there is nothing.
@@ -47,11 +49,9 @@ impl Report {
         let figures: Vec<_> = beside
             .map(|s| (s.target.clone(), self.figures(s)))
             .collect();
-        let has_any = |column: &&Column| figures.iter().any(|(_, f)| (column.1)(f).is_some());
-        let columns: Vec<_> = COLUMNS.iter().filter(has_any).collect();
         let rows = figures.iter().map(|(target, figures)| Row {
-            target: target.clone(),
-            cells: columns
+            name: target.clone(),
+            cells: COLUMNS
                 .iter()
                 .map(|column| (column.1)(figures).unwrap_or_default())
                 .collect(),
@@ -59,22 +59,38 @@ impl Report {
         });
         let (name, repeats) = (name_of(side.workload), self.plan.repeats);
         let length = humantime::format_duration(self.plan.duration);
+        let violations = figures.iter().map(|(_, figures)| figures.violations).sum();
+        let parameters = &side.parameters;
         Table {
-            title: format!("{name}, {}, {repeats} x {length}", side.parameters),
-            violations: figures.iter().map(|(_, figures)| figures.violations).sum(),
-            columns: columns.iter().map(|(name, _)| *name).collect(),
+            title: format!("{name}, {parameters}, {repeats} x {length}: violations {violations}"),
+            violations,
+            head: "target",
+            columns: COLUMNS.iter().map(|(name, _)| *name).collect(),
             rows: rows.collect(),
         }
+        .without_empty_columns()
     }
 }
 
 impl Table {
+    pub(super) fn without_empty_columns(mut self) -> Self {
+        for at in (0..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row.cells[at].is_empty()) {
+                self.columns.remove(at);
+                self.rows
+                    .iter_mut()
+                    .for_each(|row| drop(row.cells.remove(at)));
+            }
+        }
+        self
+    }
+
     /// The table for a terminal of 80 columns: what does not fit stands below, and then the notes.
     /// `escape` makes names of targets harmless.
     #[must_use]
     pub fn to_text(&self, escape: impl Fn(&str) -> String) -> String {
-        let names = self.rows.iter().map(|row| shortened(escape(&row.target)));
-        let names: Vec<_> = std::iter::once("target".to_owned()).chain(names).collect();
+        let names = self.rows.iter().map(|row| shortened(escape(&row.name)));
+        let names: Vec<_> = std::iter::once(self.head.to_owned()).chain(names).collect();
         let width = |texts: &[String]| texts.iter().map(|text| text.chars().count()).max();
         let first = width(&names).unwrap_or_default();
         let columns: Vec<Vec<_>> = (0..self.columns.len())
@@ -88,7 +104,7 @@ impl Table {
                     .collect()
             })
             .collect();
-        let mut text = wrapped(&format!("{}: violations {}", self.title, self.violations));
+        let mut text = wrapped(&escape(&self.title));
         let mut rest = columns.as_slice();
         while !rest.is_empty() {
             let mut used = first;

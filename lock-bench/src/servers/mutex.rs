@@ -44,10 +44,6 @@ impl Subject for Mutexes {
             .ok())
     }
 
-    fn token(_: &OwnedMutexGuard<()>) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: OwnedMutexGuard<()>) -> Result<(), Failure> {
         drop(held);
         Ok(())

@@ -160,10 +160,6 @@ impl Subject for BareLock {
         until(wait, || self.set(key, ttl)).await
     }
 
-    fn token(_: &Held) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: Held) -> Result<(), Failure> {
         let freed = match self.free("EVALSHA", &self.hash, &held).await {
             // It was restarted, or somebody flushed its scripts.

@@ -1,10 +1,12 @@
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use lock_core::memory::{Fault, Reachable, Request};
 use lock_core::{AcquireRequest, Error, ErrorKind, Result, Wait};
 use tokio::time::Instant;
+
+use crate::lock;
 
 /// The way between clients and a server: each request travels there, and each reply back.
 #[derive(Debug, Default)]
@@ -132,8 +134,4 @@ impl Budget {
 /// The answer to a request whose wait is over.
 pub(super) fn contended(request: &AcquireRequest) -> Error {
     Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key())
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

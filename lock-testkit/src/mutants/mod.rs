@@ -53,10 +53,13 @@ pub enum Mutation {
 }
 
 /// A mutation that was caught.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Caught {
-    seed: u64,
-    violation: Violation,
+    /// The seed of the first history that showed it.
+    pub seed: u64,
+    /// What was seen.
+    pub violation: Violation,
 }
 
 impl Mutation {
@@ -109,26 +112,9 @@ impl Mutation {
     pub fn hunt(self, seeds: Range<u64>) -> Option<Caught> {
         seeds.into_iter().find_map(|seed| {
             let outcome = Simulation::new(seed).with_mutation(self).run();
-            let mut violations = outcome.violations().iter();
+            let mut violations = outcome.violations.into_iter();
             let violation = violations.find(|violation| violation.kind() == self.violates())?;
-            Some(Caught {
-                seed,
-                violation: violation.clone(),
-            })
+            Some(Caught { seed, violation })
         })
-    }
-}
-
-impl Caught {
-    /// The seed of the first history that showed it.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// What was seen.
-    #[must_use]
-    pub fn violation(&self) -> &Violation {
-        &self.violation
     }
 }

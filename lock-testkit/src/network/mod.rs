@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use self::host::Host;
@@ -25,6 +25,7 @@ use self::namespace::Namespace;
 use self::rules::Rules;
 use self::subnet::Subnet;
 use self::tools::ip;
+use crate::lock;
 
 /// Hosts that reach each other, unless a fault of this value is between them.
 ///
@@ -142,17 +143,6 @@ impl Network {
         });
     }
 
-    /// Ends [`block`](Self::block) of this direction.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    pub fn unblock(&self, from: &Host, to: &Host) {
-        self.inner.change(|rules| {
-            rules.pairs.remove(&(from.address(), to.address()));
-        });
-    }
-
     /// Drops whatever the hosts of one side send to those of the other, in both directions.
     ///
     /// # Panics
@@ -163,21 +153,6 @@ impl Network {
             for (a, b) in pairs(one, other) {
                 rules.pairs.insert((a.address(), b.address()));
                 rules.pairs.insert((b.address(), a.address()));
-            }
-        });
-    }
-
-    /// Ends [`partition`](Self::partition), [`block`](Self::block) and [`reset`](Self::reset)
-    /// between these hosts.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    pub fn reunite(&self, one: &[&Host], other: &[&Host]) {
-        self.inner.change(|rules| {
-            for (a, b) in pairs(one, other) {
-                rules.pairs.remove(&(a.address(), b.address()));
-                rules.pairs.remove(&(b.address(), a.address()));
             }
         });
     }
@@ -301,11 +276,11 @@ impl Inner {
     }
 
     fn hosts(&self) -> MutexGuard<'_, Vec<Arc<Parts>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.hosts)
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rules)
     }
 }
 

@@ -9,7 +9,7 @@ use super::Then;
 use super::flow::{Flows, Gate};
 use super::lane::{End, Item, Lane, lane};
 use super::plan::Plans;
-use super::protocol::{Parsed, Protocol};
+use super::protocol::{Parsed, Protocol, Unread};
 use super::relay::Relay;
 
 /// Which ends of a connection a cut reaches.
@@ -110,9 +110,9 @@ async fn read<T>(
         let due = Instant::now() + gate.flow().latency;
         while understood && !unread.is_empty() {
             match take(&unread, due) {
-                Parsed::Foreign => understood = false,
-                Parsed::Incomplete => break,
-                Parsed::Whole((), length) => drop(unread.drain(..length)),
+                Ok(((), length)) => drop(unread.drain(..length)),
+                Err(Unread::Foreign) => understood = false,
+                Err(Unread::Incomplete) => break,
             }
         }
         if !understood {

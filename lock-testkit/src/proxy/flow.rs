@@ -1,4 +1,3 @@
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,10 +22,9 @@ pub(super) struct Flows {
 }
 
 /// What all connections have in common in one direction.
+#[derive(Default)]
 pub(super) struct Gate {
     flow: watch::Sender<Flow>,
-    /// How many bytes are delivered before a connection is cut, if that is planned.
-    left: Mutex<Option<usize>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -43,16 +41,9 @@ impl Flows {
         }
     }
 
-    pub(super) fn cut_after(&self, direction: Direction, bytes: usize) {
-        for gate in self.gates(direction) {
-            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
-        }
-    }
-
     pub(super) fn clear(&self) {
         for gate in self.gates(Direction::Both) {
             gate.flow.send_replace(Flow::default());
-            *gate.left.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
@@ -75,30 +66,5 @@ impl Gate {
         let mut changes = self.flow.subscribe();
         // The sender lives as long as the gate.
         drop(changes.wait_for(|flow| !flow.held).await);
-    }
-
-    /// How many of these bytes are delivered, and whether the connection is cut after them.
-    pub(super) fn admit(&self, bytes: usize) -> (usize, bool) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        match *left {
-            Some(rest) if bytes > rest => {
-                *left = None;
-                (rest, true)
-            }
-            Some(rest) => {
-                *left = Some(rest - bytes);
-                (bytes, false)
-            }
-            None => (bytes, false),
-        }
-    }
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self {
-            flow: watch::Sender::new(Flow::default()),
-            left: Mutex::default(),
-        }
     }
 }

@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use super::jute_request::{args, connect_args};
-use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
+use super::protocol::{Fields, Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use crate::lock;
 use crate::servers::Reply;
 
 /// The protocol of `ZooKeeper`, whose records are called jute: frames with their length before them.
@@ -50,8 +50,7 @@ impl Protocol for Jute {
     }
 
     fn sent(&self, ticket: Ticket, fate: ReplyFate) {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back((ticket, fate));
+        lock(&self.awaited).push_back((ticket, fate));
     }
 
     fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
@@ -70,59 +69,22 @@ impl Protocol for Jute {
 
 impl Jute {
     fn fate_of(&self, ticket: Ticket) -> ReplyFate {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.awaited);
         let at = queue.iter().position(|(awaited, _)| *awaited == ticket);
         at.and_then(|at| queue.remove(at))
             .map_or(ReplyFate::Arrives, |(_, fate)| fate)
     }
 }
 
-/// The fields of a frame that are not read yet.
-pub(super) struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    pub(super) fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    pub(super) fn int(&mut self) -> Option<i32> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(i32::from_be_bytes(*bytes))
-    }
-
-    pub(super) fn long(&mut self) -> Option<i64> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(i64::from_be_bytes(*bytes))
-    }
-
-    /// A string or a buffer. One that is null has the length -1 and is read as empty.
-    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.int()?.max(0)).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-}
-
 /// Reads the frame that the bytes begin with.
 fn frame<T>(bytes: &[u8], read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Parsed<T> {
-    let Some((length, rest)) = bytes.split_first_chunk() else {
-        return Parsed::Incomplete;
-    };
+    let (length, rest) = bytes.split_first_chunk().ok_or(Unread::Incomplete)?;
     let Ok(length @ ..=LONGEST) = usize::try_from(i32::from_be_bytes(*length)) else {
-        return Parsed::Foreign;
+        return Err(Unread::Foreign);
     };
-    let Some(body) = rest.get(..length) else {
-        return Parsed::Incomplete;
-    };
-    match read(&mut Fields(body)) {
-        Some(read) => Parsed::Whole(read, 4 + length),
-        None => Parsed::Foreign,
-    }
+    let body = rest.get(..length).ok_or(Unread::Incomplete)?;
+    let read = read(&mut Fields(body)).ok_or(Unread::Foreign)?;
+    Ok((read, 4 + length))
 }
 
 /// What happened, its type and its path, and the state of the session.
@@ -135,6 +97,89 @@ fn event(fields: &mut Fields<'_>) -> Option<Vec<Reply>> {
         Reply::Integer(state.into()),
     ])
 }
+
+/// The words of the first request of a connection; none if it is something else.
+fn connect_args(fields: &mut Fields<'_>) -> Option<Vec<Vec<u8>>> {
+    let (version, _last_zxid, _timeout) = (fields.int()?, fields.long()?, fields.int()?);
+    let (session, _password) = (fields.long()?, fields.bytes()?);
+    (version == 0).then(|| {
+        let session = format!("{session:#x}").into_bytes();
+        vec![b"CONNECT".to_vec(), Vec::new(), session]
+    })
+}
+
+/// The words of any other request: its name, its path, and what is useful to know of the rest.
+fn args(operation: i32, fields: &mut Fields<'_>) -> Vec<Vec<u8>> {
+    let name = name(operation);
+    let name_word = name.map_or_else(|| format!("OP{operation}"), str::to_owned);
+    let mut args = vec![name_word.into_bytes(), Vec::new()];
+    // The first of several operations stands for all.
+    let first = match name {
+        Some("MULTI") => first_of_several(fields),
+        _ => Some(operation),
+    };
+    let Some(first) = first.filter(|first| HAVE_PATH.contains(first)) else {
+        return args;
+    };
+    let Some(path) = fields.bytes() else {
+        return args;
+    };
+    args[1] = path.to_vec();
+    match name {
+        Some("CREATE") => args.extend(flags(fields).map(|flags| flags.to_string().into_bytes())),
+        Some("EXISTS" | "GETCHILDREN" | "GETDATA") => {
+            let watch = fields.byte().is_some_and(|watch| watch != 0);
+            args.push(if watch { b"watch".to_vec() } else { Vec::new() });
+        }
+        Some("MULTI") => args.extend(self::name(first).map(|name| name.as_bytes().to_vec())),
+        _ => {}
+    }
+    args
+}
+
+/// Each operation has a header of its own.
+fn first_of_several(fields: &mut Fields<'_>) -> Option<i32> {
+    let (operation, _is_end, _error) = (fields.int()?, fields.byte()?, fields.int()?);
+    Some(operation)
+}
+
+/// What is behind the data and the access list of a node.
+fn flags(fields: &mut Fields<'_>) -> Option<i32> {
+    fields.bytes()?;
+    for _ in 0..fields.int()? {
+        let (_permissions, _scheme, _id) = (fields.int()?, fields.bytes()?, fields.bytes()?);
+    }
+    fields.int()
+}
+
+fn name(operation: i32) -> Option<&'static str> {
+    Some(match operation {
+        -11 => "CLOSE",
+        // Four ways: with and without what it made as an answer, a container, one with a ttl.
+        1 | 15 | 19 | 21 => "CREATE",
+        2 => "DELETE",
+        3 => "EXISTS",
+        4 => "GETDATA",
+        5 => "SETDATA",
+        8 | 12 => "GETCHILDREN",
+        9 => "SYNC",
+        11 => "PING",
+        13 => "CHECK",
+        14 => "MULTI",
+        18 => "REMOVEWATCHES",
+        100 => "AUTH",
+        101 | 105 => "SETWATCHES",
+        102 => "SASL",
+        106 => "ADDWATCH",
+        _ => return None,
+    })
+}
+
+/// The operations that begin with a path, also those without a name here: `getACL` (6), `setACL`
+/// (7), `checkWatches` (17), `getEphemerals` (103) and `getAllChildrenNumber` (104).
+const HAVE_PATH: [i32; 19] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 19, 21, 103, 104, 106,
+];
 
 /// The number of an event in place of one of a request.
 const EVENT: i32 = -1;

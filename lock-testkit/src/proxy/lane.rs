@@ -1,3 +1,5 @@
+use std::io;
+
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -74,12 +76,8 @@ impl<T> Exit<T> {
             if let Some(note) = item.note {
                 leaves(note);
             }
-            match write(&mut to, &item.bytes, gate).await {
-                Written::All => {}
-                Written::Cut => return End::Planned(Then::Cut),
-                // The reader of that side sees the same and ends the connection in its turn.
-                Written::Broken => {}
-            }
+            // One that is broken ends by the reader of that side, which sees the same.
+            write(&mut to, &item.bytes, gate).await.ok();
             if let Some(end) = item.end {
                 return end;
             }
@@ -143,28 +141,20 @@ impl<T> Queue<T> {
     }
 }
 
-enum Written {
-    All,
-    Broken,
-    Cut,
-}
-
-async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8], gate: &Gate) -> Written {
-    let (admitted, cut) = gate.admit(bytes.len());
-    let mut rest = &bytes[..admitted];
-    while !rest.is_empty() {
+async fn write(
+    to: &mut (impl AsyncWrite + Unpin),
+    mut bytes: &[u8],
+    gate: &Gate,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
         let drip = gate.flow().drip;
-        let (piece, pause) = drip.map_or((rest.len(), None), |(piece, pause)| {
-            (piece.min(rest.len()), Some(pause))
-        });
-        let (now, later) = rest.split_at(piece);
-        if to.write_all(now).await.is_err() {
-            return Written::Broken;
-        }
-        if let Some(pause) = pause {
+        let piece = drip.map_or(bytes.len(), |(piece, _)| piece.min(bytes.len()));
+        let (now, later) = bytes.split_at(piece);
+        to.write_all(now).await?;
+        if let Some((_, pause)) = drip {
             sleep(pause).await;
         }
-        rest = later;
+        bytes = later;
     }
-    if cut { Written::Cut } else { Written::All }
+    Ok(())
 }

@@ -11,14 +11,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::bytes::Bytes;
 use super::connection::{Cut, serve};
 use super::flow::Flows;
 use super::jute::Jute;
 use super::mysql::MySql;
 use super::plan::Plans;
 use super::postgres::Postgres;
-use super::protocol::Wire;
+use super::protocol::{Bytes, Wire};
 use super::resp::Resp;
 
 /// The thread of a proxy; ends with the value.
@@ -29,8 +28,9 @@ pub(super) struct Listener {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What a proxy does at once.
 #[derive(Clone, Copy)]
-enum Order {
+pub(super) enum Order {
     Accept,
     Cut,
     HalfOpen,
@@ -82,24 +82,8 @@ impl Listener {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    pub(super) fn accept(&self) {
-        self.order(Order::Accept);
-    }
-
-    pub(super) fn cut(&self) {
-        self.order(Order::Cut);
-    }
-
-    pub(super) fn half_open(&self) {
-        self.order(Order::HalfOpen);
-    }
-
-    pub(super) fn refuse(&self) {
-        self.order(Order::Refuse);
-    }
-
     /// Returns when it is done.
-    fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: Order) {
         let (done, is_done) = mpsc::channel();
         if let Some(orders) = &self.orders {
             drop(orders.send((order, done)));

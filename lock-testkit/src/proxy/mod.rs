@@ -1,19 +1,16 @@
 //! A proxy between the clients and one server that makes the network fail as planned.
 
-mod bytes;
 mod command;
 mod connection;
 mod faults;
 mod flow;
 mod jute;
-mod jute_request;
 mod lane;
 mod listener;
 mod mysql;
 mod plan;
 mod postgres;
 mod protocol;
-mod push;
 mod relay;
 mod resp;
 
@@ -29,15 +26,14 @@ use crate::network::Host;
 use crate::servers::{Reply, RespClient};
 
 use self::flow::Flows;
-use self::listener::Listener;
+use self::listener::{Listener, Order};
 use self::plan::Plans;
 use self::protocol::Wire;
 
 pub use self::command::Command;
 pub use self::faults::{Across, FaultPlan};
 pub use self::flow::Direction;
-pub use self::plan::{Answer, Fate, Planned, Then, Watch};
-pub use self::push::{Push, PushFate, PushWatch};
+pub use self::plan::{Answer, Fate, Planned, Push, PushFate, PushWatch, Then, Watch};
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
 ///
@@ -48,7 +44,9 @@ pub use self::push::{Push, PushFate, PushWatch};
 ///
 /// Replies stay in order: one that is late delays those behind it on its connection. Push messages
 /// of Redis pass them. Those of the others do not, for their clients count on the order: there a
-/// late reply delays the events, pings and notifications behind it, and a late event the replies.
+/// late reply delays the events, pings and notifications behind it, and a late event the replies. Of
+/// what a SQL server sends the proxy knows the beginning only: until the next request, all of it is the
+/// reply to the last one.
 pub struct Proxy {
     address: Ipv4Addr,
     target: SocketAddrV4,
@@ -83,8 +81,6 @@ impl Proxy {
     }
 
     /// Starts one in front of a PostgreSQL server, or a pooler before one, on this port of 127.0.0.1.
-    ///
-    /// A notification that the server sends in the middle of a reply is a part of it.
     ///
     /// # Panics
     ///
@@ -225,7 +221,8 @@ impl Proxy {
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
         fate: PushFate,
     ) {
-        self.plans.add_push(Box::new(matches), fate);
+        self.plans
+            .add_push(Box::new(move |push| matches(&push.items)), fate);
     }
 
     /// Remembers the commands that match from here on, as they come from the clients.
@@ -241,7 +238,8 @@ impl Proxy {
         &self,
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
     ) -> PushWatch {
-        self.plans.watch_pushes(Box::new(matches))
+        self.plans
+            .watch_pushes(Box::new(move |push| matches(&push.items)))
     }
 
     /// How many commands came from the clients.
@@ -276,23 +274,23 @@ impl Proxy {
 
     /// Cuts all connections that there are.
     pub fn cut(&self) {
-        self.listener.cut();
+        self.listener.order(Order::Cut);
     }
 
     /// Resets all connections for the clients. The server keeps them open, and nothing arrives on
     /// them any more: half-open connections, as after a firewall dropped them for one side.
     pub fn half_open(&self) {
-        self.listener.half_open();
+        self.listener.order(Order::HalfOpen);
     }
 
     /// Refuses further connections; those that there are stay.
     pub fn refuse(&self) {
-        self.listener.refuse();
+        self.listener.order(Order::Refuse);
     }
 
     /// Accepts connections again.
     pub fn accept(&self) {
-        self.listener.accept();
+        self.listener.order(Order::Accept);
     }
 
     /// Refuses and cuts all connections, or accepts them again.
@@ -325,12 +323,6 @@ impl Proxy {
     pub fn set_drip(&self, direction: Direction, piece: usize, pause: Duration) {
         let drip = (piece > 0).then_some((piece, pause));
         self.flows.change(direction, |flow| flow.drip = drip);
-    }
-
-    /// Cuts the connection that delivers the byte after so many others from here on, of all
-    /// connections taken together, instead of delivering it.
-    pub fn cut_after(&self, direction: Direction, bytes: usize) {
-        self.flows.cut_after(direction, bytes);
     }
 
     /// Drops what is planned and held back, and what slows bytes down.

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::push::PushMatcher;
-use super::{Command, Push, PushFate, PushWatch};
+use super::Command;
+use crate::lock;
+use crate::servers::Reply;
 
 /// What happens to a command.
 #[non_exhaustive]
@@ -145,30 +146,68 @@ impl fmt::Debug for Planned {
     }
 }
 
-/// The commands that matched since [`Proxy::watch`](super::Proxy::watch).
-#[derive(Clone)]
-pub struct Watch(Arc<Watched>);
-
-struct Watched {
-    matches: Matcher,
-    seen: Mutex<Vec<Command>>,
+/// A push message of a server.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq)]
+pub struct Push {
+    /// What it says. One of Redis begins with its kind, such as `message`. One of `ZooKeeper` is
+    /// `event`, the number of its type (1 created, 2 deleted, 3 data changed, 4 children changed),
+    /// the path of the node, and the number of the state of the session.
+    pub items: Vec<Reply>,
+    /// The connection, counted from 0 in the order in which the proxy accepted them.
+    pub connection: usize,
 }
 
-impl Watch {
+/// What happens to a push message.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PushFate {
+    /// It arrives twice.
+    Doubled,
+    /// It takes this much longer, and so do those behind it.
+    Late(Duration),
+    /// It does not arrive.
+    Lost,
+}
+
+/// The commands that matched since [`Proxy::watch`](super::Proxy::watch).
+#[derive(Clone)]
+pub struct Watch<T = Command>(Arc<Watched<T>>);
+
+/// The push messages that matched since [`Proxy::watch_pushes`](super::Proxy::watch_pushes).
+pub type PushWatch = Watch<Push>;
+
+struct Watched<T> {
+    matches: Matcher<T>,
+    seen: Mutex<Vec<T>>,
+}
+
+impl<T: Clone> Watch<T> {
+    fn new(matches: Matcher<T>) -> Self {
+        let seen = Mutex::default();
+        Self(Arc::new(Watched { matches, seen }))
+    }
+
+    fn meet(&self, what: &T) {
+        if (self.0.matches)(what) {
+            lock(&self.0.seen).push(what.clone());
+        }
+    }
+
     /// How many.
     #[must_use]
     pub fn count(&self) -> usize {
         lock(&self.0.seen).len()
     }
 
-    /// The commands in the order in which they came.
+    /// All, in the order in which they came.
     #[must_use]
-    pub fn seen(&self) -> Vec<Command> {
+    pub fn seen(&self) -> Vec<T> {
         lock(&self.0.seen).clone()
     }
 }
 
-impl fmt::Debug for Watch {
+impl<T: Clone + fmt::Debug> fmt::Debug for Watch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Watch").field(&self.seen()).finish()
     }
@@ -179,14 +218,9 @@ impl fmt::Debug for Watch {
 pub(super) struct Plans {
     commands: AtomicUsize,
     planned: Mutex<Vec<Planned>>,
-    pushes: Mutex<Vec<PushPlan>>,
+    pushes: Mutex<Vec<(Matcher<Push>, PushFate)>>,
     watches: Mutex<Vec<Watch>>,
     push_watches: Mutex<Vec<PushWatch>>,
-}
-
-struct PushPlan {
-    matches: PushMatcher,
-    fate: PushFate,
 }
 
 impl Plans {
@@ -194,21 +228,18 @@ impl Plans {
         lock(&self.planned).push(planned.clone());
     }
 
-    pub(super) fn add_push(&self, matches: PushMatcher, fate: PushFate) {
-        lock(&self.pushes).push(PushPlan { matches, fate });
+    pub(super) fn add_push(&self, matches: Matcher<Push>, fate: PushFate) {
+        lock(&self.pushes).push((matches, fate));
     }
 
     pub(super) fn watch(&self, matches: Matcher) -> Watch {
-        let watch = Watch(Arc::new(Watched {
-            matches,
-            seen: Mutex::default(),
-        }));
+        let watch = Watch::new(matches);
         lock(&self.watches).push(watch.clone());
         watch
     }
 
-    pub(super) fn watch_pushes(&self, matches: PushMatcher) -> PushWatch {
-        let watch = PushWatch::new(matches);
+    pub(super) fn watch_pushes(&self, matches: Matcher<Push>) -> PushWatch {
+        let watch = Watch::new(matches);
         lock(&self.push_watches).push(watch.clone());
         watch
     }
@@ -225,11 +256,7 @@ impl Plans {
     /// Counts a command and takes the first fate that is planned for it.
     pub(super) fn meet(&self, command: &Command) -> Option<Fate> {
         self.commands.fetch_add(1, Ordering::SeqCst);
-        for watch in &*lock(&self.watches) {
-            if (watch.0.matches)(command) {
-                lock(&watch.0.seen).push(command.clone());
-            }
-        }
+        lock(&self.watches).iter().for_each(|w| w.meet(command));
         let mut planned = lock(&self.planned);
         planned.retain(|planned| !planned.is_over());
         planned.iter().find_map(|planned| planned.take(command))
@@ -237,17 +264,11 @@ impl Plans {
 
     /// The first fate that is planned for a push message.
     pub(super) fn meet_push(&self, push: &Push) -> Option<PushFate> {
-        lock(&self.push_watches)
-            .iter()
-            .for_each(|watch| watch.meet(push));
+        lock(&self.push_watches).iter().for_each(|w| w.meet(push));
         let mut pushes = lock(&self.pushes);
-        let at = pushes.iter().position(|plan| (plan.matches)(&push.items))?;
-        Some(pushes.remove(at).fate)
+        let at = pushes.iter().position(|(matches, _)| matches(push))?;
+        Some(pushes.remove(at).1)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) type Matcher = Box<dyn Fn(&Command) -> bool + Send + Sync>;
+pub(super) type Matcher<T = Command> = Box<dyn Fn(&T) -> bool + Send + Sync>;

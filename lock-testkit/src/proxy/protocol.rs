@@ -22,6 +22,26 @@ pub(super) trait Protocol: Default + Send + Sync {
     fn reply(&self, bytes: &[u8]) -> Parsed<Said>;
 }
 
+/// No protocol that is known here: bytes pass, and the faults of bytes apply.
+#[derive(Default)]
+pub(super) struct Bytes;
+
+impl Protocol for Bytes {
+    type Ticket = ();
+
+    const MESSAGES: Messages = Messages::InOrder;
+
+    fn request(&self, _: &[u8]) -> Parsed<Request<()>> {
+        Err(Unread::Foreign)
+    }
+
+    fn sent(&self, (): (), _: ReplyFate) {}
+
+    fn reply(&self, _: &[u8]) -> Parsed<Said> {
+        Err(Unread::Foreign)
+    }
+}
+
 /// Which protocol a proxy understands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Wire {
@@ -32,14 +52,16 @@ pub(super) enum Wire {
     ZooKeeper,
 }
 
-/// What the bytes begin with.
-pub(super) enum Parsed<T> {
-    /// Something else, and so is all that follows.
+/// What the bytes begin with, and its length.
+pub(super) type Parsed<T> = Result<(T, usize), Unread>;
+
+/// Why bytes are not read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unread {
+    /// They are something else, and so is all that follows.
     Foreign,
-    /// Something that is not complete.
+    /// They are not complete.
     Incomplete,
-    /// This, with its length.
-    Whole(T, usize),
 }
 
 /// What a client asks for.
@@ -52,7 +74,7 @@ pub(super) struct Request<T> {
 pub(super) enum Said {
     /// Something that nobody asked for.
     Message(Vec<Reply>),
-    /// An answer, with what was planned for it.
+    /// An answer or a part of one, with what was planned for it.
     Reply(ReplyFate),
 }
 
@@ -66,11 +88,51 @@ pub(super) enum Messages {
 }
 
 /// What becomes of a reply.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) enum ReplyFate {
+    #[default]
     Arrives,
     Cut(usize),
     Late(Duration),
     Lost(Then),
     Swallowed,
+}
+
+/// The fields of a record that are not read yet, numbers in the order of the network.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.chunk().map(|[byte]| byte)
+    }
+
+    pub(super) fn int(&mut self) -> Option<i32> {
+        self.chunk().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn long(&mut self) -> Option<i64> {
+        self.chunk().map(i64::from_be_bytes)
+    }
+
+    /// Bytes behind their length. What is null has the length -1 and is read as empty.
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.int()?.max(0)).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// A text that ends with a zero.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let (text, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        Some(text)
+    }
+
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
 }

@@ -31,14 +31,9 @@ impl<'a, P: Protocol> Relay<'a, P> {
         due: Instant,
         lane: &Lane<Leaving<P>>,
     ) -> Parsed<()> {
-        match self.protocol.request(bytes) {
-            Parsed::Foreign => Parsed::Foreign,
-            Parsed::Incomplete => Parsed::Incomplete,
-            Parsed::Whole(request, length) => {
-                self.send(request, &bytes[..length], due, lane);
-                Parsed::Whole((), length)
-            }
-        }
+        let (request, length) = self.protocol.request(bytes)?;
+        self.send(request, &bytes[..length], due, lane);
+        Ok(((), length))
     }
 
     fn send(
@@ -90,22 +85,17 @@ impl<'a, P: Protocol> Relay<'a, P> {
 
     /// Puts the first thing of the bytes that the server sent into the lane by its fate.
     pub(super) fn reply(&self, bytes: &[u8], due: Instant, lane: &Lane<()>) -> Parsed<()> {
-        match self.protocol.reply(bytes) {
-            Parsed::Foreign => Parsed::Foreign,
-            Parsed::Incomplete => Parsed::Incomplete,
-            Parsed::Whole(said, length) => {
-                let bytes = bytes[..length].to_vec();
-                match said {
-                    Said::Message(items) => {
-                        let connection = self.connection;
-                        let fate = self.plans.meet_push(&Push { items, connection });
-                        Self::message(fate, &bytes, due, lane);
-                    }
-                    Said::Reply(fate) => Self::answer(fate, bytes, due, lane),
-                }
-                Parsed::Whole((), length)
+        let (said, length) = self.protocol.reply(bytes)?;
+        let bytes = bytes[..length].to_vec();
+        match said {
+            Said::Message(items) => {
+                let connection = self.connection;
+                let fate = self.plans.meet_push(&Push { items, connection });
+                Self::message(fate, &bytes, due, lane);
             }
+            Said::Reply(fate) => Self::answer(fate, bytes, due, lane),
         }
+        Ok(((), length))
     }
 
     fn answer(fate: ReplyFate, bytes: Vec<u8>, due: Instant, lane: &Lane<()>) {

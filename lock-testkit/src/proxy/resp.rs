@@ -1,25 +1,21 @@
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use crate::lock;
 use crate::servers::Reply;
 
 /// RESP2 and RESP3: replies have no names and come in the order of their commands.
 #[derive(Default)]
 pub(super) struct Resp {
     /// For the commands that the server has, in their order.
-    awaited: Mutex<VecDeque<Awaited>>,
+    awaited: Mutex<VecDeque<(Ticket, ReplyFate)>>,
     /// Whether it has subscribed by RESP2, where messages are arrays.
     listens: AtomicBool,
 }
 
 /// Replies to come.
-struct Awaited {
-    ticket: Ticket,
-    fate: ReplyFate,
-}
-
 #[derive(Clone, Copy)]
 pub(super) struct Ticket {
     /// How many there are: one, but one per channel for commands that subscribe.
@@ -34,32 +30,23 @@ impl Protocol for Resp {
     const MESSAGES: Messages = Messages::Passing;
 
     fn request(&self, bytes: &[u8]) -> Parsed<Request<Ticket>> {
-        let (request, length) = match Reply::parse(bytes) {
-            Ok(Some(parsed)) => parsed,
-            Ok(None) => return Parsed::Incomplete,
-            Err(_) => return Parsed::Foreign,
-        };
-        let Some(args) = words(request) else {
-            return Parsed::Foreign;
-        };
+        let (request, length) = parse(bytes)?;
+        let args = words(request).ok_or(Unread::Foreign)?;
         let ticket = Ticket::new(&args);
-        Parsed::Whole(Request { args, ticket }, length)
+        Ok((Request { args, ticket }, length))
     }
 
     fn sent(&self, ticket: Ticket, fate: ReplyFate) {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push_back(Awaited { ticket, fate });
+        lock(&self.awaited).push_back((ticket, fate));
     }
 
     fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
-        match Reply::parse(bytes) {
-            Ok(Some((reply, length))) if self.is_message(&reply) => {
-                Parsed::Whole(Said::Message(reply.items().to_vec()), length)
-            }
-            Ok(Some((reply, length))) => Parsed::Whole(Said::Reply(self.fate_of(&reply)), length),
-            Ok(None) => Parsed::Incomplete,
-            Err(_) => Parsed::Foreign,
-        }
+        let (reply, length) = parse(bytes)?;
+        let said = match self.is_message(&reply) {
+            true => Said::Message(reply.items().to_vec()),
+            false => Said::Reply(self.fate_of(&reply)),
+        };
+        Ok((said, length))
     }
 }
 
@@ -80,15 +67,13 @@ impl Resp {
     }
 
     fn awaits_confirmation(&self) -> bool {
-        let queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        queue
-            .front()
-            .is_some_and(|awaited| awaited.ticket.subscribes)
+        let queue = lock(&self.awaited);
+        queue.front().is_some_and(|(ticket, _)| ticket.subscribes)
     }
 
     fn fate_of(&self, reply: &Reply) -> ReplyFate {
-        let mut queue = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Awaited { ticket, fate }) = queue.front_mut() else {
+        let mut queue = lock(&self.awaited);
+        let Some((ticket, fate)) = queue.front_mut() else {
             return ReplyFate::Arrives;
         };
         let fate = *fate;
@@ -119,6 +104,11 @@ impl Ticket {
             subscribes,
         }
     }
+}
+
+fn parse(bytes: &[u8]) -> Parsed<Reply> {
+    let parsed = Reply::parse(bytes).map_err(|_| Unread::Foreign)?;
+    parsed.ok_or(Unread::Incomplete)
 }
 
 /// None if it is not in the form in which clients send commands.

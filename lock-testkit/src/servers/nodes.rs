@@ -2,7 +2,6 @@ use std::ops::Deref;
 use std::thread;
 
 use super::{RedisOptions, RedisServer};
-use crate::network::Host;
 
 /// Several servers that know nothing of each other.
 #[derive(Debug)]
@@ -17,19 +16,6 @@ impl RedisNodes {
     #[must_use]
     pub fn start(count: usize, options: &RedisOptions) -> Self {
         let servers = at_once(0..count, |_| RedisServer::start(options.clone()));
-        Self(servers)
-    }
-
-    /// Starts one on each of these hosts.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisServer::start`].
-    #[must_use]
-    pub fn start_on(hosts: &[&Host], options: &RedisOptions) -> Self {
-        let servers = at_once(hosts, |host| {
-            RedisServer::start(options.clone().with_host(host))
-        });
         Self(servers)
     }
 }

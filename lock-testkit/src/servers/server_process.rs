@@ -16,6 +16,7 @@ use super::host::address;
 use super::process::Process;
 use super::shared::Member;
 use crate::clock::ShiftedClock;
+use crate::lock;
 use crate::network::Host;
 
 /// The process of one server of any kind, with its port and its temporary directory. It is killed
@@ -267,7 +268,7 @@ impl ServerProcess {
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.process)
     }
 }
 

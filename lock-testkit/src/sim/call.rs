@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::lock;
 use super::mail::Pushed;
 use super::message::{Push, Reply, Request};
 use super::net::{Direction, Return};
 use super::process::Process;
 use super::world::World;
+use crate::lock;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -23,13 +23,19 @@ pub struct Simulation {
 }
 
 /// What came of a history.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Outcome {
-    seed: u64,
-    violations: Vec<Violation>,
-    tally: Tally,
-    digest: u64,
-    lines: Vec<String>,
+    /// The seed of the history.
+    pub seed: u64,
+    /// What was wrong, in the order of time.
+    pub violations: Vec<Violation>,
+    /// What happened, in numbers.
+    pub tally: Tally,
+    /// A number that is the same for the same history.
+    pub digest: u64,
+    /// Every event as a line that begins with the time in milliseconds.
+    pub lines: Vec<String>,
 }
 
 impl Simulation {
@@ -196,37 +202,5 @@ impl World {
         self.machines()
             .iter()
             .all(|machine| machine.process.is_idle())
-    }
-}
-
-impl Outcome {
-    /// The seed of the history.
-    #[must_use]
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// What was wrong, in the order of time.
-    #[must_use]
-    pub fn violations(&self) -> &[Violation] {
-        &self.violations
-    }
-
-    /// What happened, in numbers.
-    #[must_use]
-    pub fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// A number that is the same for the same history.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        self.digest
-    }
-
-    /// Every event as a line that begins with the time in milliseconds.
-    #[must_use]
-    pub fn lines(&self) -> &[String] {
-        &self.lines
     }
 }

@@ -10,10 +10,10 @@ use lock_core::{
 };
 
 use super::client::unavailable;
-use super::lock;
 use super::message::{Reply, Request};
 use super::process::Process;
 use super::world::World;
+use crate::lock;
 use crate::mutants::{Mutation, engine};
 
 /// One acquisition on the simulated store.

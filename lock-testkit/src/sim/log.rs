@@ -9,8 +9,8 @@ use lock_core::engine::LeaseId;
 use lock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
 
 use super::fault::Fault;
-use super::lock;
 use crate::history::{Event, What};
+use crate::lock;
 
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Book>);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use lock_core::engine::LeaseId;
 use tokio::sync::Notify;
 
-use super::lock;
 use super::process::Process;
+use crate::lock;
 
 /// The mailboxes of one process.
 pub(super) type Mail = BTreeMap<LeaseId, Arc<Mailbox>>;

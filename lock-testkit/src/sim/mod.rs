@@ -35,15 +35,9 @@ mod witness;
 mod workload;
 mod world;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use self::fault::Fault;
 pub use self::history::{Outcome, Simulation};
 pub use self::judge::{Violation, ViolationKind};
 pub(crate) use self::lease::Remote;
 pub use self::rng::Rng;
 pub use self::tally::Tally;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::fault::Fault;
-use super::lock;
 use super::log::Log;
 use super::plan::Weather;
 use super::rng::Rng;
 use super::world::World;
+use crate::lock;
 
 /// Messages under way, and what happens to them.
 #[derive(Debug)]

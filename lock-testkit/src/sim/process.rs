@@ -12,8 +12,8 @@ use lock_core::engine::{Spawn, Task, VirtualClock};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::lock;
 use super::mail::Mail;
+use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the keeper included.
 pub(crate) struct Process {

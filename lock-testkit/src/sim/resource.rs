@@ -7,10 +7,10 @@ use std::time::Duration;
 use lock_core::LockKey;
 use tokio::sync::oneshot;
 
-use super::lock;
 use super::log::{Write, WriteKind};
 use super::world::World;
 use crate::history::What;
+use crate::lock;
 
 /// The protected data of each key. It knows nothing of locks.
 #[derive(Debug, Default)]

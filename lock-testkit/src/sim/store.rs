@@ -7,12 +7,12 @@ use std::time::Duration;
 use lock_core::LockKey;
 use lock_core::engine::{Clock, Moment, VirtualClock};
 
-use super::lock;
 use super::message::{Left, Push, Reply, Request};
 use super::plan::{Plan, WAITER_LIFE};
 use super::process::undrift;
 use super::table::{Rules, Table};
 use super::tenure::Tenure;
+use crate::lock;
 use crate::mutants::Mutation;
 
 #[derive(Debug)]

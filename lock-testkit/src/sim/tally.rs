@@ -7,19 +7,29 @@ use super::fault::Fault;
 use super::log::Book;
 
 /// What happened in one history or in many, in numbers.
+#[non_exhaustive]
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    histories: u64,
-    operations: u64,
-    acquisitions: u64,
-    renewals: u64,
-    hand_overs: u64,
-    faults: BTreeMap<Fault, u64>,
-    leases_lost: u64,
-    stolen: u64,
-    stale_writes: u64,
-    lost_increments: u64,
-    violations: u64,
+    /// Locks that were acquired.
+    pub acquisitions: u64,
+    /// What was injected.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Leases that passed to another task of the same process.
+    pub hand_overs: u64,
+    /// Histories.
+    pub histories: u64,
+    /// Locks that were lost before they were given back, those with `max_hold` not counted.
+    pub leases_lost: u64,
+    /// Increments of the unfenced counter that were overwritten.
+    pub lost_increments: u64,
+    /// Locks that were asked for.
+    pub operations: u64,
+    /// Renewals that extended a lease.
+    pub renewals: u64,
+    /// Writes of former holders that the fenced register refused.
+    pub stale_writes: u64,
+    /// What went wrong that must not.
+    pub violations: u64,
 }
 
 impl Tally {
@@ -32,24 +42,10 @@ impl Tally {
             self.operations += 1;
             self.acquisitions += u64::from(operation.acquired_at().is_some());
             self.leases_lost += u64::from(operation.lost.as_ref().is_some_and(lost));
-            let reason = operation.lost.map(|(_, reason)| reason);
-            self.stolen += u64::from(reason == Some(LostReason::Stolen));
         }
         book.faults
             .iter()
             .for_each(|(fault, n)| *self.faults.entry(*fault).or_default() += n);
-    }
-
-    pub(super) fn count_hand_overs(&mut self, n: usize) {
-        self.hand_overs += count(n);
-    }
-
-    pub(super) fn count_stale_write(&mut self) {
-        self.stale_writes += 1;
-    }
-
-    pub(super) fn count_lost_increments(&mut self, n: usize) {
-        self.lost_increments += count(n);
     }
 
     /// Adds the numbers of other histories.
@@ -64,52 +60,9 @@ impl Tally {
             .iter()
             .for_each(|(fault, n)| *self.faults.entry(*fault).or_default() += n);
         self.leases_lost += other.leases_lost;
-        self.stolen += other.stolen;
         self.stale_writes += other.stale_writes;
         self.lost_increments += other.lost_increments;
         self.violations += other.violations;
-    }
-
-    /// Leases that passed to another task of the same process.
-    #[must_use]
-    pub fn hand_overs(&self) -> u64 {
-        self.hand_overs
-    }
-
-    /// Histories.
-    #[must_use]
-    pub fn histories(&self) -> u64 {
-        self.histories
-    }
-
-    /// Locks that were lost before they were given back, those with `max_hold` not counted.
-    #[must_use]
-    pub fn leases_lost(&self) -> u64 {
-        self.leases_lost
-    }
-
-    /// Locks that the store did not know any more when they were renewed.
-    #[must_use]
-    pub fn stolen(&self) -> u64 {
-        self.stolen
-    }
-
-    /// Writes of former holders that the fenced register refused.
-    #[must_use]
-    pub fn stale_writes(&self) -> u64 {
-        self.stale_writes
-    }
-
-    /// Increments of the unfenced counter that were overwritten.
-    #[must_use]
-    pub fn lost_increments(&self) -> u64 {
-        self.lost_increments
-    }
-
-    /// What went wrong that must not.
-    #[must_use]
-    pub fn violations(&self) -> u64 {
-        self.violations
     }
 
     /// How often a kind of fault was injected.
@@ -119,7 +72,7 @@ impl Tally {
     }
 }
 
-fn count(n: usize) -> u64 {
+pub(super) fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::client::SimLock;
 use super::ear::Ear;
 use super::fault::Fault;
-use super::lock;
 use super::log::Log;
 use super::net::Net;
 use super::plan::{Plan, drift};
@@ -18,6 +17,7 @@ use super::resource::Resource;
 use super::rng::Rng;
 use super::store::Store;
 use super::workload;
+use crate::lock;
 use crate::mutants::Mutation;
 
 /// Everything in one history.

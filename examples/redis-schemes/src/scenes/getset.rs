@@ -8,36 +8,34 @@ use anyhow::Result;
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 
-use crate::stage::{Fault, KEY, Report, Scene, connect, server};
+use crate::provocations::clients;
+use crate::stage::{self, Fault, Report, Scene};
 
 pub(crate) async fn clocks_differ() -> Result<Report> {
-    let server = server();
-    let mut a = Lock::new(connect(server.port()).await?, Duration::ZERO);
-    let mut b = Lock::new(connect(server.port()).await?, Duration::from_secs(60));
-    let mut c = Lock::new(connect(server.port()).await?, Duration::from_secs(61));
+    let (_server, [a, b, c]) = clients().await?;
     let mut scene = Scene::begin("3  SETNX time, GETSET", "clocks differ");
-    scene.asks('A');
-    if a.acquire().await? {
-        scene.enters('A', Some(TTL));
-    }
+    let [mut a, mut b, mut c] = [(a, 0), (b, 60), (c, 61)].map(|(redis, ahead)| Lock {
+        redis,
+        ahead: Duration::from_secs(ahead),
+        own: String::new(),
+    });
+    scene.enter('A', &mut a).await?;
     scene.note("the clocks of B and C are a minute ahead: to both the lock of A is old");
     scene.asks('B');
     scene.asks('C');
     let (seen_by_b, seen_by_c) = (b.old_value().await?, c.old_value().await?);
     if b.take_over(seen_by_b).await? {
-        scene.enters('B', Some(TTL));
+        scene.enters('B', TTL, &b);
     }
     if !c.take_over(seen_by_c).await? {
-        scene.gives_up(
-            'C',
-            "it found the value of B, which its own has replaced by now",
-        );
+        scene.is_refused('C');
+        scene.note("C finds the value of B, which its own has replaced by that");
     }
-    scene.writes('B');
-    scene.writes('A');
-    scene.releases('A', a.release().await?);
-    scene.releases('B', b.release().await?);
-    scene.judge(&[Fault::Exclusion, Fault::Ownership, Fault::Fencing])
+    scene.writes('B', &b);
+    scene.writes('A', &a);
+    scene.release('A', &mut a, true).await?;
+    scene.release('B', &mut b, true).await?;
+    scene.judge(&[Fault::Exclusion, Fault::Fencing, Fault::Ownership])
 }
 
 struct Lock {
@@ -49,23 +47,6 @@ struct Lock {
 }
 
 impl Lock {
-    fn new(redis: MultiplexedConnection, ahead: Duration) -> Self {
-        Self {
-            redis,
-            ahead,
-            own: String::new(),
-        }
-    }
-
-    async fn acquire(&mut self) -> Result<bool> {
-        self.own = (self.now()? + TTL.as_millis()).to_string();
-        if self.redis.set_nx(KEY, &self.own).await? {
-            return Ok(true);
-        }
-        let seen = self.old_value().await?;
-        self.take_over(seen).await
-    }
-
     /// The value of the lock if it is in the past.
     async fn old_value(&mut self) -> Result<Option<String>> {
         let (seen, now): (Option<String>, _) = (self.redis.get(KEY).await?, self.now()?);
@@ -78,14 +59,26 @@ impl Lock {
         Ok(seen.is_some() && found == seen)
     }
 
-    async fn release(&mut self) -> Result<bool> {
-        let value: Option<String> = self.redis.get(KEY).await?;
-        Ok(value.as_ref() == Some(&self.own) && self.redis.del(KEY).await?)
-    }
-
     fn now(&self) -> Result<u128> {
         Ok((SystemTime::UNIX_EPOCH.elapsed()? + self.ahead).as_millis())
     }
 }
 
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
+        self.own = (self.now()? + TTL.as_millis()).to_string();
+        if self.redis.set_nx(KEY, &self.own).await? {
+            return Ok(Some(TTL));
+        }
+        let seen = self.old_value().await?;
+        Ok(self.take_over(seen).await?.then_some(TTL))
+    }
+
+    async fn release(&mut self) -> Result<bool> {
+        let value: Option<String> = self.redis.get(KEY).await?;
+        Ok(value.as_ref() == Some(&self.own) && self.redis.del(KEY).await?)
+    }
+}
+
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(10);

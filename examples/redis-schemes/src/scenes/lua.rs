@@ -6,48 +6,29 @@ use std::time::Duration;
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, Script};
-use tokio::time::sleep;
 
-use crate::stage::{Fault, KEY, Report, Scene, connect, server};
+use crate::provocations::{self, clients};
+use crate::stage::{self, Fault, Report, Scene};
 
 pub(crate) async fn late_release() -> Result<Report> {
-    let server = server();
-    let mut a = Lock(connect(server.port()).await?);
-    let mut b = Lock(connect(server.port()).await?);
-    let mut c = Lock(connect(server.port()).await?);
-    let mut scene = Scene::begin("4  SETNX PEXPIRE in Lua", "release is late");
-    scene.asks('A');
-    if a.acquire().await? {
-        scene.enters('A', Some(TTL));
-    }
-    scene.writes('A');
-    scene.note("A sends its release into a slow network");
-    scene.asks('B');
-    while !b.acquire().await? {
-        sleep(Duration::from_millis(10)).await;
-        scene.asks('B');
-    }
-    scene.enters('B', Some(TTL));
-    scene.late_release('A', a.release().await?);
-    scene.asks('C');
-    if c.acquire().await? {
-        scene.enters('C', Some(TTL));
-    }
-    scene.writes('C');
-    scene.writes('B');
-    scene.judge(&[Fault::Exclusion, Fault::Ownership, Fault::Fencing])
+    let (_server, redis) = clients().await?;
+    let scene = Scene::begin("4  SETNX PEXPIRE in Lua", "release is late");
+    let expected = [Fault::Exclusion, Fault::Fencing, Fault::Ownership];
+    provocations::late_release(scene, redis.map(Lock), &expected).await
 }
 
 struct Lock(MultiplexedConnection);
 
-impl Lock {
-    async fn acquire(&mut self) -> Result<bool> {
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
         let script = Script::new(
             "if redis.call('SETNX', KEYS[1], 'locked') == 0 then return 0 end
              return redis.call('PEXPIRE', KEYS[1], ARGV[1])",
         );
-        let ttl = TTL.as_millis() as u64;
-        Ok(script.key(KEY).arg(ttl).invoke_async(&mut self.0).await?)
+        let mut call = script.key(KEY);
+        call.arg(TTL.as_millis() as u64);
+        let acquired: bool = call.invoke_async(&mut self.0).await?;
+        Ok(acquired.then_some(TTL))
     }
 
     async fn release(&mut self) -> Result<bool> {
@@ -55,4 +36,5 @@ impl Lock {
     }
 }
 
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(1);

@@ -5,55 +5,34 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep};
 
-use crate::stage::{Fault, IN_VAIN, KEY, Report, Scene, connect, server};
+use crate::provocations::{self, clients};
+use crate::stage::{self, Fault, Report, Scene};
 
 pub(crate) async fn crash() -> Result<Report> {
-    let server = server();
-    let (mut a, mut b) = (
-        Lock(connect(server.port()).await?),
-        Lock(connect(server.port()).await?),
-    );
-    let mut scene = Scene::begin("2  MULTI SETNX PEXPIRE", "crash, and a waiter");
-    scene.asks('A');
-    if a.acquire().await? {
-        scene.enters('A', Some(TTL));
-    }
-    scene.note("A dies, and its lock should end by itself");
-    drop(a);
-
-    scene.asks('B');
-    let (deadline, mut attempts) = (Instant::now() + IN_VAIN, 0);
-    while Instant::now() < deadline {
-        if b.acquire().await? {
-            scene.enters('B', Some(TTL));
-            return scene.judge(&[Fault::Liveness]);
-        }
-        attempts += 1;
-        sleep(TTL / 10).await;
-    }
-    scene.gives_up(
-        'B',
-        &format!("{attempts} attempts, each has extended the lock"),
-    );
-    scene.judge(&[Fault::Liveness])
+    let (_server, redis) = clients().await?;
+    let scene = Scene::begin("2  MULTI SETNX PEXPIRE", "crash, and a waiter");
+    let why = "each attempt has extended the lock";
+    provocations::crash(scene, redis.map(Lock), why, &[Fault::Liveness]).await
 }
 
 struct Lock(MultiplexedConnection);
 
-impl Lock {
-    async fn acquire(&mut self) -> Result<bool> {
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
         let mut transaction = redis::pipe();
-        transaction
-            .atomic()
-            .set_nx(KEY, "locked")
-            .pexpire(KEY, TTL.as_millis() as i64)
-            .ignore();
+        transaction.atomic().set_nx(KEY, "locked");
+        transaction.pexpire(KEY, TTL.as_millis() as i64).ignore();
         let (acquired,): (bool,) = transaction.query_async(&mut self.0).await?;
-        Ok(acquired)
+        Ok(acquired.then_some(TTL))
+    }
+
+    async fn release(&mut self) -> Result<bool> {
+        Ok(self.0.del(KEY).await?)
     }
 }
 
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(1);

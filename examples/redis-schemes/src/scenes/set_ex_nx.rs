@@ -6,45 +6,26 @@ use std::time::Duration;
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, ExistenceCheck, SetExpiry, SetOptions};
-use tokio::time::sleep;
 
-use crate::stage::{Fault, KEY, Report, Scene, connect, server};
+use crate::provocations::{self, clients};
+use crate::stage::{self, Fault, Report, Scene};
 
 pub(crate) async fn work_outlives_lock() -> Result<Report> {
-    let server = server();
-    let mut a = Lock(connect(server.port()).await?);
-    let mut b = Lock(connect(server.port()).await?);
-    let mut c = Lock(connect(server.port()).await?);
-    let mut scene = Scene::begin("5  SET EX NX", "work outlives the lock");
-    scene.asks('A');
-    if a.acquire().await? {
-        scene.enters('A', Some(TTL));
-    }
-    while !b.acquire().await? {
-        sleep(Duration::from_millis(10)).await;
-    }
-    scene.asks('B');
-    scene.enters('B', Some(TTL));
-    scene.writes('B');
-    scene.writes('A');
-    scene.releases('A', a.release().await?);
-    scene.asks('C');
-    if c.acquire().await? {
-        scene.enters('C', Some(TTL));
-    }
-    scene.writes('C');
-    scene.judge(&[Fault::Exclusion, Fault::Ownership, Fault::Fencing])
+    let (_server, redis) = clients().await?;
+    let scene = Scene::begin("5  SET EX NX", "work outlives the lock");
+    let expected = [Fault::Exclusion, Fault::Fencing, Fault::Ownership];
+    provocations::long_work(scene, redis.map(Lock), &expected).await
 }
 
 struct Lock(MultiplexedConnection);
 
-impl Lock {
-    async fn acquire(&mut self) -> Result<bool> {
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
         let options = SetOptions::default()
             .conditional_set(ExistenceCheck::NX)
             .with_expiration(SetExpiry::EX(TTL.as_secs()));
         let answer: Option<String> = self.0.set_options(KEY, "locked", options).await?;
-        Ok(answer.is_some())
+        Ok(answer.map(|_| TTL))
     }
 
     async fn release(&mut self) -> Result<bool> {
@@ -52,4 +33,5 @@ impl Lock {
     }
 }
 
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(1);

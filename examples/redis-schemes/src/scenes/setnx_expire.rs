@@ -5,46 +5,40 @@ use std::time::Duration;
 use anyhow::Result;
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep};
 
-use crate::stage::{Fault, IN_VAIN, KEY, Report, Scene, connect, server};
+use crate::provocations::{self, clients};
+use crate::stage::{self, FOREVER, Fault, Report, Scene};
 
 pub(crate) async fn crash() -> Result<Report> {
-    let server = server();
-    let (mut a, mut b) = (
-        Lock(connect(server.port()).await?),
-        Lock(connect(server.port()).await?),
-    );
-    let mut scene = Scene::begin("1  SETNX, then EXPIRE", "crash between the two");
-    scene.asks('A');
-    a.set().await?;
-    scene.enters('A', None);
-    scene.note("A dies before EXPIRE");
-    drop(a);
+    let (_server, [a, b]) = clients().await?;
+    let scene = Scene::begin("1  SETNX, then EXPIRE", "crash between the two");
+    let locks = [(a, true), (b, false)];
+    let locks = locks.map(|(redis, dies_between)| Lock {
+        redis,
+        dies_between,
+    });
+    provocations::crash(scene, locks, "the lock has no end", &[Fault::Liveness]).await
+}
 
-    scene.asks('B');
-    let deadline = Instant::now() + IN_VAIN;
-    while Instant::now() < deadline {
-        if b.acquire().await? {
-            scene.enters('B', Some(TTL));
-            return scene.judge(&[Fault::Liveness]);
+struct Lock {
+    redis: MultiplexedConnection,
+    dies_between: bool,
+}
+
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
+        let acquired: bool = self.redis.set_nx(KEY, "locked").await?;
+        if self.dies_between {
+            return Ok(acquired.then_some(FOREVER));
         }
-        sleep(Duration::from_millis(100)).await;
-    }
-    scene.gives_up('B', "the lock has no end");
-    scene.judge(&[Fault::Liveness])
-}
-
-struct Lock(MultiplexedConnection);
-
-impl Lock {
-    async fn acquire(&mut self) -> Result<bool> {
-        Ok(self.set().await? && self.0.expire(KEY, TTL.as_secs() as i64).await?)
+        let ends = acquired && self.redis.expire(KEY, TTL.as_secs() as i64).await?;
+        Ok(ends.then_some(TTL))
     }
 
-    async fn set(&mut self) -> Result<bool> {
-        Ok(self.0.set_nx(KEY, "locked").await?)
+    async fn release(&mut self) -> Result<bool> {
+        Ok(self.redis.del(KEY).await?)
     }
 }
 
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(1);

@@ -6,60 +6,47 @@ use std::time::Duration;
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, ExistenceCheck, Script, SetExpiry, SetOptions};
-use tokio::time::sleep;
 
-use crate::stage::{Fault, KEY, Report, Scene, connect, server};
+use crate::provocations::{self, clients};
+use crate::stage::{self, Fault, Report, Scene};
 
 pub(crate) async fn work_outlives_lock() -> Result<Report> {
-    let server = server();
-    let mut a = Lock::new(connect(server.port()).await?, "a-9f3c");
-    let mut b = Lock::new(connect(server.port()).await?, "b-71d0");
-    let mut scene = Scene::begin("6  SET PX NX, unique value", "work outlives the lock");
-    scene.asks('A');
-    if a.acquire(TTL).await? {
-        scene.enters('A', Some(TTL));
-    }
-    while !b.acquire(TTL).await? {
-        sleep(Duration::from_millis(10)).await;
-    }
-    scene.asks('B');
-    scene.enters('B', Some(TTL));
-    scene.writes('B');
-    scene.writes('A');
-    scene.releases('A', a.release().await?);
-    scene.judge(&[Fault::Exclusion, Fault::Fencing])
+    let (_server, [a, b, c]) = clients().await?;
+    let scene = Scene::begin("6  SET PX NX, unique value", "work outlives the lock");
+    let locks = [(a, "a-9f3c"), (b, "b-71d0"), (c, "c-e2a8")];
+    let locks = locks.map(|(redis, value)| Lock {
+        redis,
+        value,
+        ttl: TTL,
+    });
+    provocations::long_work(scene, locks, &[Fault::Exclusion, Fault::Fencing]).await
 }
 
 /// The lock on one server; Redlock and MultiLock acquire several of them.
 pub(crate) struct Lock {
-    redis: MultiplexedConnection,
-    value: &'static str,
+    pub(crate) redis: MultiplexedConnection,
+    pub(crate) value: &'static str,
+    pub(crate) ttl: Duration,
 }
 
-impl Lock {
-    pub(crate) fn new(redis: MultiplexedConnection, value: &'static str) -> Self {
-        Self { redis, value }
-    }
-
-    pub(crate) async fn acquire(&mut self, ttl: Duration) -> Result<bool> {
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
         let options = SetOptions::default()
             .conditional_set(ExistenceCheck::NX)
-            .with_expiration(SetExpiry::PX(ttl.as_millis() as u64));
+            .with_expiration(SetExpiry::PX(self.ttl.as_millis() as u64));
         let answer: Option<String> = self.redis.set_options(KEY, self.value, options).await?;
-        Ok(answer.is_some())
+        Ok(answer.map(|_| self.ttl))
     }
 
-    pub(crate) async fn release(&mut self) -> Result<bool> {
+    async fn release(&mut self) -> Result<bool> {
         let script = Script::new(
             "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
              return redis.call('DEL', KEYS[1])",
         );
-        Ok(script
-            .key(KEY)
-            .arg(self.value)
-            .invoke_async(&mut self.redis)
-            .await?)
+        let mut call = script.key(KEY);
+        Ok(call.arg(self.value).invoke_async(&mut self.redis).await?)
     }
 }
 
+const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(1);

@@ -11,29 +11,24 @@ use redis::{Client, Script};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::stage::{Fault, KEY, Pair, Report, Scene, connect, server};
+use crate::provocations::{Pair, connect, server, taken_over};
+use crate::stage::{self, Fault, Lock as _, Report, Scene};
 
 pub(crate) async fn watchdog_dies() -> Result<Report> {
     let server = server();
     let mut a = Lock::connect(server.port(), "a").await?;
     let mut b = Lock::connect(server.port(), "b").await?;
     let mut scene = Scene::begin("7  watchdog, PUBLISH", "watchdog dies");
-    scene.asks('A');
-    a.lock().await?;
-    scene.enters('A', Some(TTL));
-    a.lock().await?;
-    let removed = a.unlock().await?;
+    scene.enter('A', &mut a).await?;
+    a.acquire().await?;
+    let removed = a.release().await?;
     scene.note(&format!(
-        "A has re-entered and released once: lock removed: {removed}"
+        "A re-enters and releases once: lock removed: {removed}"
     ));
-    a.kill_watchdog();
+    a.die();
     scene.note("the watchdog of A dies, and nobody watches the watchdog");
-    b.lock().await?;
-    scene.asks('B');
-    scene.enters('B', Some(TTL));
-    scene.writes('B');
-    scene.writes('A');
-    scene.releases('A', a.unlock().await?);
+    taken_over(&mut scene, &mut a, &mut b).await?;
+    scene.release('A', &mut a, true).await?;
     scene.judge(&[Fault::Exclusion, Fault::Fencing])
 }
 
@@ -41,21 +36,14 @@ pub(crate) async fn fail_over() -> Result<Report> {
     let pair = Pair::part().await?;
     let mut a = Lock::connect(pair.master.port(), "a").await?;
     let mut scene = Scene::begin("7  watchdog, PUBLISH", "fail-over");
-    scene.asks('A');
-    a.lock().await?;
-    scene.enters('A', Some(TTL));
-    pair.fail_over()?;
-    scene.note("the master dies; its replica, which knows of no lock, takes its place");
-    let mut b = Lock::connect(pair.replica.port(), "b").await?;
-    b.lock().await?;
-    scene.asks('B');
-    scene.enters('B', Some(TTL));
-    scene.writes('B');
+    scene.enter('A', &mut a).await?;
+    pair.fail_over(&mut scene)?;
     if let Some(watchdog) = a.watchdog.take() {
         watchdog.await?;
     }
     scene.note("the watchdog of A fails, which is a line in a log file");
-    scene.writes('A');
+    let mut b = Lock::connect(pair.replica.port(), "b").await?;
+    taken_over(&mut scene, &mut a, &mut b).await?;
     scene.judge(&[Fault::Exclusion, Fault::Fencing])
 }
 
@@ -65,36 +53,24 @@ struct Lock {
     redis: MultiplexedConnection,
     owner: &'static str,
     watchdog: Option<JoinHandle<()>>,
+    /// How long the lock of another owner lasts.
+    left: Duration,
 }
 
 impl Lock {
     async fn connect(port: u16, owner: &'static str) -> Result<Self> {
-        let client = Client::open(("127.0.0.1", port))?;
         Ok(Self {
-            client,
+            client: Client::open(("127.0.0.1", port))?,
             redis: connect(port).await?,
             owner,
             watchdog: None,
+            left: TTL,
         })
     }
+}
 
-    /// Waits for a message that the lock is free, or for the time at which it expires.
-    async fn lock(&mut self) -> Result<()> {
-        let mut subscription = self.client.get_async_pubsub().await?;
-        subscription.subscribe(CHANNEL).await?;
-        let mut messages = subscription.on_message();
-        while let Some(left) = self.try_lock().await? {
-            // Either is a reason to try again.
-            timeout(left, messages.next()).await.ok();
-        }
-        if self.watchdog.is_none() {
-            self.watchdog = Some(tokio::spawn(renew(self.redis.clone(), self.owner)));
-        }
-        Ok(())
-    }
-
-    /// Acquires the lock, or returns how long that of another owner lasts.
-    async fn try_lock(&mut self) -> Result<Option<Duration>> {
+impl stage::Lock for Lock {
+    async fn acquire(&mut self) -> Result<Option<Duration>> {
         let script = Script::new(
             "if redis.call('EXISTS', KEYS[1]) == 1
                  and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
@@ -107,11 +83,18 @@ impl Lock {
         let mut call = script.key(KEY);
         call.arg(self.owner).arg(TTL.as_millis() as u64);
         let left: Option<u64> = call.invoke_async(&mut self.redis).await?;
-        Ok(left.map(|left| Duration::from_millis(left + 1)))
+        if let Some(left) = left {
+            self.left = Duration::from_millis(left + 1);
+            return Ok(None);
+        }
+        if self.watchdog.is_none() {
+            self.watchdog = Some(tokio::spawn(renew(self.redis.clone(), self.owner)));
+        }
+        Ok(Some(TTL))
     }
 
-    /// Leaves once; whether that removed the lock.
-    async fn unlock(&mut self) -> Result<bool> {
+    /// Leaves once, and tells the waiters if that removed the lock.
+    async fn release(&mut self) -> Result<bool> {
         let script = Script::new(
             "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
              if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then return 0 end
@@ -124,7 +107,18 @@ impl Lock {
         Ok(call.invoke_async(&mut self.redis).await?)
     }
 
-    fn kill_watchdog(&mut self) {
+    /// Waits for a message that the lock is free, or for the time at which it expires.
+    async fn wait(&mut self) -> Result<()> {
+        let mut subscription = self.client.get_async_pubsub().await?;
+        subscription.subscribe(CHANNEL).await?;
+        // Either is a reason to try again.
+        timeout(self.left, subscription.on_message().next())
+            .await
+            .ok();
+        Ok(())
+    }
+
+    fn die(&mut self) {
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.abort();
         }
@@ -133,7 +127,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.kill_watchdog();
+        stage::Lock::die(self);
     }
 }
 
@@ -145,13 +139,13 @@ async fn renew(mut redis: MultiplexedConnection, owner: &'static str) {
     );
     let mut call = script.key(KEY);
     call.arg(owner).arg(TTL.as_millis() as u64);
-    loop {
+    let mut is_held = true;
+    while is_held {
         sleep(TTL / 3).await;
-        if !call.invoke_async(&mut redis).await.unwrap_or(false) {
-            return;
-        }
+        is_held = call.invoke_async(&mut redis).await.unwrap_or(false);
     }
 }
 
+const KEY: &str = "lock:orders";
 const CHANNEL: &str = "lock:orders:channel";
 const TTL: Duration = Duration::from_millis(600);

@@ -57,10 +57,6 @@ impl Subject for Locks {
         }
     }
 
-    fn token(_: &Guard) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: Guard) -> Result<(), Failure> {
         held.release_now().await.map(drop).map_err(failed)
     }

@@ -53,10 +53,6 @@ impl Subject for Locks {
         }
     }
 
-    fn token(_: &PostgresLockHandle) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: PostgresLockHandle) -> Result<(), Failure> {
         held.release().await.map_err(failed)
     }

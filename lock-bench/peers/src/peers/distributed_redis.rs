@@ -83,10 +83,6 @@ impl Subject for Locks {
         poll(PAUSE, wait, attempt).await
     }
 
-    fn token(_: &RedisLockHandle) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: RedisLockHandle) -> Result<(), Failure> {
         held.release().await.map_err(failed)
     }

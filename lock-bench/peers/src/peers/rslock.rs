@@ -69,10 +69,6 @@ impl Subject for Subjects {
         poll(Duration::ZERO, Some(wait), attempt).await
     }
 
-    fn token(_: &LockGuard) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
         held.release().await;
         Ok(())

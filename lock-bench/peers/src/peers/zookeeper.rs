@@ -58,10 +58,6 @@ impl Subject for Locks {
         Ok(Some(lock.map_err(failed)?.into_owned()))
     }
 
-    fn token(_: &OwnedLockClient) -> Option<u64> {
-        None
-    }
-
     async fn release(&self, held: OwnedLockClient) -> Result<(), Failure> {
         // Deletes the node in the background; there is nothing to await.
         drop(held);

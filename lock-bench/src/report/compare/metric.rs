@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::report::units::{duration, number};
 use crate::report::{Figures, Spread};
 
 /// A figure that can be compared and limited.
@@ -37,74 +38,69 @@ pub enum Metric {
     Throughput,
 }
 
+/// All, in the order of a report: names as in JSON and on the command line, and where the figures are.
+const METRICS: [(Metric, &str, Unit, Pick); 12] = {
+    use Unit::{Nanoseconds, Number};
+    [
+        (Metric::Throughput, "throughput", Number, |f| f.throughput),
+        (Metric::P50, "p50", Nanoseconds, |f| Some(f.acquire?.p50)),
+        (Metric::P99, "p99", Nanoseconds, |f| Some(f.acquire?.p99)),
+        (Metric::P999, "p99.9", Nanoseconds, |f| {
+            Some(f.acquire?.p999)
+        }),
+        (Metric::HandOff, "hand-off", Nanoseconds, |f| {
+            Some(f.hand_off?.p50)
+        }),
+        (Metric::HandOffP99, "hand-off-p99", Nanoseconds, |f| {
+            Some(f.hand_off?.p99)
+        }),
+        (Metric::Efficiency, "efficiency", Number, |f| f.efficiency),
+        (Metric::Jain, "jain", Number, |f| f.jain),
+        (Metric::Overtakes, "overtakes", Number, |f| f.overtakes),
+        (Metric::Commands, "commands", Number, |f| f.commands),
+        (Metric::Recovery, "recovery", Nanoseconds, |f| f.recovery),
+        (Metric::Layer, "layer", Nanoseconds, |f| f.layer_adds),
+    ]
+};
+
+type Pick = fn(&Figures) -> Option<Spread>;
+
+#[derive(Clone, Copy)]
+enum Unit {
+    Nanoseconds,
+    Number,
+}
+
 impl Metric {
     /// All, in the order of a table.
-    pub const ALL: [Self; 12] = [
-        Self::Throughput,
-        Self::P50,
-        Self::P99,
-        Self::P999,
-        Self::HandOff,
-        Self::HandOffP99,
-        Self::Efficiency,
-        Self::Jain,
-        Self::Overtakes,
-        Self::Commands,
-        Self::Recovery,
-        Self::Layer,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        METRICS.iter().map(|(metric, ..)| *metric)
+    }
 
     /// The name, as in JSON and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Commands => "commands",
-            Self::Efficiency => "efficiency",
-            Self::HandOff => "hand-off",
-            Self::HandOffP99 => "hand-off-p99",
-            Self::Jain => "jain",
-            Self::Layer => "layer",
-            Self::Overtakes => "overtakes",
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-            Self::P999 => "p99.9",
-            Self::Recovery => "recovery",
-            Self::Throughput => "throughput",
-        }
+        self.entry().1
     }
 
-    /// Whether it is a duration in nanoseconds.
+    /// A value for people, with its unit.
     #[must_use]
-    pub fn is_duration(self) -> bool {
-        matches!(
-            self,
-            Self::HandOff
-                | Self::HandOffP99
-                | Self::Layer
-                | Self::P50
-                | Self::P99
-                | Self::P999
-                | Self::Recovery
-        )
+    pub fn text(self, value: f64) -> String {
+        match self.entry().2 {
+            Unit::Nanoseconds => duration(value),
+            Unit::Number => number(value),
+        }
     }
 
     /// Picks it out.
     #[must_use]
     pub fn of(self, figures: &Figures) -> Option<Spread> {
-        match self {
-            Self::Commands => figures.commands,
-            Self::Efficiency => figures.efficiency,
-            Self::HandOff => figures.hand_off.map(|quantiles| quantiles.p50),
-            Self::HandOffP99 => figures.hand_off.map(|quantiles| quantiles.p99),
-            Self::Jain => figures.jain,
-            Self::Layer => figures.layer_adds,
-            Self::Overtakes => figures.overtakes,
-            Self::P50 => figures.acquire.map(|quantiles| quantiles.p50),
-            Self::P99 => figures.acquire.map(|quantiles| quantiles.p99),
-            Self::P999 => figures.acquire.map(|quantiles| quantiles.p999),
-            Self::Recovery => figures.recovery,
-            Self::Throughput => figures.throughput,
-        }
+        (self.entry().3)(figures)
+    }
+
+    fn entry(self) -> &'static (Self, &'static str, Unit, Pick) {
+        let found = METRICS.iter().find(|(metric, ..)| *metric == self);
+        found.expect("BUG: every metric is in the table")
     }
 }
 
@@ -118,9 +114,9 @@ impl FromStr for Metric {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|metric| metric.name() == text);
+        let known = Self::all().find(|metric| metric.name() == text);
         known.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
+            let names = Self::all().map(Self::name).collect::<Vec<_>>().join(", ");
             format!("{text:?} is none of {names}")
         })
     }

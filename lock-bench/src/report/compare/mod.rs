@@ -7,8 +7,9 @@ use serde::Serialize;
 
 pub use self::limit::{Limit, LimitError};
 pub use self::metric::Metric;
-use super::{Parameters, Report, Series, Spread};
-use crate::plan::Workload;
+use super::units::change;
+use super::{Parameters, Report, Row, Series, Spread, Table};
+use crate::plan::{Workload, name_of};
 
 /// What became of the figures from one report to the next.
 #[non_exhaustive]
@@ -102,9 +103,66 @@ impl Comparison {
         }
     }
 
+    /// What became of each figure: a table for each series, with a line for each figure.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let series = self.changes.chunk_by(|a, b| {
+            a.workload == b.workload && a.target == b.target && a.parameters == b.parameters
+        });
+        let tables = series.map(|changes| Table {
+            title: changes[0].place(),
+            violations: 0,
+            head: "figure",
+            columns: vec!["old", "new", "change", "verdict", "old range", "new range"],
+            rows: changes.iter().map(Change::row).collect(),
+        });
+        tables.map(Table::without_empty_columns).collect()
+    }
+
     /// The changes that pass a limit.
     pub fn failures(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.passes.is_some())
+    }
+}
+
+impl Change {
+    /// What was measured of whom; the name of the target may have any characters.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let (target, workload) = (&self.target, name_of(self.workload));
+        format!("{target}, {workload}, {}", self.parameters)
+    }
+
+    /// The old median, the new one, and by how much it differs.
+    #[must_use]
+    pub fn medians(&self) -> [String; 3] {
+        let median = |spread: Spread| self.metric.text(spread.median);
+        match self.new {
+            Some(new) => {
+                let by = change(self.change.unwrap_or(f64::INFINITY));
+                [median(self.old), median(new), by]
+            }
+            None => [median(self.old), "none".into(), "not measured".into()],
+        }
+    }
+
+    fn row(&self) -> Row {
+        let verdict = match &self.passes {
+            Some(limit) => format!("FAILS {limit}"),
+            None if self.is_within_spread => "within the spread".to_owned(),
+            None => String::new(),
+        };
+        let range = |spread: Option<Spread>| {
+            let spread = spread.filter(|spread| spread.min != spread.max);
+            let text = |value| self.metric.text(value);
+            spread.map_or_else(String::new, |s| format!("{}..{}", text(s.min), text(s.max)))
+        };
+        let ranges = [verdict, range(Some(self.old)), range(self.new)];
+        Row {
+            name: self.metric.to_string(),
+            cells: self.medians().into_iter().chain(ranges).collect(),
+            notes: String::new(),
+        }
     }
 }
 
@@ -114,7 +172,7 @@ fn compare(
     limits: &[Limit],
 ) -> Vec<Change> {
     let (before, figures) = (old.figures(before), new.figures(after));
-    let changes = Metric::ALL.into_iter().filter_map(|metric| {
+    let changes = Metric::all().filter_map(|metric| {
         let (old, new) = (metric.of(&before)?, metric.of(&figures));
         let ratio = new.map(|new| ratio(old, new));
         let is_within_spread = new.is_some_and(|new| old.is_like(&new));
@@ -141,7 +199,7 @@ fn compare(
 /// The limited figures of a series that is not measured any more.
 fn missing(old: &Report, series: &Series, limits: &[Limit]) -> Vec<Change> {
     let figures = old.figures(series);
-    let changes = Metric::ALL.into_iter().filter_map(|metric| {
+    let changes = Metric::all().filter_map(|metric| {
         let limit = limits.iter().find(|limit| limit.is_on(metric))?;
         Some(Change {
             target: series.target.clone(),

@@ -66,8 +66,7 @@ fn a_change_without_a_limit_or_below_it_fails_nothing() {
 
 #[test]
 fn a_report_is_like_itself() {
-    let limits: Vec<Limit> = Metric::ALL
-        .iter()
+    let limits: Vec<Limit> = Metric::all()
         .flat_map(|metric| ["-0%", "+0%"].map(|change| format!("{metric}={change}")))
         .map(|text| text.parse().unwrap())
         .collect();
@@ -179,4 +178,32 @@ fn a_figure_that_is_gone_passes_every_limit_on_it() {
         assert_eq!(change.passes.as_deref(), fails.then_some(text));
         assert_eq!(comparison.failures().count(), usize::from(fails), "{text}");
     }
+}
+
+#[test]
+fn a_comparison_fits_80_columns_and_loses_no_figure() {
+    let (old, mut new) = (report(), with_throughputs([100, 120, 140]));
+    for series in &mut new.series {
+        let samples = series.samples.iter_mut();
+        samples.for_each(|sample| sample.duration_ns += sample.duration_ns / 3);
+    }
+    let limits: [Limit; 1] = ["throughput=-10%".parse().unwrap()];
+    let comparison = Comparison::new(&old, &new, &limits);
+    let (tables, mut figures) = (comparison.tables(), 0);
+    for table in &tables {
+        let text = table.to_text(str::to_owned);
+        let widest = text.lines().map(str::len).max();
+        assert!(widest <= Some(80), "{widest:?} columns:\n{text}");
+        for row in &table.rows {
+            assert!(row.cells.iter().all(|cell| text.contains(cell)), "{text}");
+            figures += 1;
+        }
+    }
+    assert_eq!(figures, comparison.changes.len());
+    let all: String = tables.iter().map(|t| t.to_text(str::to_owned)).collect();
+    assert!(
+        all.contains("redis, contended, 8 contenders\nfigure "),
+        "{all}"
+    );
+    assert!(all.contains("FAILS throughput=-10%"), "{all}");
 }

@@ -170,8 +170,11 @@ fn violations_are_named_with_their_place() {
 fn tables_have_a_line_for_each_target_and_the_columns_that_are_needed() {
     let tables = report().tables();
     let first = &tables[0];
-    assert_eq!(first.title, "uncontended, 1 contender, 3 x 3s");
-    let targets: Vec<_> = first.rows.iter().map(|row| row.target.as_str()).collect();
+    assert_eq!(
+        first.title,
+        "uncontended, 1 contender, 3 x 3s: violations 0"
+    );
+    let targets: Vec<_> = first.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(targets, ["redis", "redis bare", "memory"]);
     assert!(!first.columns.contains(&"Jain"), "{:?}", first.columns);
     assert!(

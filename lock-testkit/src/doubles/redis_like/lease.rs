@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::Flaw;
 use super::server::{BLOCK, Server};
-use crate::doubles::wire::lock;
+use crate::lock;
 
 /// One acquisition on the server.
 pub(super) struct RedisLease {

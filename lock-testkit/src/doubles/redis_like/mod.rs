@@ -20,8 +20,9 @@ use lock_core::{
 };
 use tokio::sync::oneshot;
 
-use super::wire::{Budget, contended, lock};
+use super::wire::{Budget, contended};
 use crate::harness::{Faults, Harness, Look};
+use crate::lock;
 
 pub use self::flaw::Flaw;
 use self::lease::RedisLease;

@@ -9,8 +9,9 @@ use lock_core::memory::Request;
 use lock_core::{LeaseState, LockKey, LostReason, Released, RenewalRequest, Renewer, Result};
 
 use super::{Flaw, Inbox};
-use crate::doubles::wire::{Wire, lock};
+use crate::doubles::wire::Wire;
 use crate::harness::Look;
+use crate::lock;
 
 /// The server: every method that takes a key is one script.
 #[derive(Default)]

@@ -1,7 +1,6 @@
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -21,8 +20,6 @@ pub(super) struct Primary {
     /// Its directory has the socket.
     pub(super) dir: PathBuf,
     pub(super) port: u16,
-    /// Its address, if it is on a host of its own: a socket would pass by the network.
-    pub(super) address: Option<Ipv4Addr>,
 }
 
 impl Service for PostgresOptions {
@@ -95,20 +92,7 @@ impl Primary {
             .args(["-D", DATA, "-R", "-X", "stream", "-c", "fast", "-w"])
             .args(["--no-sync", "-U", SUPERUSER, "-h"])
             .arg(&self.dir)
-            .args(["-p", &self.port.to_string()]))?;
-        let Some(address) = self.address else {
-            return Ok(());
-        };
-        // The last line counts.
-        let mut settings = File::options()
-            .append(true)
-            .open(site.dir.join(DATA).join("postgresql.auto.conf"))?;
-        let port = self.port;
-        let user = format!("user={SUPERUSER} password={SUPERUSER}");
-        writeln!(
-            settings,
-            "primary_conninfo = 'host={address} port={port} {user}'"
-        )
+            .args(["-p", &self.port.to_string()]))
     }
 }
 

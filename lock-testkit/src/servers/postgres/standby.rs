@@ -1,10 +1,8 @@
 use std::ops::Deref;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use super::PostgresServer;
 use super::launch::Primary;
-use super::{PostgresOptions, PostgresServer};
-use crate::network::Host;
+use crate::servers::cluster::wait;
 use crate::servers::port::free_port;
 use crate::servers::server_process::started;
 
@@ -23,39 +21,10 @@ impl PostgresStandby {
     /// As [`PostgresServer::start`], and if the server does not run.
     #[must_use]
     pub fn of(primary: &PostgresServer) -> Self {
-        Self::start(primary, primary.options().clone())
-    }
-
-    /// The same on a host of its own: it follows the server, which has a host too, by TCP.
-    ///
-    /// # Panics
-    ///
-    /// As [`of`](Self::of).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use lock_testkit::network::Network;
-    /// use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
-    ///
-    /// let network = Network::new()?;
-    /// let (a, b) = (network.host("a"), network.host("b"));
-    /// let primary = PostgresServer::start(PostgresOptions::new().with_host(&a));
-    /// let standby = PostgresStandby::on(&b, &primary);
-    /// network.power_off(&a);
-    /// standby.promote();
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    #[must_use]
-    pub fn on(host: &Host, primary: &PostgresServer) -> Self {
-        Self::start(primary, primary.options().clone().with_host(host))
-    }
-
-    fn start(primary: &PostgresServer, mut options: PostgresOptions) -> Self {
+        let mut options = primary.options().clone();
         options.primary = Some(Primary {
             dir: primary.dir().to_owned(),
             port: primary.port(),
-            address: primary.host().map(Host::address),
         });
         let server = started("a standby", || {
             PostgresServer::start_at(free_port()?, options.clone())
@@ -97,11 +66,7 @@ impl PostgresStandby {
     }
 
     fn wait_for(&self, condition: &str) {
-        let deadline = Instant::now() + REPLAY_TIMEOUT;
-        while self.sql(condition) != [["t"]] {
-            assert!(Instant::now() < deadline, "it does not come: {condition}");
-            thread::sleep(PAUSE);
-        }
+        wait(condition, || self.sql(condition) == [["t"]]);
     }
 }
 
@@ -118,6 +83,3 @@ impl Deref for PostgresStandby {
 const FLUSH: &str = "SET synchronous_commit = local;
     SELECT pg_logical_emit_message(true, '', '');
     SELECT pg_current_wal_flush_lsn()";
-
-const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(5);

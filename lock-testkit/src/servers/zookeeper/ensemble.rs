@@ -7,6 +7,7 @@ use super::launch::{DATA, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
 use crate::network::Host;
 use crate::servers::account::LOG;
+use crate::servers::cluster::wait;
 use crate::servers::host::address;
 use crate::servers::nodes::at_once;
 use crate::servers::port::free_port;
@@ -109,16 +110,13 @@ impl ZooKeeperEnsemble {
     }
 
     fn leader_among(&self, asked: impl Fn(usize) -> bool) -> usize {
-        let deadline = Instant::now() + Duration::from_secs(10);
         let leads = |place: usize| self.servers[place].mode().as_deref() == Some("leader");
-        loop {
-            let found = (0..self.servers.len()).find(|place| asked(*place) && leads(*place));
-            if let Some(leader) = found {
-                return leader;
-            }
-            assert!(Instant::now() < deadline, "nobody leads");
-            thread::sleep(PAUSE);
-        }
+        let mut found = None;
+        wait("a server leads", || {
+            found = (0..self.servers.len()).find(|place| asked(*place) && leads(*place));
+            found.is_some()
+        });
+        found.expect("BUG: it has been found")
     }
 
     /// Waits until every server that answers serves, as the leader or behind it.

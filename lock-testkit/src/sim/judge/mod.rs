@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::log::{Book, Operation};
-use super::tally::Tally;
+use super::tally::{Tally, count};
 use super::tenure::Tenure;
 use super::world::World;
 
@@ -111,7 +111,7 @@ pub(super) fn judge(
     case.judge_answers();
     case.judge_orphans();
     let mut tally = case.judge_writes();
-    tally.count_hand_overs(case.hand_overs());
+    tally.hand_overs = count(case.hand_overs());
     case.violations.sort_by_key(|violation| violation.at);
     tally.count(book, case.violations.len());
     (case.violations, tally)

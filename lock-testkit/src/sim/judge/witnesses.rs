@@ -1,6 +1,6 @@
 use super::{Case, ViolationKind};
 use crate::sim::log::{Write, WriteKind};
-use crate::sim::tally::Tally;
+use crate::sim::tally::{Tally, count};
 
 impl Case<'_> {
     /// The resource never refuses a holder, and no increment of a holder is lost.
@@ -15,7 +15,7 @@ impl Case<'_> {
                 let what = format!("#{} had the lock", write.operation);
                 self.found(ViolationKind::WriterRefused, write.at, what);
             } else {
-                tally.count_stale_write();
+                tally.stale_writes += 1;
             }
         }
         for key in &self.world.plan.keys {
@@ -32,7 +32,7 @@ impl Case<'_> {
                 .collect();
             // One write of somebody who had lost the lock spoils the count for the others.
             let clean = counts.iter().all(|(write, ..)| self.is_valid(write));
-            tally.count_lost_increments(lost.len());
+            tally.lost_increments += count(lost.len());
             if let Some((write, from, to)) = lost.first().filter(|_| clean) {
                 let what = format!("#{} wrote {to} over {from}", write.operation);
                 let at = write.at;

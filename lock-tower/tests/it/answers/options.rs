@@ -7,9 +7,11 @@ use http::{Response, StatusCode};
 use lock_tower::{Asked, Format, LockerBuilder, Problem, Rejection};
 use serde_json::json;
 
-use super::scene::refused_where_held;
+use super::assert_problem;
+use super::scene::{ask, layer, refused_where_held, request};
+use crate::support::{Scene, Stage, spawn};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_status_of_a_held_lock_and_the_base_of_the_types_can_be_set() {
     let locked = Problem::new()
         .with_busy_status(StatusCode::LOCKED)
@@ -21,39 +23,34 @@ async fn the_status_of_a_held_lock_and_the_base_of_the_types_can_be_set() {
         "detail": "another request with the same key is being handled",
         "reason": "lock-busy",
     });
-    let said = refused_where_held(|locker| locker.try_only(), locked.clone()).await;
-    said.is_problem(&expected, Some("1"));
+    let said = refused_where_held(LockerBuilder::try_only, locked.clone()).await;
+    assert_problem(&said, Some("1"), &expected);
+    let short_wait = |locker: LockerBuilder| locker.wait(Duration::from_millis(1));
+    let said = refused_where_held(short_wait, locked.clone()).await;
+    assert_eq!(said.status, 423);
 
-    let no_wait = |locker: LockerBuilder| locker.wait(Duration::from_millis(1));
-    let said = refused_where_held(no_wait, locked.clone()).await;
-    assert_eq!(said.status, StatusCode::LOCKED);
-
-    let said = refused_where_held(|locker| locker.max_waiters_per_key(0), locked).await;
-    assert_eq!(said.status, StatusCode::TOO_MANY_REQUESTS);
+    let stage = Stage::new();
+    let locker = Scene::new().builder().max_waiters_per_key(0);
+    let app = stage.router(layer(locker, locked));
+    let _first = spawn(&app, request());
+    stage.happened(1).await;
+    assert_eq!(ask(&app, request()).await.status, 429);
 }
 
 #[tokio::test]
 async fn the_body_can_be_a_line_of_text_or_nothing() {
-    let text = Problem::new().with_format(Format::Text);
-    let said = refused_where_held(|locker| locker.try_only(), text).await;
-    assert_eq!(said.status, StatusCode::CONFLICT);
-    assert_eq!(
-        said.header("content-type"),
-        Some("text/plain; charset=utf-8")
-    );
-    assert_eq!(said.header("retry-after"), Some("1"));
-    assert_eq!(
-        said.body,
-        "the lock is held: another request with the same key is being handled\n"
-    );
-
-    let empty = Problem::new().with_format(Format::Empty);
-    let said = refused_where_held(|locker| locker.try_only(), empty).await;
-    assert_eq!(said.status, StatusCode::CONFLICT);
-    assert_eq!(said.header("content-type"), None);
-    assert_eq!(said.header("cache-control"), Some("no-store"));
-    assert_eq!(said.header("retry-after"), Some("1"));
-    assert_eq!(said.body, "");
+    let line = "the lock is held: another request with the same key is being handled\n";
+    for (format, content_type, body) in [
+        (Format::Text, Some("text/plain; charset=utf-8"), line),
+        (Format::Empty, None, ""),
+    ] {
+        let answer = Problem::new().with_format(format);
+        let said = refused_where_held(LockerBuilder::try_only, answer).await;
+        assert_eq!((said.status, &said.body[..]), (409, body));
+        assert_eq!(said.header("content-type"), content_type);
+        assert_eq!(said.header("cache-control"), Some("no-store"));
+        assert_eq!(said.header("retry-after"), Some("1"));
+    }
 }
 
 #[tokio::test]
@@ -64,8 +61,7 @@ async fn a_closure_is_an_answer() {
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
         response
     };
-    let said = refused_where_held(|locker| locker.try_only(), answer).await;
-    assert_eq!(said.status, StatusCode::IM_A_TEAPOT);
-    assert_eq!(said.body, "POST lock-busy");
+    let said = refused_where_held(LockerBuilder::try_only, answer).await;
+    assert_eq!((said.status, &said.body[..]), (418, "POST lock-busy"));
     assert_eq!(said.header("cache-control"), None);
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,16 +15,15 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use lock_tower::{HeldLock, KeyError, KeyExtractor, Keys};
-use prost::Message;
 use tokio::net::TcpStream;
 use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinSet;
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::NamedService;
 use tonic::transport::Channel;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::support::InTime as _;
@@ -138,9 +136,8 @@ impl Service<http::Request<Body>> for Bank {
         let bank = self.clone();
         Box::pin(async move {
             let method = tower::service_fn(move |request| bank.clone().add(request));
-            Ok(tonic::server::Grpc::new(Proto::new())
-                .unary(method, request)
-                .await)
+            let mut server = tonic::server::Grpc::new(ProstCodec::default());
+            Ok(server.unary(method, request).await)
         })
     }
 }
@@ -170,7 +167,11 @@ impl Client {
         let ready = self.0.ready().await;
         ready.map_err(|e| Status::unknown(e.to_string()))?;
         let path = PathAndQuery::from_static("/bank.Bank/Add");
-        let answer = self.0.unary(request, path, Proto::new()).await?;
+        let answer = self
+            .0
+            .unary(request, path, ProstCodec::default())
+            .answered()
+            .await?;
         Ok(answer.into_inner())
     }
 }
@@ -222,61 +223,11 @@ impl Server {
             .header("te", "trailers")
             .header("account", account)
             .body(Full::new(message));
-        let answer = client.send_request(request.expect("a request")).await;
-        let (head, body) = answer.expect("it is answered").into_parts();
-        let body = body.collect().await.expect("the answer ends");
+        let answer = client.send_request(request.expect("a request")).answered();
+        let (head, body) = answer.await.expect("it is answered").into_parts();
+        let body = body.collect().answered().await.expect("the answer ends");
         let status = Status::from_header_map(&head.headers);
         let in_trailers = || body.trailers().and_then(Status::from_header_map);
         status.or_else(in_trailers).ok_or(head.status)
-    }
-}
-
-/// Messages of protobuf; numbers and texts are messages by themselves.
-struct Proto<E, D>(PhantomData<fn(E) -> D>);
-
-impl<E, D> Proto<E, D> {
-    fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<E, D> Codec for Proto<E, D>
-where
-    E: Message + 'static,
-    D: Message + Default + 'static,
-{
-    type Encode = E;
-    type Decode = D;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self::new()
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self::new()
-    }
-}
-
-impl<E: Message, D> Encoder for Proto<E, D> {
-    type Item = E;
-    type Error = Status;
-
-    fn encode(&mut self, message: E, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        let encoded = message.encode(buffer);
-        encoded.map_err(|e| Status::internal(e.to_string()))
-    }
-}
-
-impl<E, D: Message + Default> Decoder for Proto<E, D> {
-    type Item = D;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<D>, Status> {
-        let decoded = D::decode(buffer);
-        decoded
-            .map(Some)
-            .map_err(|e| Status::internal(e.to_string()))
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_tower::{LockerBuilder, OnDisconnect};
 
-use super::support::{Payments, Scene, post, send};
-use crate::support::until;
+use super::support::{Payments, Scene, post};
+use crate::support::{send, until};
 
 const TIME: Duration = Duration::from_millis(100);
 
@@ -33,12 +33,7 @@ async fn its_handler_can_be_cancelled_and_begins_again() {
 
 #[tokio::test(start_paused = true)]
 async fn who_went_away_while_it_waited_is_not_handled() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    payments
-        .statuses
-        .lock()
-        .unwrap()
-        .push_back(http::StatusCode::BAD_GATEWAY);
+    let (scene, payments) = (Scene::new(), Payments::failing(502));
     let layer = scene.layer_with(|locker| locker.wait(Duration::from_secs(5)));
     let service = payments.slow(&layer, TIME);
     let second = async {

@@ -8,8 +8,8 @@ use lock_core::memory::Reachable;
 use lock_tower::idempotency::ResponseStore as _;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Handler, Payments, Scene, post, send};
-use crate::support::{InTime as _, until};
+use super::support::{Handler, Payments, Scene, post};
+use crate::support::{InTime as _, send, until};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handled_while_responses_cannot_be_read() {
@@ -123,10 +123,8 @@ async fn a_handler_that_panics_gives_its_key_back() {
     let ended = tokio::spawn(panics.oneshot(post("a"))).answered().await;
     assert!(ended.is_err_and(|ended| ended.is_panic()));
     until("the key is given back", || scene.memory.live_keys() == 0).await;
-    assert_eq!(
-        send(&payments.behind(&layer), post("a")).await.body,
-        "charge 1"
-    );
+    let again = send(&payments.behind(&layer), post("a")).await;
+    assert_eq!(again.body, "charge 1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,9 +139,7 @@ async fn nothing_of_the_content_is_in_debug() {
         format!("{:?}", scene.store),
         format!("{service:?}"),
     ] {
-        assert!(
-            !text.contains("charge") && !text.contains("location"),
-            "{text}"
-        );
+        let is_told = text.contains("charge") || text.contains("location");
+        assert!(!is_told, "{text}");
     }
 }

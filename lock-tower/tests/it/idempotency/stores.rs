@@ -31,28 +31,14 @@ async fn what_is_put_is_found(store: &dyn ResponseStore) {
         ("caf\u{e9}/\u{1f512} ' \" ; -- `", Some(Bytes::new())),
     ] {
         let (key, response) = (key(name), response(1, body));
-        assert_eq!(
-            store.get(&key).await.expect("the store works"),
-            None,
-            "{name}"
-        );
+        assert_eq!(get(store, &key).await, None, "{name}");
         assert_eq!(put(store, &key, &response, 1).await, Put::Stored);
-        assert_eq!(
-            store.get(&key).await.expect("the store works"),
-            Some(response),
-            "{name}"
-        );
+        assert_eq!(get(store, &key).await, Some(response), "{name}");
     }
     let long = key(&"k".repeat(LockKey::MAX_LEN));
     assert_eq!(put(store, &long, &text(1), 1).await, Put::Stored);
-    assert_eq!(
-        store.get(&long).await.expect("the store works"),
-        Some(text(1))
-    );
-    assert_eq!(
-        store.get(&key("TEXT")).await.expect("the store works"),
-        None
-    );
+    assert_eq!(get(store, &long).await, Some(text(1)));
+    assert_eq!(get(store, &key("TEXT")).await, None);
 }
 
 async fn a_second_one_is_refused(store: &dyn ResponseStore) {
@@ -63,10 +49,7 @@ async fn a_second_one_is_refused(store: &dyn ResponseStore) {
     }
     let tokenless = store.put(&key, &text(2), None, DAY).await;
     assert_eq!(tokenless.expect("the store works"), Put::Refused);
-    assert_eq!(
-        store.get(&key).await.expect("the store works"),
-        Some(text(1))
-    );
+    assert_eq!(get(store, &key).await, Some(text(1)));
 }
 
 /// Whatever the token: two lock services give the same ones.
@@ -80,10 +63,7 @@ async fn one_run_puts_once(store: &dyn ResponseStore) {
     ] {
         assert_eq!(put(store, &key, &text(number), token).await, then);
     }
-    assert_eq!(
-        store.get(&key).await.expect("the store works"),
-        Some(text(1))
-    );
+    assert_eq!(get(store, &key).await, Some(text(1)));
     let key = self::key("again without");
     for (number, then) in [(1, Put::Stored), (1, Put::Stored), (2, Put::Refused)] {
         let put = store.put(&key, &text(number), None, DAY).await;
@@ -101,24 +81,15 @@ async fn one_of_many_is_stored(store: &dyn ResponseStore) {
         .collect();
     assert_eq!(stored.len(), 1);
     let (winner, _) = stored[0];
-    assert_eq!(
-        store.get(&key).await.expect("the store works"),
-        Some(text(winner))
-    );
+    assert_eq!(get(store, &key).await, Some(text(winner)));
 }
 
 async fn what_is_over_is_not_found_and_replaced(store: &dyn ResponseStore) {
     let key = key("over");
-    let (first, token) = (text(1), Some(FencingToken::new(9)));
-    let put = store.put(&key, &first, token, Duration::ZERO).await;
-    assert_eq!(put.expect("the store works"), Put::Stored);
-    until_gone(store, &key).await;
+    put_over(store, &key, Some(FencingToken::new(9))).await;
     // Its token is over with it: a lock service that lost its tokens begins with small ones.
-    assert_eq!(self::put(store, &key, &text(2), 3).await, Put::Stored);
-    assert_eq!(
-        store.get(&key).await.expect("the store works"),
-        Some(text(2))
-    );
+    assert_eq!(put(store, &key, &text(2), 3).await, Put::Stored);
+    assert_eq!(get(store, &key).await, Some(text(2)));
 }
 
 /// More than are put between two purges.
@@ -126,15 +97,20 @@ async fn many_come_and_go(store: &dyn ResponseStore) {
     let token = Some(FencingToken::new(1));
     for number in 0..100 {
         let key = key(&format!("gone/{number}"));
-        let put = store.put(&key, &text(1), token, Duration::ZERO).await;
-        assert_eq!(put.expect("the store works"), Put::Stored);
-        until_gone(store, &key).await;
+        put_over(store, &key, token).await;
     }
 }
 
-async fn until_gone(store: &dyn ResponseStore, key: &LockKey) {
+async fn get(store: &dyn ResponseStore, key: &LockKey) -> Option<StoredResponse> {
+    store.get(key).await.expect("the store works")
+}
+
+/// Puts a response that is over at once, and waits until that shows.
+async fn put_over(store: &dyn ResponseStore, key: &LockKey, token: Option<FencingToken>) {
+    let put = store.put(key, &text(1), token, Duration::ZERO).await;
+    assert_eq!(put.expect("the store works"), Put::Stored);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    while store.get(key).await.expect("the store works").is_some() {
+    while get(store, key).await.is_some() {
         assert!(tokio::time::Instant::now() < deadline, "{key} never ends");
     }
 }
@@ -199,18 +175,12 @@ mod sql {
         let stores = stores.expect("all of them make the table at once");
         keeps_responses(&stores[0]).await;
         assert_eq!(
-            stores[7].get(&key("text")).await.expect("the store works"),
-            Some(response_of_first())
+            get(&stores[7], &key("text")).await,
+            Some(response(1, Some(Bytes::from_static(b"paid"))))
         );
         let other = SqlResponses::connect_table(url, "other_responses").await;
-        assert_eq!(
-            other
-                .expect("it makes another")
-                .get(&key("text"))
-                .await
-                .expect("the store works"),
-            None
-        );
+        let other = other.expect("it makes another");
+        assert_eq!(get(&other, &key("text")).await, None);
         let text = format!("{:?}", stores[0]);
         assert!(
             !text.contains(url) && text.contains("polylock_responses"),
@@ -218,16 +188,18 @@ mod sql {
         );
     }
 
-    fn response_of_first() -> StoredResponse {
-        response(1, Some(Bytes::from_static(b"paid")))
+    #[cfg(feature = "sqlite")]
+    fn sqlite_url() -> (String, tempfile::TempDir) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("responses.db");
+        (format!("sqlite:{}", file.display()), directory)
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("responses.db");
-        keeps_responses_at(&format!("sqlite:{}", file.display())).await;
+        let (url, _directory) = sqlite_url();
+        keeps_responses_at(&url).await;
     }
 
     #[cfg(feature = "postgres")]
@@ -247,8 +219,7 @@ mod sql {
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn what_is_over_is_deleted_in_passing() {
-        let directory = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", directory.path().join("responses.db").display());
+        let (url, _directory) = sqlite_url();
         let store = SqlResponses::connect(&url).await.unwrap();
         many_come_and_go(&store).await;
         let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)

@@ -19,8 +19,7 @@ async fn a_response_is_stored_while_all_who_look_are_stuck() {
     let looks = futures_util::future::join_all((0..20).map(|_| store.get(&stuck)));
     let puts = async {
         for name in ["1", "2", "3"] {
-            let put = tokio::time::timeout(TIME, put(&store, name));
-            put.await.expect("it does not wait");
+            at_once(put(&store, name)).await;
         }
     };
     tokio::select! {
@@ -39,8 +38,8 @@ async fn who_gives_up_leaves_no_connection_behind_that_waits() {
         assert!(look.is_err(), "nobody was stuck");
     }
     let other = key("other");
-    let look = tokio::time::timeout(TIME, store.get(&other)).await;
-    assert_eq!(look.expect("it does not wait").expect("it works"), None);
+    let look = at_once(store.get(&other)).await;
+    assert_eq!(look.expect("it works"), None);
 }
 
 /// As when what was in the way is over and purged before anybody can look at it.
@@ -54,11 +53,8 @@ async fn what_is_not_there_refuses_nothing() {
         EXECUTE FUNCTION ignored()";
     run(&mut admin, ignored).await;
     put(&store, "a").await;
-    run(
-        &mut admin,
-        "ALTER SEQUENCE inserted RESTART INCREMENT -1 MINVALUE -100 START -1",
-    )
-    .await;
+    let downwards = "ALTER SEQUENCE inserted RESTART INCREMENT -1 MINVALUE -100 START -1";
+    run(&mut admin, downwards).await;
     let put = store.put(&key("b"), &paid(), None, DAY).await;
     assert!(put.is_err(), "{put:?}");
 }
@@ -74,14 +70,9 @@ async fn nobody_waits_for_a_purge() {
     run(&mut admin, waits).await;
     let (over, response) = (key("over"), paid());
     let over = store.put(&over, &response, None, Duration::ZERO);
-    let over = tokio::time::timeout(TIME, over)
-        .await
-        .expect("it does not wait");
-    assert_eq!(over.expect("it works"), Put::Stored);
+    assert_eq!(at_once(over).await.expect("it works"), Put::Stored);
     for number in 0..100 {
-        let name = number.to_string();
-        let put = tokio::time::timeout(TIME, put(&store, &name));
-        put.await.expect("it does not wait");
+        at_once(put(&store, &number.to_string())).await;
     }
 }
 
@@ -107,10 +98,14 @@ async fn new() -> (SqlResponses, PgConnection) {
 }
 
 async fn run(admin: &mut PgConnection, sql: &'static str) {
-    sqlx::raw_sql(sql)
-        .execute(admin)
-        .await
-        .expect("it is right");
+    let done = sqlx::raw_sql(sql).execute(admin).await;
+    done.expect("it is right");
+}
+
+/// What does not wait for those that are stuck.
+async fn at_once<T>(asked: impl Future<Output = T>) -> T {
+    let answered = tokio::time::timeout(TIME, asked).await;
+    answered.expect("it does not wait")
 }
 
 async fn put(store: &SqlResponses, name: &str) {

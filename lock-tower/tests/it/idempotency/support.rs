@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
 use lock_core::engine::Engine;
 use lock_core::layers::LocalQueue;
 use lock_core::memory::Memory;
-use lock_core::{DistributedLock as _, FencingToken, LockKey};
+use lock_core::{FencingToken, LockKey};
 use lock_tower::idempotency::{
     Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put, ResponseStore, StoreError,
     StoredResponse,
 };
 use lock_tower::{Locker, LockerBuilder};
 use tower::util::BoxCloneSyncService;
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower::{Layer as _, service_fn};
 
-use crate::support::InTime as _;
+use crate::support::break_lock;
 
 /// A lock service, a store, and what goes wrong with them.
 pub(crate) struct Scene {
@@ -66,12 +66,8 @@ impl Scene {
         IdempotencyLayer::new(locker, store, scope)
     }
 
-    /// Takes the lock of a key from whoever has it.
     pub(crate) async fn break_lock(&self, key: &str) {
-        let admin = self.memory.admin().expect("memory has one");
-        let key = LockKey::new(format!("pay:/{key}")).expect("a key");
-        let broken = admin.break_lock(&key, "a test").await;
-        broken.expect("memory answers").expect("it was held");
+        break_lock(&self.memory, format!("pay:/{key}")).await;
     }
 }
 
@@ -140,10 +136,20 @@ pub(crate) type Layered = Idempotency<Handler>;
 pub(crate) struct Payments {
     begun: Arc<AtomicUsize>,
     /// What it answers in turn; 201 after that.
-    pub(crate) statuses: Arc<Mutex<VecDeque<StatusCode>>>,
+    statuses: Arc<Mutex<VecDeque<StatusCode>>>,
 }
 
 impl Payments {
+    /// The first one is answered with another status than 201.
+    pub(crate) fn failing(status: u16) -> Self {
+        let status = StatusCode::from_u16(status).expect("a status");
+        let statuses = Arc::new(Mutex::new([status].into()));
+        Self {
+            statuses,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn charged(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
     }
@@ -175,50 +181,7 @@ impl Payments {
     }
 }
 
-/// What a client sees.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
-}
-
-impl Seen {
-    pub(crate) fn is_replayed(&self) -> bool {
-        self.headers
-            .get("idempotent-replayed")
-            .is_some_and(|value| value == "true")
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let value = self.headers.get(name)?;
-        Some(value.to_str().expect("a header of text"))
-    }
-
-    /// Expects a problem document with this reason.
-    #[track_caller]
-    pub(crate) fn assert_refused(&self, status: u16, reason: &str) {
-        assert_eq!(self.status, status, "{self:?}");
-        let content_type = self.header("content-type");
-        assert_eq!(content_type, Some("application/problem+json"), "{self:?}");
-        let problem: serde_json::Value = serde_json::from_str(&self.body).expect("JSON");
-        assert_eq!(problem["status"], status, "{self:?}");
-        assert_eq!(problem["reason"], reason, "{self:?}");
-    }
-}
-
 pub(crate) fn post(key: &str) -> Request<Full<Bytes>> {
     let request = Request::post("/payments").header("idempotency-key", key);
     request.body(Full::from("10 euros")).expect("a request")
-}
-
-pub(crate) async fn send(service: &Layered, request: Request<Full<Bytes>>) -> Seen {
-    let response = service.clone().oneshot(request).answered().await;
-    let (head, body) = response.expect("it never fails").into_parts();
-    let body = body.collect().await.expect("a body").to_bytes();
-    Seen {
-        status: head.status.as_u16(),
-        headers: head.headers,
-        body: String::from_utf8(body.to_vec()).expect("a text"),
-    }
 }

@@ -5,34 +5,26 @@ use std::sync::Arc;
 use http::header;
 use http::request::Parts;
 use lock_core::ErrorKind;
-use lock_tower::keys::{
-    Compound, Cookie, Extension, Fixed, Header, IdempotencyKey, Optional, QueryParam,
-};
+use lock_tower::keys::{Compound, Cookie, Extension, Fixed, Header, IdempotencyKey, Optional};
 use lock_tower::{KeyError, KeyExtractor, Keys};
 
-use super::support::{Bench, done, head, post};
+use super::support::{Bench, asking, cookie, done, head, post, query};
 
 fn idempotency_key(sent: &str) -> Result<Keys, KeyError> {
     IdempotencyKey::new().keys(&head(post("/").header("Idempotency-Key", sent)))
 }
 
-fn cookie(list: &str) -> Result<Keys, KeyError> {
-    let cookie = Cookie::new("key").expect("a name");
-    cookie.keys(&head(post("/").header("Cookie", list)))
+fn in_cookies(list: &str) -> Result<Keys, KeyError> {
+    cookie().keys(&head(post("/").header("Cookie", list)))
 }
 
 #[test]
 fn names_that_nothing_can_have_are_refused_at_once() {
-    for name in ["", "x key", "x\r\n", "x:"] {
-        let error = Header::new(name).expect_err("no header");
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    }
-    for name in ["", "a b", "a=b", "a;b", "\"a\"", "\u{e9}"] {
-        let error = Cookie::new(name).expect_err("no cookie");
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    }
-    for name in ["", "a\n"] {
-        let error = Fixed::new(name).expect_err("no lock");
+    let headers = ["", "x key", "x\r\n", "x:"].map(|name| Header::new(name).err());
+    let cookies = ["", "a b", "a=b", "a;b", "\"a\"", "\u{e9}"].map(|name| Cookie::new(name).err());
+    let fixed = ["", "a\n"].map(|name| Fixed::new(name).err());
+    for error in headers.into_iter().chain(cookies).chain(fixed) {
+        let error = error.expect("nothing has that name");
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     }
 }
@@ -40,12 +32,9 @@ fn names_that_nothing_can_have_are_refused_at_once() {
 #[test]
 fn header_is_found_in_any_case() {
     let parts = head(post("/").header("host", "a.example"));
-    let expected = Keys::one("a.example");
-    assert_eq!(
-        Header::new("HOST").expect("a name").keys(&parts).unwrap(),
-        expected
-    );
-    assert_eq!(Header::from(header::HOST).keys(&parts).unwrap(), expected);
+    for extractor in [Header::new("HOST").expect("a name"), header::HOST.into()] {
+        assert_eq!(extractor.keys(&parts).unwrap(), Keys::one("a.example"));
+    }
 }
 
 #[test]
@@ -62,17 +51,11 @@ fn cookie_is_found_in_any_list() {
         ("key=100%", "100%"),
         ("KEY=2; key=1; key2=3; =4; ;", "1"),
     ] {
-        assert_eq!(cookie(list).unwrap(), Keys::one(value), "{list}");
+        assert_eq!(in_cookies(list).unwrap(), Keys::one(value), "{list}");
     }
-    let split = head(
-        post("/")
-            .header("cookie", "a=1")
-            .header("cookie", "key=1; b=2"),
-    );
-    assert_eq!(
-        Cookie::new("key").expect("a name").keys(&split).unwrap(),
-        Keys::one("1")
-    );
+    let split = post("/").header("cookie", "a=1");
+    let split = head(split.header("cookie", "key=1; b=2"));
+    assert_eq!(cookie().keys(&split).unwrap(), Keys::one("1"));
 }
 
 /// Some services decode cookies, names included, and others do not.
@@ -85,19 +68,17 @@ fn a_cookie_that_services_read_in_two_ways_is_none() {
         "%6Bey=%31",
         "key=1; k%65y=1",
     ] {
-        let error = cookie(list).unwrap_err();
+        let error = in_cookies(list).unwrap_err();
         assert!(matches!(error, KeyError::Invalid(_)), "{list}: {error}");
     }
 }
 
 #[test]
 fn idempotency_key_is_a_string_or_a_plain_token() {
+    const UUID: &str = "8e03978e-40d5-43e8-bc93-6894a57f9324";
     let longest = "x".repeat(255);
     for (sent, key) in [
-        (
-            "8e03978e-40d5-43e8-bc93-6894a57f9324",
-            "8e03978e-40d5-43e8-bc93-6894a57f9324",
-        ),
+        (UUID, UUID),
         ("\"8e03978e\"", "8e03978e"),
         ("dGVzdA+/==", "dGVzdA+/=="),
         ("\"a b, c; d\"", "a b, c; d"),
@@ -112,41 +93,29 @@ fn idempotency_key_is_a_string_or_a_plain_token() {
 #[test]
 fn anything_else_is_no_idempotency_key() {
     let long = "x".repeat(256);
-    for sent in [
-        "a b",
-        "a,b",
-        "a, a",
-        "\"a\", \"a\"",
-        "\"a\";v=1",
-        "a;v=1",
-        "\"a",
-        "a\"",
-        "\"a\"b",
-        r#""a\b""#,
-        r#""a\"#,
-        r"a\b",
-        "'a b'",
-        long.as_str(),
-        &format!("\"{long}\""),
-    ] {
+    let spelled = r#"a b|a,b|a, a|"a", "a"|"a";v=1|a;v=1|"a|a"|"a"b|"a\b"|"a\|a\b|'a b'"#;
+    let too_long = [long.clone(), format!("\"{long}\"")];
+    for sent in spelled
+        .split('|')
+        .chain(too_long.iter().map(String::as_str))
+    {
         let refused = idempotency_key(sent);
-        assert!(
-            matches!(refused, Err(KeyError::Invalid(_))),
-            "{sent}: {refused:?}"
-        );
+        let is_invalid = matches!(refused, Err(KeyError::Invalid(_)));
+        assert!(is_invalid, "{sent}: {refused:?}");
     }
     assert!(matches!(idempotency_key("\"\""), Err(KeyError::Missing(_))));
 }
 
 #[test]
 fn optional_skips_what_is_missing_and_nothing_else() {
-    let optional = Optional::new(QueryParam::new("key"));
-    assert_eq!(optional.keys(&head(post("/"))).unwrap(), Keys::Skip);
-    assert_eq!(optional.keys(&head(post("/?key="))).unwrap(), Keys::Skip);
-    assert_eq!(
-        optional.keys(&head(post("/?key=1"))).unwrap(),
-        Keys::one("1")
-    );
+    let optional = Optional::new(query());
+    for (uri, keys) in [
+        ("/", Keys::Skip),
+        ("/?key=", Keys::Skip),
+        ("/?key=1", Keys::one("1")),
+    ] {
+        assert_eq!(optional.keys(&head(post(uri))).unwrap(), keys, "{uri}");
+    }
     let invalid = optional.keys(&head(post("/?key=%00")));
     assert!(matches!(invalid, Err(KeyError::Invalid(_))));
     let absent = Optional::new(Extension::new(|_: &u64| Keys::Skip)).keys(&head(post("/")));
@@ -165,20 +134,16 @@ fn compound_joins_several_names_with_the_other_parts() {
     let expected = Keys::many(["a%2Fb/1/%25", "a%2Fb/2/%25"]);
     assert_eq!(several.keys(&parts).unwrap(), expected);
 
-    let twice = several.with_part(gives(Keys::many(["x"])));
-    assert!(matches!(
-        twice.keys(&parts),
-        Err(KeyError::Misconfigured(_))
-    ));
+    let twice = several.with_part(gives(Keys::many(["x"]))).keys(&parts);
+    assert!(matches!(twice, Err(KeyError::Misconfigured(_))));
 }
 
 #[test]
 fn compound_skips_if_a_part_does_and_none_fails() {
     let parts = head(post("/"));
-    let missing = || QueryParam::new("key");
-    let compound = Compound::new(gives(Keys::one("a")), Optional::new(missing()));
+    let compound = Compound::new(gives(Keys::one("a")), Optional::new(query()));
     assert_eq!(compound.keys(&parts).unwrap(), Keys::Skip);
-    let compound = compound.with_part(missing());
+    let compound = compound.with_part(query());
     assert!(matches!(compound.keys(&parts), Err(KeyError::Missing(_))));
 }
 
@@ -186,20 +151,18 @@ fn compound_skips_if_a_part_does_and_none_fails() {
 fn compound_of_compounds_keeps_the_borders() {
     let parts = head(post("/"));
     let [a, b, c] = ["a", "b", "c"].map(|name| Arc::new(gives(Keys::one(name))));
-    let left = Compound::new(
-        Compound::new(Arc::clone(&a), Arc::clone(&b)),
-        Arc::clone(&c),
-    );
+    let both = Compound::new(Arc::clone(&a), Arc::clone(&b));
+    let left = Compound::new(both, Arc::clone(&c));
     let right = Compound::new(a, Compound::new(b, c));
     assert_ne!(left.keys(&parts).unwrap(), right.keys(&parts).unwrap());
 }
 
 #[tokio::test]
 async fn boxed_and_shared_extractors_are_extractors() {
-    let boxed: Box<dyn KeyExtractor> = Box::new(QueryParam::new("key"));
-    assert_eq!(Bench::key(boxed, done(post("/?key=1"))).await, "ns:1");
-    let shared: Arc<dyn KeyExtractor> = Arc::new(QueryParam::new("key"));
-    assert_eq!(Bench::key(shared, done(post("/?key=1"))).await, "ns:1");
+    let boxed: Box<dyn KeyExtractor> = Box::new(query());
+    assert_eq!(Bench::key(boxed, asking("key=1")).await, "ns:1");
+    let shared: Arc<dyn KeyExtractor> = Arc::new(query());
+    assert_eq!(Bench::key(shared, asking("key=1")).await, "ns:1");
     let shared = Arc::new(Fixed::new("all").expect("a name"));
     assert_eq!(Bench::key(shared, done(post("/"))).await, "ns:all");
     let boxed = Box::new(|_: &Parts| Ok(Keys::one("closure")));
@@ -207,28 +170,22 @@ async fn boxed_and_shared_extractors_are_extractors() {
 }
 
 #[tokio::test]
-async fn several_names_are_asked_for_in_order_and_once() {
+async fn several_names_are_asked_for_in_order_and_once_and_a_skipped_request_for_none() {
     let several = gives(Keys::many(["b", "a", "b"]));
     assert_eq!(Bench::key(several, done(post("/"))).await, "ns:a\nns:b");
-}
-
-#[tokio::test]
-async fn request_that_is_skipped_passes_without_a_lock() {
-    let keys = Bench::key(Optional::new(QueryParam::new("key")), done(post("/"))).await;
-    assert_eq!(keys, "");
+    let skips = Optional::new(query());
+    assert_eq!(Bench::key(skips, done(post("/"))).await, "");
 }
 
 #[tokio::test]
 async fn missing_extension_is_not_the_fault_of_the_client() {
     let bench = Bench::new();
     let extension = Extension::new(|id: &u64| Keys::one(id.to_string()));
-    let (status, body) = bench.send(extension.clone(), done(post("/"))).await;
-    assert_eq!(status, 500);
-    assert!(!body.contains("u64"), "{body}");
+    let said = bench.send(extension.clone(), done(post("/"))).await;
+    assert_eq!(said.status, 500);
+    assert!(!said.body.contains("u64"), "{said:?}");
     assert!(bench.locks.asked().is_empty());
 
-    assert_eq!(
-        Bench::key(extension, done(post("/").extension(7_u64))).await,
-        "ns:7"
-    );
+    let present = done(post("/").extension(7_u64));
+    assert_eq!(Bench::key(extension, present).await, "ns:7");
 }

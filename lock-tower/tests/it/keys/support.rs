@@ -1,20 +1,18 @@
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use http::request::{Builder, Parts};
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::{HeaderValue, Request, Response};
 use lock_core::admin::LockAdmin;
 use lock_core::memory::Memory;
 use lock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, Result};
-use lock_tower::{HeldLock, KeyExtractor, KeyLockLayer, Locker};
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use lock_tower::keys::{Cookie, Header, QueryParam};
+use lock_tower::{HeldLock, KeyExtractor, KeyLockLayer, Keys, Locker};
+use tower::{Layer as _, service_fn};
 
-use crate::support::InTime as _;
+use crate::support::{Said, send};
 
 /// Locks in memory that remember which keys they were asked for.
 #[derive(Debug, Default)]
@@ -84,43 +82,33 @@ impl Bench {
     }
 
     /// Sends a request through the layer to a handler that answers with its keys.
-    pub(crate) async fn send(
-        &self,
-        extractor: impl KeyExtractor,
-        request: Request<()>,
-    ) -> (StatusCode, String) {
+    pub(crate) async fn send(&self, extractor: impl KeyExtractor, request: Request<()>) -> Said {
         let handled = Arc::clone(&self.handled);
         let handler = service_fn(move |request: Request<()>| {
             handled.fetch_add(1, Ordering::Relaxed);
-            async move { Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(keys_of(&request)))) }
+            let held = request.extensions().get::<HeldLock>();
+            let keys = held.into_iter().flat_map(HeldLock::keys);
+            let keys: Vec<_> = keys.map(ToString::to_string).collect();
+            async move { Ok::<_, std::convert::Infallible>(Response::new(keys.join("\n"))) }
         });
-        let service = KeyLockLayer::new(self.locker.clone(), extractor).layer(handler);
-        let response = service
-            .oneshot(request)
-            .answered()
-            .await
-            .expect("infallible");
-        let status = response.status();
-        let body = response.into_body().collect().await.expect("a body");
-        let body = String::from_utf8(body.to_bytes().into()).expect("text");
-        (status, body)
+        let layer = KeyLockLayer::new(self.locker.clone(), extractor);
+        send(&layer.layer(handler), request).await
     }
 
     /// Sends a request that is served, and expects the backend to be asked for its keys exactly.
     pub(crate) async fn key(extractor: impl KeyExtractor, request: Request<()>) -> String {
         let bench = Self::new();
-        let (status, keys) = bench.send(extractor, request).await;
-        assert_eq!(status, StatusCode::OK, "{keys}");
-        assert_eq!(bench.locks.asked().join("\n"), keys);
-        keys
+        let said = bench.send(extractor, request).await;
+        assert_eq!(said.status, 200, "{said:?}");
+        assert_eq!(bench.locks.asked().join("\n"), said.body);
+        said.body
     }
 
     /// Sends a request that is refused, and expects that nobody hears of it.
     pub(crate) async fn refuse(extractor: impl KeyExtractor, request: Request<()>) {
         let bench = Self::new();
         let what = format!("{:.200}", format!("{request:?}"));
-        let (status, _) = bench.send(extractor, request).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{what}");
+        assert_eq!(bench.send(extractor, request).await.status, 400, "{what}");
         assert!(bench.locks.asked().is_empty(), "{what}");
         assert_eq!(bench.handled.load(Ordering::Relaxed), 0, "{what}");
         assert_eq!(bench.locker.live_keys(), 0, "{what}");
@@ -132,33 +120,33 @@ impl Bench {
         first: Request<()>,
         second: Request<()>,
     ) -> bool {
-        let bench = Arc::new(Self::new());
-        let second = Arc::new(Mutex::new(Some(second)));
-        let (within, keys) = (Arc::clone(&bench), extractor.clone());
-        let outside = service_fn(move |_: Request<()>| {
-            let second = second.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (bench, keys) = (Arc::clone(&within), keys.clone());
-            async move {
-                let (status, _) = bench.send(keys, second.expect("called once")).await;
-                let mut response = Response::new(Full::<Bytes>::default());
-                *response.status_mut() = status;
-                Ok::<_, Infallible>(response)
-            }
-        });
-        let service = KeyLockLayer::new(bench.locker.clone(), extractor).layer(outside);
-        let response = service.oneshot(first).answered().await.expect("infallible");
-        match response.status() {
-            StatusCode::OK => false,
-            StatusCode::CONFLICT => true,
+        let bench = Self::new();
+        let keys = extractor.keys(&first.into_parts().0).expect("it has a key");
+        let Keys::One(name) = keys else {
+            panic!("{keys:?}")
+        };
+        let held = bench.locker.lock(name).await.expect("it is free");
+        let said = bench.send(extractor, second).await;
+        held.release().await.expect("memory answers");
+        match said.status {
+            200 => false,
+            409 => true,
             other => panic!("answered with {other}"),
         }
     }
 }
 
-pub(crate) fn keys_of(request: &Request<()>) -> String {
-    let held = request.extensions().get::<HeldLock>();
-    let keys = held.into_iter().flat_map(HeldLock::keys);
-    keys.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+/// The extractors of most tests, each of which looks for the same name.
+pub(crate) fn header() -> Header {
+    Header::new("x-key").expect("a name")
+}
+
+pub(crate) fn cookie() -> Cookie {
+    Cookie::new("key").expect("a name")
+}
+
+pub(crate) fn query() -> QueryParam {
+    QueryParam::new("key")
 }
 
 pub(crate) fn post(uri: &str) -> Builder {
@@ -175,4 +163,14 @@ pub(crate) fn head(request: Builder) -> Parts {
 
 pub(crate) fn bytes(value: impl AsRef<[u8]>) -> HeaderValue {
     HeaderValue::from_bytes(value.as_ref()).expect("a value of a header")
+}
+
+/// A request with one header.
+pub(crate) fn with(name: &str, value: impl AsRef<[u8]>) -> Request<()> {
+    done(post("/").header(name, bytes(value)))
+}
+
+/// A request with this query.
+pub(crate) fn asking(query: &str) -> Request<()> {
+    done(post(&format!("/?{query}")))
 }

@@ -1,50 +1,58 @@
 //! Locks that are held until the body of the response has been sent.
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt as _, StreamBody};
-use lock_tower::{BodyError, HoldUntil, KeyLockLayer, LockBody, OnLost};
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
+use lock_tower::{BodyError, HoldUntil, KeyLockLayer, LockBody, Locker, OnLost};
 use tokio::sync::mpsc;
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use tokio::time::{Instant, sleep};
+use tower::{Layer as _, service_fn};
 
-use super::support::{Scene, post, settle, stored};
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Scene, by_path, head, key_of, post, settle};
 
 type Part = Result<Frame<Bytes>, Infallible>;
-type Parts = mpsc::UnboundedSender<Part>;
+type Streamed<B> = (mpsc::UnboundedSender<Part>, LockBody<B>);
+
+const MAX: Duration = Duration::from_secs(10);
 
 /// A response whose body the test sends.
 async fn streamed(
     layer: KeyLockLayer,
-) -> (
-    Parts,
-    LockBody<impl http_body::Body<Data = Bytes, Error = Infallible>>,
-) {
+) -> Streamed<impl http_body::Body<Data = Bytes, Error = Infallible>> {
     let (parts, body) = mpsc::unbounded_channel::<Part>();
-    let body = std::sync::Arc::new(std::sync::Mutex::new(Some(body)));
-    let inner = service_fn(move |_: Request<String>| {
+    let body = Arc::new(Mutex::new(Some(body)));
+    let service = layer.layer(service_fn(move |_: Request<String>| {
         let body = body.lock().ok().and_then(|mut body| body.take());
         let mut body = body.expect("one request is sent");
         let stream = futures_util::stream::poll_fn(move |cx| body.poll_recv(cx));
         async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
-    });
-    let response = layer.layer(inner).oneshot(post("/a")).answered().await;
-    let response = response.expect("the handler does not fail");
+    }));
+    let response = head(&service, post("/a")).await;
     assert_eq!(response.status(), 200);
     (parts, response.into_body())
 }
 
 fn until_end(scene: &Scene) -> KeyLockLayer {
-    let max = Duration::from_secs(10);
-    scene.layer().with_hold(HoldUntil::BodyEnd { max })
+    scene.layer().with_hold(HoldUntil::BodyEnd { max: MAX })
 }
 
 fn data(text: &'static str) -> Part {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+}
+
+/// The next frame of a body that has one.
+async fn next<B: http_body::Body + Unpin>(body: &mut B) -> Result<Frame<B::Data>, B::Error> {
+    let frame = body.frame().in_time("a frame").await;
+    frame.expect("the body does not end yet")
+}
+
+async fn ends<B: http_body::Body + Unpin>(body: &mut B) -> bool {
+    body.frame().in_time("the end").await.is_none()
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,15 +60,15 @@ async fn the_lock_is_held_until_the_last_frame() {
     let scene = Scene::new();
     let (parts, mut body) = streamed(until_end(&scene)).await;
     parts.send(data("one")).unwrap();
-    body.frame().in_time("a frame").await.unwrap().unwrap();
+    next(&mut body).await.unwrap();
     assert!(!scene.is_free("/a").await);
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", "3".parse().unwrap());
     parts.send(Ok(Frame::trailers(trailers))).unwrap();
-    let frame = body.frame().in_time("a frame").await.unwrap().unwrap();
+    let frame = next(&mut body).await.unwrap();
     assert_eq!(frame.trailers_ref().unwrap()["x-sum"], "3");
     drop(parts);
-    assert!(body.frame().in_time("a frame").await.is_none());
+    assert!(ends(&mut body).await);
     settle().await;
     assert!(scene.is_free("/a").await);
 }
@@ -69,15 +77,14 @@ async fn the_lock_is_held_until_the_last_frame() {
 async fn a_body_without_a_limit_holds_the_lock_for_as_long_as_it_takes() {
     let scene = Scene::new();
     let max = Duration::MAX;
-    let layer = scene.layer().with_hold(HoldUntil::BodyEnd { max });
-    let (parts, mut body) = streamed(layer).await;
+    let (parts, mut body) = streamed(scene.layer().with_hold(HoldUntil::BodyEnd { max })).await;
     // Less than any lock may be held for.
-    tokio::time::sleep(lock_tower::Locker::DEFAULT_MAX_HOLD / 2).await;
+    sleep(Locker::DEFAULT_MAX_HOLD / 2).await;
     parts.send(data("one")).unwrap();
-    body.frame().in_time("a frame").await.unwrap().unwrap();
+    next(&mut body).await.unwrap();
     assert!(!scene.is_free("/a").await);
     drop(parts);
-    assert!(body.frame().in_time("a frame").await.is_none());
+    assert!(ends(&mut body).await);
     settle().await;
     assert!(scene.is_free("/a").await);
 }
@@ -98,30 +105,31 @@ async fn a_reader_that_does_not_read_is_cut_off() {
     let scene = Scene::new();
     let (parts, mut body) = streamed(until_end(&scene)).await;
     parts.send(data("one")).unwrap();
-    tokio::time::sleep(Duration::from_millis(9_999)).await;
+    sleep(MAX - Duration::from_millis(1)).await;
     assert!(!scene.is_free("/a").await);
     // Nobody polls the body.
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    sleep(Duration::from_millis(2)).await;
     settle().await;
     assert!(scene.is_free("/a").await);
-    let error = body.frame().in_time("a frame").await.unwrap().unwrap_err();
-    let max = Duration::from_secs(10);
-    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(max)));
-    assert!(body.frame().in_time("a frame").await.is_none());
+    let error = next(&mut body).await.unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(MAX)));
+    assert!(ends(&mut body).await);
     assert!(parts.is_closed(), "the inner body is gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_waits_is_woken_and_cut_off() {
-    let scene = Scene::new();
-    let (_parts, mut body) = streamed(until_end(&scene)).await;
-    let began = tokio::time::Instant::now();
-    body.frame().in_time("a frame").await.unwrap().unwrap_err();
-    assert_eq!(
-        began.elapsed(),
-        Duration::from_secs(10),
-        "cut off at the max"
-    );
+async fn a_reader_that_waits_is_woken_and_cut_off_even_if_it_may_go_on_after_a_loss() {
+    for on_lost in [OnLost::Cancel, OnLost::Continue] {
+        let scene = Scene::new();
+        let (_parts, mut body) = streamed(until_end(&scene).with_on_lost(on_lost)).await;
+        if on_lost == OnLost::Continue {
+            scene.break_lock("/a").await;
+        }
+        let began = Instant::now();
+        let error = next(&mut body).await.unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(MAX)));
+        assert_eq!(began.elapsed(), MAX, "cut off at the max");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,13 +139,12 @@ async fn a_body_whose_lock_is_lost_ends_unless_it_may_go_on() {
         let (parts, mut body) = streamed(until_end(&scene).with_on_lost(on_lost)).await;
         scene.break_lock("/a").await;
         // The loss is learned by the next renewal.
-        tokio::time::sleep(Duration::from_secs(8)).await;
+        sleep(Duration::from_secs(8)).await;
         settle().await;
         parts.send(data("late")).unwrap();
-        let frame = body.frame().in_time("a frame").await.unwrap();
-        match on_lost {
-            OnLost::Continue => assert_eq!(frame.unwrap().data_ref().unwrap(), "late"),
-            _ => {
+        match (on_lost, next(&mut body).await) {
+            (OnLost::Continue, frame) => assert_eq!(frame.unwrap().data_ref().unwrap(), "late"),
+            (_, frame) => {
                 let error = frame.unwrap_err();
                 assert!(matches!(error.downcast_ref(), Some(BodyError::Lost(_))));
             }
@@ -146,101 +153,64 @@ async fn a_body_whose_lock_is_lost_ends_unless_it_may_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_body_frees_the_lock_before_the_head() {
+async fn a_body_keeps_its_size_and_an_empty_one_frees_the_lock_before_the_head() {
     let scene = Scene::new();
-    let inner = service_fn(|_: Request<String>| async {
-        Ok::<_, Infallible>(Response::new(http_body_util::Empty::<Bytes>::new()))
+    let empty = service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
-    let response = until_end(&scene)
-        .layer(inner)
-        .oneshot(post("/a"))
-        .answered()
-        .await;
+    let response = head(&until_end(&scene).layer(empty), post("/a")).await;
     assert!(scene.is_free("/a").await);
-    assert!(response.unwrap().body().is_end_stream());
-}
+    assert!(response.body().is_end_stream());
 
-#[tokio::test(start_paused = true)]
-async fn a_body_keeps_its_size() {
-    let scene = Scene::new();
-    let inner = service_fn(|_: Request<String>| async {
-        Ok::<_, Infallible>(Response::new("four".to_owned()))
+    let four = service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("four")))
     });
-    let response = until_end(&scene)
-        .layer(inner)
-        .oneshot(post("/a"))
-        .answered()
-        .await;
-    let body = response.unwrap().into_body();
+    let response = head(&until_end(&scene).layer(four), post("/a")).await;
+    let body = response.into_body();
     assert_eq!(body.size_hint().exact(), Some(4));
     assert_eq!(body.collect().await.unwrap().to_bytes(), "four");
     settle().await;
     assert!(scene.is_free("/a").await);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_body_that_may_go_on_after_a_loss_is_cut_off_at_its_time() {
-    let scene = Scene::new();
-    let layer = until_end(&scene).with_on_lost(OnLost::Continue);
-    let (_parts, mut body) = streamed(layer).await;
-    scene.break_lock("/a").await;
-    let began = tokio::time::Instant::now();
-    let error = body.frame().in_time("a frame").await.unwrap().unwrap_err();
-    let max = Duration::from_secs(10);
-    assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(max)));
-    assert_eq!(began.elapsed(), max, "cut off at the max");
-}
-
 #[test]
 fn layers_outside_can_answer_with_an_empty_body() {
-    let body = LockBody::<String>::default();
-    assert!(body.is_end_stream());
+    assert!(LockBody::<String>::default().is_end_stream());
 }
 
 /// A body that is in the middle of a frame when its time is over, on another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_is_not_free_while_the_body_runs() {
     let memory = lock_core::memory::Memory::new();
-    let locks = std::sync::Arc::new(memory.client());
-    let locker = lock_tower::Locker::builder(locks, "test").build().unwrap();
+    let locker = Locker::builder(Arc::new(memory.client()), "test").build();
     let max = Duration::from_millis(50);
-    let layer = super::support::by_path(locker).with_hold(HoldUntil::BodyEnd { max });
+    let layer = by_path(locker.unwrap()).with_hold(HoldUntil::BodyEnd { max });
     let (began, mut begins) = mpsc::unbounded_channel();
     let (end, ends) = std::sync::mpsc::channel();
-    let ends = std::sync::Mutex::new(ends);
-    let both = std::sync::Arc::new((began, ends));
-    let inner = service_fn(move |_: Request<String>| {
-        let both = std::sync::Arc::clone(&both);
+    let both = Arc::new((began, Mutex::new(ends)));
+    let service = layer.layer(service_fn(move |_: Request<String>| {
+        let both = Arc::clone(&both);
         let stream = futures_util::stream::poll_fn(move |_| {
             let (began, ends) = &*both;
             began.send(()).expect("the test hears it");
-            ends.lock()
-                .expect("one thread")
-                .recv()
-                .expect("the test says it");
+            let ends = ends.lock().expect("one thread");
+            ends.recv().expect("the test says it");
             std::task::Poll::Ready(Some(data("late")))
         });
         async { Ok::<_, Infallible>(Response::new(StreamBody::new(stream))) }
-    });
-    let response = layer
-        .layer(inner)
-        .oneshot(post("/a"))
-        .answered()
-        .await
-        .unwrap();
-    let mut body = response.into_body();
-    let reader = tokio::spawn(async move { body.frame().in_time("a frame").await });
-    begins.recv().await.unwrap();
+    }));
+    let mut body = head(&service, post("/a")).await.into_body();
+    let reader = tokio::spawn(async move { next(&mut body).await.map(drop) });
+    begins.recv().in_time("the poll of the body").await.unwrap();
     // Well after its time.
-    tokio::time::sleep(max * 4).await;
-    let taken = lock_core::DistributedLockExt::try_lock(&memory, stored("/a")).await;
-    assert!(
-        taken.unwrap().is_none(),
-        "the lock is free while the body runs"
-    );
+    sleep(max * 4).await;
+    let acquired = lock_core::DistributedLockExt::try_lock(&memory, key_of("/a")).await;
+    let is_held = acquired.unwrap().is_none();
     end.send(()).unwrap();
-    let error = reader.answered().await.unwrap().unwrap().unwrap_err();
+    assert!(is_held, "the lock is free while the body runs");
+    let error = reader.answered().await.unwrap().unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&BodyError::TooSlow(max)));
-    let next = lock_core::DistributedLockExt::lock(&memory, stored("/a")).await;
+    let next = lock_core::DistributedLockExt::lock(&memory, key_of("/a"));
+    let next = next.in_time("the lock").await;
     next.unwrap().release().await.unwrap();
 }

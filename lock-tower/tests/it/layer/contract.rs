@@ -1,29 +1,31 @@
 //! The contract of tower, by mocks.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
+use tokio::time::{Instant, sleep};
 use tokio_test::{assert_pending, assert_ready_ok};
 use tower::limit::ConcurrencyLimitLayer;
-use tower::{Layer as _, Service as _, ServiceBuilder, ServiceExt as _, service_fn};
-use tower_test::mock;
+use tower::{Layer as _, Service as _, ServiceBuilder, ServiceExt as _};
+use tower_test::mock::{self, Handle, SendResponse};
 
-use super::support::{Scene, handler, post, settle};
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Scene, handler, post, send, settle, spawn};
 
-type Mock = mock::Mock<Request<String>, Response<String>>;
+type Asked = Request<String>;
+type Answer = Response<String>;
+type Mock = mock::Mock<Asked, Answer>;
 
-fn mocked() -> (Mock, mock::Handle<Request<String>, Response<String>>) {
-    mock::pair()
+/// The next call of the inner service.
+async fn called(handle: &mut Handle<Asked, Answer>) -> (Asked, SendResponse<Answer>) {
+    let called = handle.next_request().in_time("a call of the inner service");
+    called.await.expect("the service is there")
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_is_ready_while_the_inner_service_is_not() {
-    let scene = Scene::new();
-    let (inner, mut handle) = mocked();
+    let (inner, mut handle): (Mock, _) = mock::pair();
     handle.allow(0);
-    let mut service = mock::Spawn::new(scene.layer().layer(inner));
+    let mut service = mock::Spawn::new(Scene::new().layer().layer(inner));
     assert_ready_ok!(service.poll_ready());
     assert_ready_ok!(service.poll_ready());
 }
@@ -31,7 +33,7 @@ async fn it_is_ready_while_the_inner_service_is_not() {
 #[tokio::test(start_paused = true)]
 async fn the_inner_service_is_asked_when_the_lock_is_held() {
     let scene = Scene::new();
-    let (inner, mut handle) = mocked();
+    let (inner, mut handle): (Mock, _) = mock::pair();
     let other = scene.try_elsewhere("/a").await.unwrap();
     let mut service = mock::Spawn::new(scene.layer().layer(inner));
 
@@ -42,24 +44,17 @@ async fn the_inner_service_is_asked_when_the_lock_is_held() {
 
     other.release().await.unwrap();
     let served = tokio::spawn(response);
-    let (request, send) = handle
-        .next_request()
-        .in_time("a call of the inner service")
-        .await
-        .unwrap();
+    let (request, answer) = called(&mut handle).await;
     assert_eq!(request.uri().path(), "/a");
     assert!(!scene.is_free("/a").await);
-    send.send_response(Response::new("done".to_owned()));
-    assert_eq!(
-        served.answered().await.unwrap().unwrap().status(),
-        StatusCode::OK
-    );
+    answer.send_response(Response::new("done".to_owned()));
+    assert_eq!(served.answered().await.unwrap().unwrap().status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_inner_service_that_is_not_ready_is_waited_for_under_the_lock() {
     let scene = Scene::new();
-    let (inner, mut handle) = mocked();
+    let (inner, mut handle): (Mock, _) = mock::pair();
     handle.allow(0);
     let mut service = mock::Spawn::new(scene.layer().layer(inner));
     let mut response = tokio_test::task::spawn(service.call(post("/a")));
@@ -70,27 +65,17 @@ async fn an_inner_service_that_is_not_ready_is_waited_for_under_the_lock() {
     handle.allow(1);
     assert!(response.is_woken());
     assert_pending!(response.poll());
-    let (_, send) = handle
-        .next_request()
-        .in_time("a call of the inner service")
-        .await
-        .unwrap();
-    send.send_response(Response::new(String::new()));
+    let (_, answer) = called(&mut handle).await;
+    answer.send_response(Response::new(String::new()));
     assert_ready_ok!(response.poll());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_error_of_the_inner_service_is_passed_on_after_the_release() {
     let scene = Scene::new();
-    let (inner, mut handle) = mocked();
-    let mut service = scene.layer().layer(inner);
-    let failing = tokio::spawn(service.call(post("/a")));
-    let (_, send) = handle
-        .next_request()
-        .in_time("a call of the inner service")
-        .await
-        .unwrap();
-    send.send_error("out of paper");
+    let (inner, mut handle): (Mock, _) = mock::pair();
+    let failing = tokio::spawn(scene.layer().layer(inner).call(post("/a")));
+    called(&mut handle).await.1.send_error("out of paper");
     let error = failing.answered().await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "out of paper");
     assert!(scene.is_free("/a").await);
@@ -99,57 +84,42 @@ async fn the_error_of_the_inner_service_is_passed_on_after_the_release() {
 #[tokio::test(start_paused = true)]
 async fn an_inner_service_that_has_failed_for_good_frees_the_lock() {
     let scene = Scene::new();
-    let (inner, mut handle) = mocked();
+    let (inner, mut handle): (Mock, _) = mock::pair();
     handle.send_error("closed");
-    let error = scene
-        .layer()
-        .layer(inner)
-        .oneshot(post("/a"))
-        .answered()
-        .await;
+    let service = scene.layer().layer(inner);
+    let error = service.oneshot(post("/a")).answered().await;
     assert_eq!(error.unwrap_err().to_string(), "closed");
     assert!(scene.is_free("/a").await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_lock_occupies_nothing_in_the_inner_service() {
-    let scene = Scene::new();
-    let inner = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(2))
-        .service(handler(|_| async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            "done"
-        }));
-    let service = scene.layer().layer(inner);
-    let hot: Vec<_> = (0..4)
-        .map(|_| tokio::spawn(service.clone().oneshot(post("/hot"))))
-        .collect();
+    const WORK: Duration = Duration::from_millis(100);
+    let limit = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(2));
+    let inner = limit.service(handler(async |_| {
+        sleep(WORK).await;
+        "done"
+    }));
+    let service = Scene::new().layer().layer(inner);
+    let hot = [(); 4].map(|()| spawn(&service, post("/hot")));
     settle().await;
 
-    let began = tokio::time::Instant::now();
-    service.oneshot(post("/cold")).answered().await.unwrap();
+    let began = Instant::now();
+    send(&service, post("/cold")).await;
     let after = began.elapsed();
-    assert_eq!(
-        after,
-        Duration::from_millis(100),
-        "waiters took the permits of the others"
-    );
+    assert_eq!(after, WORK, "waiters took the permits of the others");
     for request in hot {
-        request.answered().await.unwrap().unwrap();
+        request.said().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_is_called_again_and_again() {
-    let scene = Scene::new();
-    let inner = service_fn(|_: Request<String>| async {
-        Ok::<_, Infallible>(Response::new(String::new()))
-    });
-    let layer = scene.layer();
-    let mut service = layer.layer(inner);
+    let layer = Scene::new().layer();
+    let mut service = layer.layer(handler(async |_| "done"));
     for _ in 0..3 {
         let response = service.ready().await.unwrap().call(post("/a")).await;
-        assert_eq!(response.unwrap().status(), StatusCode::OK);
+        assert_eq!(response.unwrap().status(), 200);
     }
     assert_eq!(layer.locker().live_keys(), 0);
 }

@@ -1,114 +1,73 @@
 //! Clients that go away, and handlers that panic.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_tower::{HoldUntil, OnDisconnect};
-use tokio::sync::Notify;
+use lock_tower::OnDisconnect::{Cancel, RunToCompletion};
+use lock_tower::{HoldUntil, KeyLock};
+use tokio::time::{Instant, sleep};
 use tower::{Layer as _, ServiceExt as _};
 
-use super::support::{Scene, handler, post, settle};
-use crate::support::{InTime as _, until};
+use crate::support::{
+    Event, Handler, InTime as _, Scene, Sent, Stage, handler, post, settle, spawn,
+};
+
+/// Sends a request and lets it get as far as it can.
+async fn start(service: &KeyLock<Handler>) -> Sent {
+    let sent = spawn(service, post("/a"));
+    settle().await;
+    sent
+}
+
+async fn leave(client: &Sent) {
+    client.abort();
+    settle().await;
+}
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_while_it_waits_leaves_the_queue_at_once() {
-    let scene = Scene::new();
-    let layer = scene.layer();
-    let end = Arc::new(Notify::new());
-    let service = {
-        let end = Arc::clone(&end);
-        layer.layer(handler(move |_| {
-            let end = Arc::clone(&end);
-            async move {
-                end.notified().await;
-                "done"
-            }
-        }))
-    };
-    let first = tokio::spawn(service.clone().oneshot(post("/a")));
-    settle().await;
-    let waiting: Vec<_> = (0..3)
-        .map(|_| tokio::spawn(service.clone().oneshot(post("/a"))))
-        .collect();
+    let (layer, stage) = (Scene::new().layer(), Stage::new());
+    let service = layer.layer(stage.handler());
+    let first = start(&service).await;
+    let waiting = [(); 3].map(|()| spawn(&service, post("/a")));
     settle().await;
     assert_eq!(layer.locker().waiters(), 3);
-    for request in &waiting {
-        request.abort();
-    }
+    waiting.iter().for_each(Sent::abort);
     settle().await;
     assert_eq!(layer.locker().waiters(), 0);
 
-    let last = tokio::spawn(service.oneshot(post("/a")));
-    settle().await;
-    end.notify_one();
-    assert_eq!(first.answered().await.unwrap().unwrap().status(), 200);
-    end.notify_one();
-    assert_eq!(last.answered().await.unwrap().unwrap().status(), 200);
+    let last = start(&service).await;
+    stage.let_go(2);
+    assert_eq!(first.said().await.status, 200);
+    assert_eq!(last.said().await.status, 200);
+    assert_eq!(stage.events().len(), 4, "those that left got nothing");
     assert_eq!(layer.locker().live_keys(), 0);
-}
-
-/// Sets its flag when it is dropped.
-struct Flag(Arc<AtomicBool>);
-
-impl Drop for Flag {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_whose_client_is_gone_is_dropped_and_its_lock_is_free() {
     let scene = Scene::new();
     for hold in [HoldUntil::Handler, HoldUntil::Manual] {
-        let dropped = Arc::new(AtomicBool::new(false));
-        let service = {
-            let dropped = Arc::clone(&dropped);
-            scene.layer().with_hold(hold).layer(handler(move |held| {
-                let flag = Flag(Arc::clone(&dropped));
-                async move {
-                    let _flag = flag;
-                    held.lost().await;
-                    "never"
-                }
-            }))
-        };
-        let request = tokio::spawn(service.oneshot(post("/a")));
-        settle().await;
+        let stage = Stage::new();
+        let request = start(&scene.layer().with_hold(hold).layer(stage.handler())).await;
         assert!(!scene.is_free("/a").await);
-        request.abort();
-        settle().await;
-        assert!(dropped.load(Ordering::SeqCst));
+        leave(&request).await;
+        let events = stage.events();
+        assert!(matches!(events[..], [Event::Entered(_), Event::Dropped(_)]));
         assert!(scene.is_free("/a").await, "{hold:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_runs_to_completion_keeps_its_lock_until_then() {
-    let scene = Scene::new();
-    let (end, ended) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
-    let layer = scene
-        .layer()
-        .with_on_disconnect(OnDisconnect::RunToCompletion);
-    let service = {
-        let (end, ended) = (Arc::clone(&end), Arc::clone(&ended));
-        layer.layer(handler(move |held| {
-            let (end, ended) = (Arc::clone(&end), Arc::clone(&ended));
-            async move {
-                end.notified().await;
-                held.ensure_held().unwrap();
-                ended.store(true, Ordering::SeqCst);
-                "done"
-            }
-        }))
-    };
-    let request = tokio::spawn(service.oneshot(post("/a")));
-    settle().await;
-    request.abort();
-    settle().await;
+    let (scene, stage) = (Scene::new(), Stage::new());
+    let layer = scene.layer().with_on_disconnect(RunToCompletion);
+    let request = start(&layer.layer(stage.handler())).await;
+    leave(&request).await;
     assert!(!scene.is_free("/a").await);
-    end.notify_one();
-    until("the handler ends", || ended.load(Ordering::SeqCst)).await;
+    assert_eq!(stage.events().len(), 1, "the handler is inside");
+    stage.let_go(1);
+    let events = stage.happened(2).await;
+    assert!(matches!(events[1], Event::Finished(_)), "{events:?}");
     settle().await;
     assert!(scene.is_free("/a").await);
     assert_eq!(layer.locker().live_keys(), 0);
@@ -116,22 +75,18 @@ async fn a_handler_that_runs_to_completion_keeps_its_lock_until_then() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_handlers_that_have_outlived_their_clients() {
+    const MINUTE: Duration = Duration::from_secs(60);
     let scene = Scene::new();
-    let layer = scene
-        .layer()
-        .with_on_disconnect(OnDisconnect::RunToCompletion);
-    let (locker, minute) = (layer.locker().clone(), Duration::from_secs(60));
-    let service = layer.layer(handler(move |_| async move {
-        tokio::time::sleep(minute).await;
+    let layer = scene.layer().with_on_disconnect(RunToCompletion);
+    let request = start(&layer.layer(handler(async |_| {
+        sleep(MINUTE).await;
         "done"
-    }));
-    let request = tokio::spawn(service.oneshot(post("/a")));
-    settle().await;
-    request.abort();
-    settle().await;
-    assert!(!locker.shutdown(Duration::from_secs(1)).await);
-    let began = tokio::time::Instant::now();
-    assert!(locker.shutdown(minute * 2).await);
+    })))
+    .await;
+    leave(&request).await;
+    assert!(!layer.locker().shutdown(Duration::from_secs(1)).await);
+    let began = Instant::now();
+    assert!(layer.locker().shutdown(MINUTE * 2).await);
     let rest = Duration::from_secs(59);
     assert_eq!(began.elapsed(), rest, "what was left of the handler");
     assert!(scene.is_free("/a").await);
@@ -141,14 +96,9 @@ async fn a_shutdown_waits_for_handlers_that_have_outlived_their_clients() {
 async fn who_is_to_run_to_completion_still_leaves_the_queue() {
     let scene = Scene::new();
     let other = scene.try_elsewhere("/a").await.unwrap();
-    let layer = scene
-        .layer()
-        .with_on_disconnect(OnDisconnect::RunToCompletion);
-    let service = layer.layer(handler(|_| async { panic!("its client is gone") }));
-    let request = tokio::spawn(service.oneshot(post("/a")));
-    settle().await;
-    request.abort();
-    settle().await;
+    let layer = scene.layer().with_on_disconnect(RunToCompletion);
+    let gone = handler(async |_| panic!("its client is gone"));
+    leave(&start(&layer.layer(gone)).await).await;
     assert_eq!(layer.locker().live_keys(), 0);
     other.release().await.unwrap();
     settle().await;
@@ -157,15 +107,12 @@ async fn who_is_to_run_to_completion_still_leaves_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_frees_its_lock_and_panics_on() {
-    for then in [OnDisconnect::Cancel, OnDisconnect::RunToCompletion] {
+    for then in [Cancel, RunToCompletion] {
         let scene = Scene::new();
         let layer = scene.layer().with_on_disconnect(then);
-        let service = layer.layer(handler(|_| async { panic!("out of paper") }));
-        let ended = tokio::spawn(service.oneshot(post("/a")))
-            .answered()
-            .await
-            .unwrap_err();
-        let panic = ended.into_panic();
+        let service = layer.layer(handler(async |_| panic!("out of paper")));
+        let ended = tokio::spawn(service.oneshot(post("/a"))).answered().await;
+        let panic = ended.unwrap_err().into_panic();
         assert_eq!(panic.downcast_ref(), Some(&"out of paper"), "{then:?}");
         settle().await;
         assert!(scene.is_free("/a").await, "{then:?}");
@@ -177,13 +124,13 @@ async fn a_handler_that_panics_frees_its_lock_and_panics_on() {
 async fn a_request_that_is_dropped_at_any_poll_leaves_nothing() {
     let scene = Scene::new();
     let layer = scene.layer();
-    let service = layer.layer(handler(|_| async {
+    let service = layer.layer(handler(async |_| {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         "done"
     }));
-    let other = scene.try_elsewhere("/a").await.unwrap();
-    let mut other = Some(other);
+    let mut other = scene.try_elsewhere("/a").await;
+    assert!(other.is_some());
     let mut finished = false;
     for polls in 0..30 {
         let mut request = tokio_test::task::spawn(service.clone().oneshot(post("/a")));

@@ -9,9 +9,7 @@ mod handed;
 mod hold;
 mod lost;
 mod plain;
-mod refused;
 #[cfg(feature = "axum")]
 mod routes;
 mod safe_methods;
-mod support;
 mod unavailable;

@@ -7,8 +7,7 @@ use lock_tower::plain::{CallError, CallLockLayer};
 use lock_tower::{HeldLock, Keys, Reason};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::Scene;
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Scene};
 
 struct Job {
     account: String,
@@ -33,16 +32,14 @@ fn layer(scene: &Scene) -> CallLockLayer<Job> {
 
 #[tokio::test(start_paused = true)]
 async fn calls_with_one_key_run_one_at_a_time() {
-    let scene = Scene::new();
-    let service = layer(&scene).layer(service_fn(async |job: Job| {
+    let service = layer(&Scene::new()).layer(service_fn(async |job: Job| {
         job.held.expect("attached").ensure_held().unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
         Ok::<_, Infallible>(job.account.len())
     }));
     let began = tokio::time::Instant::now();
-    let calls: Vec<_> = ["a", "a", "bb", "a"]
-        .map(|account| tokio::spawn(service.clone().oneshot(job(account))))
-        .into();
+    let calls = ["a", "a", "bb", "a"];
+    let calls = calls.map(|account| tokio::spawn(service.clone().oneshot(job(account))));
     let mut sum = 0;
     for call in calls {
         sum += call.answered().await.unwrap().unwrap();
@@ -59,12 +56,15 @@ async fn errors_tell_who_failed() {
         Some(_) => Err::<(), _>("out of paper"),
         None => Ok(()),
     }));
-    let failed = service.clone().oneshot(job("a")).answered().await;
-    assert!(matches!(failed, Err(CallError::Inner("out of paper"))));
-    service.clone().oneshot(job("")).answered().await.unwrap();
+    let call = async |account| service.clone().oneshot(job(account)).answered().await;
+    assert!(matches!(
+        call("a").await,
+        Err(CallError::Inner("out of paper"))
+    ));
+    call("").await.unwrap();
 
     let _other = scene.try_elsewhere("a").await.unwrap();
-    match service.oneshot(job("a")).answered().await {
+    match call("a").await {
         Err(CallError::Rejected(rejection)) => assert_eq!(rejection.reason(), Reason::TimedOut),
         other => panic!("{other:?}"),
     }

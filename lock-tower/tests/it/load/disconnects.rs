@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use super::app::{by_path, connect, locker};
 use super::client::Client;
 use super::server::Server;
-use super::stage::{Event, Stage};
-use crate::support::{InTime as _, until};
+
+use crate::support::{Event, InTime as _, Stage, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_the_queue_is_out_of_it_at_once() {
@@ -84,12 +84,8 @@ async fn a_handler_that_runs_to_completion_keeps_its_lock_until_then() {
     );
 
     stage.let_go(2);
-    let next = next
-        .answered()
-        .await
-        .expect("no panic")
-        .expect("it is answered");
-    assert_eq!(next.status, StatusCode::OK);
+    let next = next.answered().await.expect("no panic");
+    assert_eq!(next.expect("it is answered").status, StatusCode::OK);
     let events = stage.events();
     let [
         Event::Entered(first),

@@ -14,7 +14,7 @@ use super::app::{Setup, UNPROTECTED};
 use super::client::{Client, Reply};
 use super::instance::Instance;
 use super::ledger::Ledger;
-use super::support::until_within;
+use crate::support::until_within;
 
 /// Longer than requests wait, with time for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -31,7 +31,7 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
     let setup = Setup {
         wait: Duration::from_secs(1),
         ttl: TTL,
-        work: TTL + TTL / 4,
+        work: TTL + TTL / 20,
         ..Setup::new(format!("{}?timeout=300ms", redis.url()), dir.path())
     };
     let instance = Instance::start(&setup).await;
@@ -113,27 +113,28 @@ impl Traffic {
                 while !noted.ended.load(Ordering::Relaxed) {
                     let id = noted.next.fetch_add(1, Ordering::Relaxed);
                     let reply = client.post(path, &id.to_string()).await;
-                    noted.push(path, reply.expect("every request is answered"));
+                    let reply = reply.expect("every request is answered");
+                    noted.replies().push((path, reply));
                 }
             });
         }
         Self { noted, clients }
     }
 
-    /// Waits until requests of all keys are answered with `status`, of those sent from now on.
+    /// Waits until a request for each key, sent from now on, is answered with `status`.
     async fn meets(&self, status: StatusCode, when: &str) {
-        let before = PATHS.map(|path| self.noted.count(path, status));
+        let from = self.noted.next.load(Ordering::Relaxed);
+        let seen = self.noted.replies().len();
+        let is_met = |path: &&str| {
+            let replies = self.noted.replies();
+            replies[seen..].iter().any(|(to, reply)| {
+                let id: usize = reply.id.parse().expect("a number");
+                to == path && reply.status == status && id >= from
+            })
+        };
+        let what = format!("{status} on all paths {when}");
         // A backend may ask a server that is silent again for 10 s before it gives up.
-        until_within(
-            PATIENCE * 2,
-            &format!("{status} on all paths {when}"),
-            || {
-                let now = PATHS.map(|path| self.noted.count(path, status));
-                let mut both = now.into_iter().zip(before);
-                both.all(|(now, before)| now >= before + 2)
-            },
-        )
-        .await;
+        until_within(PATIENCE * 2, &what, || PATHS.iter().all(is_met)).await;
     }
 
     async fn end(self) -> Vec<Reply> {
@@ -145,16 +146,6 @@ impl Traffic {
 }
 
 impl Noted {
-    fn push(&self, path: &'static str, reply: Reply) {
-        self.replies().push((path, reply));
-    }
-
-    fn count(&self, path: &str, status: StatusCode) -> usize {
-        let replies = self.replies();
-        let such = |one: &&(&str, Reply)| one.0 == path && one.1.status == status;
-        replies.iter().filter(such).count()
-    }
-
     fn replies(&self) -> MutexGuard<'_, Vec<(&'static str, Reply)>> {
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,8 +10,8 @@ use lock_tower::Locker;
 use super::app::{by_path, connect, locker};
 use super::client::load;
 use super::server::Server;
-use super::stage::Stage;
-use crate::support::{InTime as _, until};
+
+use crate::support::{InTime as _, Stage, until};
 
 const QUEUED: usize = 16;
 

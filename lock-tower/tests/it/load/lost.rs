@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode};
 use lock_core::fencing::StaleToken;
-use lock_core::{DistributedLock, FencingToken, LockKey};
+use lock_core::{DistributedLock, FencingToken};
 use lock_testkit::servers::{RedisOptions, RedisServer};
 use lock_tower::{HeldLock, Locker, OnLost};
 use tokio::sync::Notify;
@@ -18,15 +18,35 @@ use tokio::task::JoinHandle;
 use super::app::{REQUEST_ID, by_path, connect, locker};
 use super::client::{Client, Reply};
 use super::server::Server;
-use super::stage::{Event, Stage};
-use crate::support::{InTime as _, SOON};
+
+use crate::support::{Event, InTime as _, Stage, break_lock};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_whose_lock_the_server_forgets_is_dropped() {
-    let place = Place::new().await;
-    let (old, sent) = place.enter().await;
-    assert!(!place.redis.command(&["FLUSHALL"]).is_error());
-    place.assert_replaced(old, sent).await;
+    let redis = RedisServer::start(RedisOptions::new());
+    let (locks, stage) = (connect(&redis.url()).await, Stage::new());
+    let server = Server::start(stage.router(by_path(short_leases(&locks)))).await;
+    let sent = send(&server, "1");
+    let [Event::Entered(old)] = stage.happened(1).await[..] else {
+        panic!("{:?}", stage.events())
+    };
+    assert!(!redis.command(&["FLUSHALL"]).is_error());
+    let lost = reply(sent).await;
+    assert_eq!(lost.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        lost.text().contains("urn:polylock:lock-lost"),
+        "{}",
+        lost.text()
+    );
+    let events = stage.events();
+    assert_eq!(events, [Event::Entered(old), Event::Dropped(old)]);
+
+    stage.let_go(1);
+    assert_eq!(reply(send(&server, "2")).await.status, StatusCode::OK);
+    let [.., Event::Entered(new), Event::Finished(_)] = stage.events()[..] else {
+        panic!("{:?}", stage.events())
+    };
+    assert!(new > old, "{new} comes after {old}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,19 +59,13 @@ async fn the_late_write_of_a_handler_that_goes_on_is_refused_by_the_store() {
     let server = Server::start(Router::new().route("/{key}", writer)).await;
 
     let late = send(&server, LATE);
-    let entered = tokio::time::timeout(SOON, desk.entered.notified()).await;
-    entered.expect("the first request is inside");
-    break_lock(&*locks).await;
-    let prompt = send(&server, "prompt").await.expect("no panic");
-    let prompt = prompt.expect("it is answered");
+    desk.entered.notified().in_time("the first request").await;
+    break_lock(&*locks, "load:hot".to_owned()).await;
+    let prompt = reply(send(&server, "prompt")).await;
     assert_eq!(prompt.status, StatusCode::OK, "{}", prompt.text());
 
     desk.go_on.notify_one();
-    let late = late
-        .answered()
-        .await
-        .expect("no panic")
-        .expect("it is answered");
+    let late = reply(late).await;
     assert_eq!(late.status, StatusCode::CONFLICT, "{}", late.text());
     let store = desk.store.lock().expect("no panic");
     let [refused] = &store.refused[..] else {
@@ -113,13 +127,6 @@ impl Store {
     }
 }
 
-async fn break_lock(locks: &dyn DistributedLock) {
-    let admin = locks.admin().expect("Redis has one");
-    let key = LockKey::new("load:hot").expect("a key");
-    let broken = admin.break_lock(&key, "the test wants it").await;
-    assert!(broken.expect("Redis answers").is_some(), "it was held");
-}
-
 fn short_leases(locks: &Arc<dyn DistributedLock>) -> Locker {
     locker(Arc::clone(locks), |builder| {
         builder.request(|request| request.with_ttl(Duration::from_secs(1)))
@@ -133,54 +140,7 @@ fn send(server: &Server, id: &'static str) -> Sent {
     tokio::spawn(async move { client.post("/hot", id).await })
 }
 
-#[derive(Debug)]
-struct Place {
-    redis: RedisServer,
-    stage: Stage,
-    server: Server,
-}
-
-impl Place {
-    async fn new() -> Self {
-        let redis = RedisServer::start(RedisOptions::new());
-        let locks = connect(&redis.url()).await;
-        let stage = Stage::new();
-        let server = Server::start(stage.router(by_path(short_leases(&locks)))).await;
-        Self {
-            redis,
-            stage,
-            server,
-        }
-    }
-
-    /// Gets a request into the handler, which stays there.
-    async fn enter(&self) -> (FencingToken, Sent) {
-        let sent = send(&self.server, "1");
-        match self.stage.happened(1).await[..] {
-            [Event::Entered(token)] => (token, sent),
-            ref events => panic!("{events:?}"),
-        }
-    }
-
-    /// The handler is dropped, its client is told, and the next one has a larger token.
-    async fn assert_replaced(&self, old: FencingToken, sent: Sent) {
-        let reply = sent
-            .answered()
-            .await
-            .expect("no panic")
-            .expect("it is answered");
-        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
-        let problem: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
-        assert_eq!(problem["type"], "urn:polylock:lock-lost");
-        let events = self.stage.events();
-        assert_eq!(events, [Event::Entered(old), Event::Dropped(old)]);
-
-        self.stage.let_go(1);
-        let reply = send(&self.server, "2").await.expect("no panic");
-        assert_eq!(reply.expect("it is answered").status, StatusCode::OK);
-        let [.., Event::Entered(new), Event::Finished(_)] = self.stage.events()[..] else {
-            panic!("{:?}", self.stage.events())
-        };
-        assert!(new > old, "{new} comes after {old}");
-    }
+async fn reply(sent: Sent) -> Reply {
+    let replied = sent.answered().await.expect("no panic");
+    replied.expect("it is answered")
 }

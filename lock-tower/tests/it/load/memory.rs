@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use super::app::{by_path, connect, locker};
-use super::stage::Stage;
+
 use super::support::{is_alone, resident};
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Stage};
 
 /// `POLYLOCK_LOAD_KEYS` asks for another number.
 const KEYS: usize = 100_000;
@@ -68,19 +68,14 @@ fn assert_no_growth(before: u64, what: &str) {
 }
 
 async fn patient() -> Locker {
-    locker(connect("memory:").await, |builder| {
-        builder.wait(Duration::from_secs(90))
-    })
+    let wait = Duration::from_secs(90);
+    locker(connect("memory:").await, |builder| builder.wait(wait))
 }
 
 async fn visit(router: &Router, keys: std::ops::Range<usize>) {
     for key in keys {
-        assert_eq!(
-            post_to(router.clone(), format!("/key-{key}"))
-                .await
-                .status(),
-            StatusCode::OK
-        );
+        let served = post_to(router.clone(), format!("/key-{key}")).await;
+        assert_eq!(served.status(), StatusCode::OK);
     }
 }
 

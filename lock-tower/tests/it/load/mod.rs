@@ -6,7 +6,6 @@ mod client;
 mod instance;
 mod ledger;
 mod server;
-mod stage;
 mod support;
 
 mod bypass;

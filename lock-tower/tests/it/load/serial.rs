@@ -45,7 +45,7 @@ async fn assert_serial(url: &str, requests: usize) -> String {
     }
     let addresses: Vec<SocketAddr> = instances.iter().map(|one| one.address).collect();
     let began = std::time::Instant::now();
-    let replies = load(&addresses, 48, requests, |_| "/work/hot".to_owned()).await;
+    let replies = load(&addresses, 24, requests, |_| "/work/hot".to_owned()).await;
     let took = began.elapsed();
 
     let refused = replies.iter().find(|reply| reply.status != StatusCode::OK);

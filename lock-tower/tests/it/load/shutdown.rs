@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use super::app::{by_path, connect, locker};
 use super::client::load;
 use super::server::Server;
-use super::stage::Stage;
-use crate::support::{InTime as _, SOON, until};
+
+use crate::support::{InTime as _, SOON, Stage, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_graceful_shutdown_answers_what_is_there_and_leaves_nothing_held() {

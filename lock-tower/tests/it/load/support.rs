@@ -1,15 +1,6 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// Waits for `time` at most until `condition` is true.
-pub(crate) async fn until_within(time: Duration, what: &str, condition: impl Fn() -> bool + Send) {
-    let deadline = Instant::now() + time;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
+use std::time::Duration;
 
 /// The time that `percent` of `times` do not exceed.
 pub(crate) fn percentile(times: impl IntoIterator<Item = Duration>, percent: usize) -> Duration {

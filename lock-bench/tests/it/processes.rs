@@ -1,0 +1,233 @@
+//! Contenders that are processes.
+
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lock_bench::plan::{ContendersAs, Plan, Workload};
+use lock_bench::run;
+use lock_bench::target::Openers;
+use lock_testkit::servers::{RedisOptions, RedisServer};
+
+use crate::support::{
+    self, Silent, memory, openers_with_processes, plan, redis, sample, sqlite, worker,
+};
+
+fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
+    let mut plan = plan(workloads, contenders);
+    plan.contenders_as = ContendersAs::Processes;
+    plan
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_exclude_each_other_in_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = sqlite(&dir);
+    let mut plan = plan_of_processes(&[Workload::HandOff], 3);
+    plan.duration = Duration::from_millis(500);
+    let sample = sample(&plan, target).await;
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    assert_eq!(sample.violations, [""; 0]);
+    assert_eq!(sample.per_contender.len(), 3);
+    assert!(sample.acquisitions > 0, "{sample:?}");
+    assert!(sample.client_processors > 0.0, "{sample:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_hand_over_a_lock_in_redis() {
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
+    let mut plan = plan_of_processes(&[Workload::HandOff], 3);
+    plan.duration = Duration::from_millis(500);
+    let sample = sample(&plan, target).await;
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    assert_eq!(sample.violations, [""; 0]);
+    let shares = &sample.per_contender;
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    // The server has a queue, in which the others stand already.
+    assert!(
+        sample.hand_off.len() > sample.acquisitions / 2,
+        "{shares:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_holders_free_their_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = RedisServer::start(RedisOptions::default());
+    tokio::join!(check_recovery(sqlite(&dir)), check_recovery(redis(&server)));
+}
+
+async fn check_recovery(target: lock_bench::target::Target) {
+    let mut report = support::measure(&plan(&[Workload::CrashRecovery], 1), target).await;
+    let series = report.series.remove(0);
+    assert_eq!(series.parameters.ttl_ms, 1_000);
+    let sample = &series.samples[0];
+    assert_eq!(sample.violations, [""; 0]);
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    assert_eq!(sample.recovery_ns.len(), 3);
+    for recovery in &sample.recovery_ns {
+        // The last renewal may have been at any time in the lease before the kill.
+        assert!(
+            (100_000_000..4_000_000_000).contains(recovery),
+            "{recovery}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_processes_contend_for_a_lock_in_redis() {
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
+    let mut plan = plan_of_processes(&[Workload::Contended, Workload::Uncontended], 64);
+    // All of them open their first connection at a time.
+    plan.warm_up = Duration::from_secs(1);
+    plan.duration = Duration::from_secs(1);
+    let report = support::measure(&plan, target).await;
+    for (series, least) in report.series.iter().zip([1, 64]) {
+        let sample = &series.samples[0];
+        assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+        assert_eq!(sample.violations, [""; 0]);
+        assert_eq!(sample.per_contender.len(), 64);
+        assert!(sample.acquisitions >= least, "{:?}", sample.per_contender);
+        assert!(sample.commands > Some(0), "the server counts");
+    }
+    assert!(report.targets[0].round_trip.is_some());
+}
+
+/// Three connections for each of them would be more than a server grants to one host by default.
+#[cfg(feature = "zk")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_opens_no_more_than_what_it_measures() {
+    use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+
+    let options = ZooKeeperOptions::new().with_config("maxClientCnxns", "60");
+    let server = ZooKeeperServer::start(options);
+    let target = openers_with_processes().target("zk", server.url()).unwrap();
+    let mut plan = plan_of_processes(&[Workload::Uncontended], 24);
+    plan.with_bare = true;
+    plan.warm_up = Duration::from_secs(1);
+    plan.duration = Duration::from_secs(1);
+    let report = support::measure(&plan, target).await;
+    assert_eq!(report.series.len(), 2);
+    for series in &report.series {
+        let sample = &series.samples[0];
+        assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+        assert_eq!(sample.per_contender.len(), 24);
+        assert!(sample.acquisitions > 0, "{sample:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_commands_are_measured_by_processes_too() {
+    let server = RedisServer::start(RedisOptions::default());
+    let target = redis(&server);
+    let mut plan = plan_of_processes(&[Workload::Uncontended], 2);
+    plan.with_bare = true;
+    let report = support::measure(&plan, target).await;
+    let names: Vec<_> = report.series.iter().map(|series| &*series.target).collect();
+    assert_eq!(names, ["redis", "redis (bare)"]);
+    for series in &report.series {
+        assert!(series.samples[0].acquisitions > 0, "{}", series.target);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_footprint_has_memory_renewals_and_waiters() {
+    let mut plan = plan(&[Workload::Footprint], 1);
+    plan.ttl = Duration::from_secs(3);
+    plan.duration = Duration::from_secs(2);
+    let memory = openers_with_processes()
+        .target("memory", "memory:")
+        .unwrap();
+    let report = support::measure(&plan, memory).await;
+    let sample = &report.series[0].samples[0];
+    assert!(sample.errors.is_empty(), "{:?}", sample.failures);
+    let footprint = sample.footprint.as_ref().unwrap();
+    assert_eq!((sample.acquisitions, footprint.locks), (1_000, 1_000));
+    assert!(
+        footprint.served_ns > 0 && footprint.used_once > 0,
+        "{footprint:?}"
+    );
+    let figures = report.figures(&report.series[0]);
+    // A lock takes a kilobyte or so, and a debug build not a hundred times as much.
+    let held = figures.held_bytes.unwrap().median;
+    assert!((100.0..100_000.0).contains(&held), "{held} bytes");
+    assert!(
+        figures.waiting_bytes.unwrap().median < 100_000.0,
+        "{footprint:?}"
+    );
+    assert!(
+        figures.renewal_processors.unwrap().median < 2.0,
+        "{sample:?}"
+    );
+    assert_eq!((figures.throughput, figures.commands), (None, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_one_process_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_processes(&[Workload::Contended], 2);
+    let targets = vec![memory(), sqlite(&dir)];
+    let report = run(&plan, targets, &Silent).await.unwrap();
+    assert_eq!(report.series.len(), 1);
+    let warned = report
+        .environment
+        .warnings
+        .iter()
+        .any(|w| w.contains("memory is left out"));
+    assert!(warned, "{:?}", report.environment.warnings);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_no_contender_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", dir.path().join("secret.db").display());
+    for program in ["/bin/true", "/bin/cat"] {
+        let openers = Openers::compiled_in().with_worker(program, [""; 0]);
+        let target = openers.target("sqlite", &*file).unwrap();
+        let plan = plan_of_processes(&[Workload::Contended], 1);
+        let failure = run(&plan, vec![target], &Silent).await.unwrap_err();
+        assert_eq!(failure.kind(), "processes", "{program}");
+        assert!(!failure.message().contains("secret"), "{failure}");
+    }
+}
+
+#[test]
+fn a_contender_ends_with_its_parent() {
+    let mut child = start_worker();
+    drop(child.stdin.take());
+    assert!(!ends(&mut child).success());
+}
+
+#[test]
+fn a_contender_without_an_order_says_nothing_of_what_it_read() {
+    let mut child = start_worker();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"redis://:secret@host\n").unwrap();
+    assert!(!ends(&mut child).success());
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(!String::from_utf8_lossy(&said).contains("secret"));
+}
+
+fn start_worker() -> Child {
+    Command::new(worker())
+        .arg(lock_bench::worker::ARGUMENT)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example starts")
+}
+
+fn ends(child: &mut Child) -> std::process::ExitStatus {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(status) = child.try_wait().expect("it is a child") {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "it goes on");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,243 @@
+//! What each workload measures, on locks that need no server, and what becomes of subjects that
+//! fail, hang or panic.
+
+use std::time::Duration;
+
+use lock_bench::plan::{Plan, Workload};
+use lock_bench::run;
+use lock_bench::target::Openers;
+
+use crate::support::{self, Fault, Silent, faulty, memory, plan, sample};
+
+const ALL_WITHOUT_CRASHES: [Workload; 7] = [
+    Workload::Uncontended,
+    Workload::Contended,
+    Workload::HandOff,
+    Workload::Fairness,
+    Workload::HoldSweep,
+    Workload::OpenLoop,
+    Workload::Layer,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_workload_is_measured_on_memory_and_sqlite() {
+    // In memory: a busy disk may take longer for a commit than all of a measurement does.
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
+    let mut plan = plan(&ALL_WITHOUT_CRASHES, 2);
+    // Several times as long as the longest hold of the sweep.
+    plan.duration = Duration::from_millis(350);
+    plan.warm_up = Duration::from_millis(10);
+    plan.rate = 500.0;
+    let sqlite = Openers::compiled_in().target("sqlite", file).unwrap();
+    let report = run(&plan, vec![memory(), sqlite], &Silent).await.unwrap();
+    let names: Vec<_> = report.targets.iter().map(|target| &*target.name).collect();
+    assert_eq!(names, ["memory", "sqlite"]);
+    assert_eq!(report.series.len(), 2 * (ALL_WITHOUT_CRASHES.len() + 3));
+    for series in &report.series {
+        let of = format!("{} {:?}", series.target, series.workload);
+        assert_eq!(series.samples.len(), 1, "{of}");
+        for sample in &series.samples {
+            let text = format!("{of}: {:?} {:?}", sample.failures, sample.per_contender);
+            assert_eq!(sample.duration_ns, 350_000_000, "{text}");
+            assert!(
+                sample.errors.is_empty() && sample.violations.is_empty(),
+                "{text}"
+            );
+            assert_eq!(sample.per_contender.len(), 2, "{text}");
+            assert_eq!(
+                sample.acquisitions,
+                sample.per_contender.iter().sum::<u64>(),
+                "{text}"
+            );
+            let cut_short = match series.workload {
+                Workload::OpenLoop => sample.unserved,
+                _ => 0,
+            };
+            assert_eq!(
+                sample.acquisitions + cut_short,
+                sample.acquire.len(),
+                "{text}"
+            );
+            assert!(sample.held_ns <= 2 * sample.duration_ns, "{text}");
+        }
+        let acquisitions: u64 = series
+            .samples
+            .iter()
+            .map(|sample| sample.acquisitions)
+            .sum();
+        assert!(acquisitions > 0, "{of}");
+        let hand_offs: u64 = series
+            .samples
+            .iter()
+            .map(|sample| sample.hand_off.len())
+            .sum();
+        match series.workload {
+            Workload::HandOff | Workload::Fairness => assert!(hand_offs > 0, "{of}"),
+            Workload::Uncontended | Workload::Layer => assert_eq!(hand_offs, 0, "{of}"),
+            _ => {}
+        }
+        assert_eq!(
+            series.parameters.rate.is_some(),
+            series.workload == Workload::OpenLoop
+        );
+        for sample in &series.samples {
+            let requests = sample
+                .layer
+                .as_ref()
+                .map(|layer| (layer.with.len(), layer.without.len()));
+            assert_eq!(
+                requests.is_some(),
+                series.workload == Workload::Layer,
+                "{of}"
+            );
+            assert!(
+                requests.is_none_or(|(with, without)| with > 0 && without > 0),
+                "{of}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_survives_json() {
+    let mut plan = plan(&[Workload::Contended], 2);
+    plan.repeats = 2;
+    let report = support::measure(&plan, memory()).await;
+    assert_eq!(report.series[0].samples.len(), 2);
+    let text = serde_json::to_string(&report).unwrap();
+    let read: lock_bench::report::Report = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_open_loop_counts_from_the_intended_start() {
+    let mut plan = plan(&[Workload::OpenLoop], 1);
+    plan.duration = Duration::from_millis(500);
+    plan.rate = 400.0;
+    // 100 of them come through in a second: most of the time of a request is that in the queue.
+    let slow = faulty(Fault::SlowRelease(Duration::from_millis(10)));
+    let sample = sample(&plan, slow).await;
+    assert!(sample.is_saturated, "{sample:?}");
+    assert!(
+        sample.acquire.quantile_ns(0.9) > Some(100_000_000),
+        "{sample:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stall_over_the_end_is_in_the_latencies_of_the_open_loop() {
+    let mut plan = plan(&[Workload::OpenLoop], 1);
+    plan.duration = Duration::from_millis(600);
+    plan.rate = 400.0;
+    for stalls in [Fault::StallsUntilAfterTheEnd, Fault::StallsForEver] {
+        let sample = sample(&plan, faulty(stalls)).await;
+        // Those of the last 450 ms or so, of 240.
+        assert!(sample.unserved >= 20, "{stalls:?}: {sample:?}");
+        assert_eq!(sample.acquire.len(), sample.acquisitions + sample.unserved);
+        assert!(
+            sample.acquire.quantile_ns(0.99) > Some(80_000_000),
+            "{stalls:?}: {sample:?}"
+        );
+        let is_stuck = sample.errors.contains_key("stuck");
+        assert_eq!(is_stuck, stalls == Fault::StallsForEver, "{sample:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_loop_that_keeps_up_is_not_saturated() {
+    let mut plan = plan(&[Workload::OpenLoop], 2);
+    plan.rate = 300.0;
+    let sample = sample(&plan, memory()).await;
+    assert!(!sample.is_saturated, "{sample:?}");
+    // 60 are expected, with a deviation of 8.
+    assert!((20..=120).contains(&sample.acquisitions), "{sample:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_holds_is_measured() {
+    let mut plan = plan(&[Workload::Uncontended], 1);
+    plan.hold = Duration::from_millis(5);
+    let sample = sample(&plan, memory()).await;
+    let each = sample.held_ns / sample.acquisitions;
+    assert!(each >= 4_500_000, "{each}");
+    assert!(sample.held_ns <= sample.duration_ns, "{}", sample.held_ns);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_counted_by_kind_and_no_hang_keeps_the_run_from_ending() {
+    let plan = plan(&[Workload::Contended], 2);
+    let cases = [
+        (Fault::Fails, "unavailable", 3..=u64::MAX),
+        // Nobody was to give up.
+        (Fault::GivesUp, "contended", 3..=u64::MAX),
+        (Fault::Hangs, "stuck", 2..=2),
+    ];
+    for (fault, kind, expected) in cases {
+        let sample = sample(&plan, faulty(fault)).await;
+        assert_eq!(sample.acquisitions, 0, "{fault:?}");
+        assert!(
+            expected.contains(&sample.errors[kind]),
+            "{fault:?}: {:?}",
+            sample.errors
+        );
+        assert_eq!(sample.failures.len(), 1, "{fault:?}: {:?}", sample.failures);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_a_failure_of_the_run() {
+    let plan = plan(&[Workload::Contended], 2);
+    let failed = run(&plan, vec![faulty(Fault::Panics)], &Silent).await;
+    let failure = failed.unwrap_err();
+    assert_eq!(failure.kind(), "panic");
+    assert!(failure.message().contains("as it was told to"), "{failure}");
+}
+
+#[tokio::test]
+async fn plans_that_cannot_be_carried_out_are_refused() {
+    type Change = fn(&mut Plan);
+    let cases: &[(Change, &str)] = &[
+        (|plan| plan.workloads.clear(), "no workload"),
+        (|plan| plan.contenders.clear(), "contenders"),
+        (|plan| plan.contenders = vec![0], "contenders"),
+        (|plan| plan.repeats = 0, "repeats"),
+        (|plan| plan.duration = Duration::ZERO, "measurement"),
+        (|plan| plan.hold = Duration::from_secs(9), "hold"),
+        (|plan| plan.rate = f64::NAN, "rate"),
+        (
+            |plan| plan.workloads = vec![Workload::CrashRecovery],
+            "other processes do not see",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut plan = plan(&[Workload::Contended], 2);
+        change(&mut plan);
+        let failure = run(&plan, vec![memory()], &Silent).await.unwrap_err();
+        assert!(failure.message().contains(expected), "{failure}");
+    }
+    let plan = plan(&[Workload::Contended], 2);
+    let failure = run(&plan, vec![memory(), memory()], &Silent)
+        .await
+        .unwrap_err();
+    assert!(
+        failure.message().contains("two targets have the name"),
+        "{failure}"
+    );
+    assert!(run(&plan, Vec::new(), &Silent).await.is_err());
+}
+
+#[test]
+fn an_unknown_scheme_is_refused_without_the_url() {
+    let failed = Openers::compiled_in().target("x", "gopher://user:secret@host");
+    let failure = failed.unwrap_err();
+    assert!(
+        failure.message().contains("unknown scheme \"gopher\""),
+        "{failure}"
+    );
+    assert!(!failure.message().contains("secret"), "{failure}");
+    let target = Openers::compiled_in()
+        .target("x", "redis://user:secret@host")
+        .unwrap();
+    assert!(!format!("{target:?}").contains("secret"));
+}

@@ -1,0 +1,111 @@
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use crate::lock;
+
+/// The protocol of MySQL and MariaDB: a request is one packet, and all that the server sends until the
+/// next one is its reply.
+#[derive(Default)]
+pub(super) struct MySql(Mutex<Exchange>);
+
+#[derive(Default)]
+struct Exchange {
+    encrypted: bool,
+    fate: ReplyFate,
+    /// The text of the statement that is being prepared.
+    preparing: Option<Vec<u8>>,
+    /// The texts of those that are, by the numbers that the server gave them.
+    statements: HashMap<u32, Vec<u8>>,
+}
+
+impl Protocol for MySql {
+    type Ticket = ();
+
+    const MESSAGES: Messages = Messages::InOrder;
+
+    fn request(&self, bytes: &[u8]) -> Parsed<Request<()>> {
+        let mut exchange = lock(&self.0);
+        // A length of three bytes, a number that counts from 0 in each exchange, and the rest.
+        let (header, rest) = bytes.split_first_chunk::<4>().ok_or(Unread::Incomplete)?;
+        let [low, middle, high, number] = *header;
+        let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
+        if exchange.encrypted || length == LONGEST {
+            return Err(Unread::Foreign);
+        }
+        let body = rest.get(..length).ok_or(Unread::Incomplete)?;
+        // The server speaks first, so only commands begin an exchange.
+        let args = match number {
+            0 => exchange.command(body),
+            _ => {
+                exchange.encrypted |= asks_for_tls(body);
+                vec![b"LOGIN".to_vec()]
+            }
+        };
+        Ok((Request { args, ticket: () }, 4 + length))
+    }
+
+    fn sent(&self, (): (), fate: ReplyFate) {
+        lock(&self.0).fate = fate;
+    }
+
+    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+        let mut exchange = lock(&self.0);
+        if exchange.preparing.is_some() {
+            exchange.prepared(bytes).ok_or(Unread::Incomplete)?;
+        }
+        Ok((Said::Reply(exchange.fate), bytes.len()))
+    }
+}
+
+impl Exchange {
+    fn command(&mut self, body: &[u8]) -> Vec<Vec<u8>> {
+        let (command, rest) = body.split_first().unwrap_or((&PING, &[]));
+        let (name, text) = match *command {
+            0x01 => ("QUIT", None),
+            0x03 => ("QUERY", Some(rest.to_vec())),
+            PING => ("PING", None),
+            0x16 => {
+                self.preparing = Some(rest.to_vec());
+                ("PREPARE", self.preparing.clone())
+            }
+            0x17 => {
+                let text = int(rest, 0).and_then(|number| self.statements.get(&number));
+                ("EXECUTE", Some(text.cloned().unwrap_or_default()))
+            }
+            0x19 => ("CLOSE", None),
+            other => return vec![format!("COM{other}").into_bytes()],
+        };
+        std::iter::once(name.as_bytes().to_vec())
+            .chain(text)
+            .collect()
+    }
+
+    /// Learns from a reply the number of the statement that was prepared, if it was. None if too little
+    /// of it has come.
+    fn prepared(&mut self, reply: &[u8]) -> Option<()> {
+        let (answer, number) = (*reply.get(4)?, int(reply, 5)?);
+        let text = self.preparing.take()?;
+        if answer == OK {
+            self.statements.insert(number, text);
+        }
+        Some(())
+    }
+}
+
+/// Whether the first packet of a client has nothing but what it can do, and TLS is a part of that.
+fn asks_for_tls(body: &[u8]) -> bool {
+    let can = int(body, 0).filter(|_| body.len() == 32 && body[9..28] == [0; 19]);
+    can.is_some_and(|can| can & (1 << 11) != 0)
+}
+
+fn int(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*word))
+}
+
+const OK: u8 = 0x00;
+const PING: u8 = 0x0e;
+
+/// A packet of this length goes on in the next one.
+const LONGEST: usize = 0x00ff_ffff;

@@ -1,0 +1,114 @@
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use super::protocol::{Fields, Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use crate::lock;
+
+/// The protocol of PostgreSQL, version 3: a request is all that a client sends up to the message
+/// that it expects an answer to, and all that the server sends until the next one is its reply.
+#[derive(Default)]
+pub(super) struct Postgres(Mutex<Exchange>);
+
+#[derive(Default)]
+struct Exchange {
+    /// Whether the client has said who it is, before which messages have no letter.
+    begun: bool,
+    fate: ReplyFate,
+    /// The texts of the prepared statements by their names.
+    statements: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Protocol for Postgres {
+    type Ticket = ();
+
+    const MESSAGES: Messages = Messages::InOrder;
+
+    fn request(&self, bytes: &[u8]) -> Parsed<Request<()>> {
+        let mut exchange = lock(&self.0);
+        if !exchange.begun {
+            return exchange.opening(bytes);
+        }
+        let (mut args, mut rest) = (vec![b"SYNC".to_vec()], bytes);
+        while let Some((kind, message)) = rest.split_first() {
+            let (body, length) = body(message)?;
+            exchange.add(*kind, Fields(body), &mut args);
+            rest = &message[length..];
+            if ENDS.contains(kind) {
+                return Ok((Request { args, ticket: () }, bytes.len() - rest.len()));
+            }
+        }
+        Err(Unread::Incomplete)
+    }
+
+    fn sent(&self, (): (), fate: ReplyFate) {
+        lock(&self.0).fate = fate;
+    }
+
+    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+        Ok((Said::Reply(lock(&self.0).fate), bytes.len()))
+    }
+}
+
+impl Exchange {
+    fn opening(&mut self, bytes: &[u8]) -> Parsed<Request<()>> {
+        let (body, length) = body(bytes)?;
+        let name = match Fields(body).int() {
+            Some(0x0003_0000..=0x0003_ffff) => "STARTUP",
+            Some(80_877_102) => "CANCEL",
+            Some(80_877_103) => "TLS",
+            Some(80_877_104) => "GSS",
+            _ => return Err(Unread::Foreign),
+        };
+        self.begun = name == "STARTUP";
+        let args = vec![name.as_bytes().to_vec()];
+        Ok((Request { args, ticket: () }, length))
+    }
+
+    /// Says what a message makes of a request. Of several statements the first counts, and its
+    /// execution more than its preparation.
+    fn add(&mut self, kind: u8, mut fields: Fields<'_>, args: &mut Vec<Vec<u8>>) {
+        let is = |args: &Vec<Vec<u8>>, name: &str| args[0] == name.as_bytes();
+        let mut text = || fields.text().unwrap_or_default().to_vec();
+        let words: (&str, Option<Vec<u8>>) = match kind {
+            b'P' => {
+                let (name, text) = (text(), text());
+                self.statements.insert(name, text.clone());
+                if !is(args, "SYNC") {
+                    return;
+                }
+                ("PREPARE", Some(text))
+            }
+            b'B' if !is(args, "EXECUTE") => {
+                let (_portal, name) = (text(), text());
+                let text = self.statements.get(&name).cloned();
+                ("EXECUTE", Some(text.unwrap_or_default()))
+            }
+            b'Q' => ("QUERY", Some(text())),
+            b'X' => ("QUIT", None),
+            b'p' => ("LOGIN", None),
+            _ => return,
+        };
+        *args = std::iter::once(words.0.as_bytes().to_vec())
+            .chain(words.1)
+            .collect();
+    }
+}
+
+/// What follows a length, which counts itself; the first message of a connection has no letter.
+fn body(bytes: &[u8]) -> Parsed<&[u8]> {
+    let length = *bytes.first_chunk().ok_or(Unread::Incomplete)?;
+    let Ok(length @ 4..=LONGEST) = usize::try_from(i32::from_be_bytes(length)) else {
+        return Err(Unread::Foreign);
+    };
+    let body = bytes.get(4..length).ok_or(Unread::Incomplete)?;
+    Ok((body, length))
+}
+
+/// The last messages of what a client sends at a time: those that are answered (`Query`, `Sync`,
+/// `FunctionCall`, a step of the authentication), and those that others may wait behind (`Flush`,
+/// `Terminate`, and the three of a copy).
+const ENDS: [u8; 9] = *b"QSFpHXcdf";
+
+/// The longest message in bytes, above what tests send. What begins with a TLS record would be
+/// longer.
+const LONGEST: usize = 16 << 20;

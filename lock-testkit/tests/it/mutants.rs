@@ -1,0 +1,59 @@
+//! Each broken backend or engine is caught, and by the violation that it stands for.
+
+use lock_testkit::mutants::Mutation;
+use lock_testkit::sim::Simulation;
+
+/// How many histories a mutant may survive.
+const SEEDS: u64 = 60;
+
+#[expect(clippy::print_stdout, reason = "which history was enough")]
+fn catch(mutation: Mutation) {
+    let caught = mutation.hunt(0..SEEDS);
+    let caught = caught.unwrap_or_else(|| panic!("{mutation:?} survived {SEEDS} histories"));
+    println!(
+        "{mutation:?} is caught at seed {}: {}",
+        caught.seed, caught.violation
+    );
+    assert_eq!(caught.violation.kind(), mutation.violates());
+    for seed in 0..=caught.seed {
+        let outcome = Simulation::new(seed).run();
+        let wrong: Vec<_> = outcome.violations.iter().map(ToString::to_string).collect();
+        assert!(
+            wrong.is_empty(),
+            "without the mutation, seed {seed}: {wrong:#?}"
+        );
+    }
+}
+
+macro_rules! mutants {
+    ($($name:ident: $mutation:ident,)*) => {
+        $(#[test] fn $name() { catch(Mutation::$mutation); })*
+
+        #[test]
+        fn every_mutant_is_hunted() {
+            let hunted = [$(Mutation::$mutation),*];
+            assert_eq!(hunted, Mutation::ALL);
+        }
+    };
+}
+
+mutants! {
+    acknowledged_only: AcknowledgedOnly,
+    contention_as_error: ContentionAsError,
+    deadline_from_the_reply: DeadlineFromReply,
+    error_as_contention: ErrorAsContention,
+    hand_over_without_a_new_token: HandOverKeepsToken,
+    id_reused: IdReused,
+    late_grant_returned: LateGrant,
+    lost_waiter: LostWaiter,
+    no_expiry: NoExpiry,
+    permit_beyond_the_limit: PermitBeyondLimit,
+    queue_entry_left_by_a_dropped_waiter: QueueEntryLeft,
+    release_by_anyone: ReleaseByAnyone,
+    renewal_after_release: RenewalAfterRelease,
+    renewal_that_revives_an_expired_lease: RenewalRevives,
+    shared_lock_that_admits_a_writer: SharedAdmitsWriter,
+    silence_taken_for_a_renewal: SilenceIsConsent,
+    token_reused: TokenReused,
+    un_lose: UnLose,
+}

@@ -1,0 +1,345 @@
+//! Hosts with addresses of their own: what must not pass does not, and nothing of them stays.
+
+use std::env;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lock_core::LockKey;
+use lock_testkit::network::{Host, Network};
+use lock_testkit::taker::Taker;
+
+use crate::support::{SILENCE, SOON};
+
+#[test]
+fn hosts_reach_each_other_and_the_test_process_by_tcp() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    assert_ne!(a.address(), b.address());
+    for (from, to) in [
+        (&a, &b),
+        (&b, &a),
+        (&network.outside(), &a),
+        (&a, &network.outside()),
+        (&a, &a),
+    ] {
+        let (mut near, mut far) = connected(from, to);
+        assert!(passes(&mut near, &mut far) && passes(&mut far, &mut near));
+        assert_eq!(far.peer_addr().unwrap().ip(), from.address());
+    }
+    assert_eq!(network.dropped(), 0);
+}
+
+#[test]
+fn a_name_stands_for_one_host() {
+    let network = Network::new().unwrap();
+    assert_eq!(network.host("a").address(), network.host("a").address());
+    assert_ne!(network.host("a").address(), network.host("b").address());
+    let other = Network::new().unwrap();
+    assert_ne!(network.host("a").address(), other.host("a").address());
+}
+
+#[test]
+fn a_blocked_direction_drops_packets_and_the_other_does_not() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let (mut near, mut far) = connected(&a, &b);
+    network.block(&a, &b);
+    // The acknowledgment is lost, the data are not.
+    assert!(passes(&mut far, &mut near));
+    assert!(is_lost(&mut near, &mut far));
+    assert!(network.dropped() > 0);
+    network.heal();
+    // What was dropped is sent again.
+    assert!(arrives_within(&mut far, SOON));
+    assert!(connects(&a, &b) && connects(&b, &a));
+}
+
+#[test]
+fn a_partition_is_between_its_sides_only() {
+    let network = Network::new().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| network.host(name));
+    let outside = network.outside();
+    network.partition(&[&a, &b], &[&c]);
+    for (from, to, expected) in [
+        (&a, &b, true),
+        (&a, &c, false),
+        (&c, &a, false),
+        (&b, &c, false),
+        (&outside, &a, true),
+        (&outside, &c, true),
+    ] {
+        let met = if expected {
+            connects(from, to)
+        } else {
+            is_cut_off(from, to)
+        };
+        assert!(met, "{from:?} to {to:?}");
+    }
+    network.heal();
+    assert!(connects(&a, &c) && connects(&b, &c));
+}
+
+#[test]
+fn a_fault_between_a_host_and_the_test_process_leaves_the_hosts_alone() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    network.partition(&[&network.outside()], &[&a]);
+    assert!(is_cut_off(&network.outside(), &a) && is_cut_off(&a, &network.outside()));
+    assert!(connects(&a, &b) && connects(&network.outside(), &b));
+}
+
+#[test]
+fn a_reset_ends_connections_on_one_side_and_leaves_the_other_half_open() {
+    let network = Network::new().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| network.host(name));
+    let (mut near, mut far) = connected(&a, &b);
+    let (mut second_near, mut second_far) = connected(&b, &a);
+    let (mut other_near, mut other_far) = connected(&b, &c);
+    assert!(passes(&mut near, &mut far) && passes(&mut second_near, &mut second_far));
+
+    network.reset(&b, &a);
+
+    for mut reset in [far, second_near] {
+        let error = reset.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    for half_open in [&mut near, &mut second_far] {
+        half_open.write_all(b"x").unwrap();
+        assert!(!arrives_within(half_open, SILENCE));
+    }
+    assert!(passes(&mut other_near, &mut other_far));
+    assert!(is_cut_off(&b, &a));
+
+    // Its kernel knows the connection no more.
+    network.heal();
+    near.set_read_timeout(Some(SOON)).unwrap();
+    let error = near.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(connects(&b, &a));
+}
+
+#[test]
+fn a_host_without_power_is_silent_and_knows_nothing_afterwards() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap();
+    let place = listener.local_addr().unwrap();
+    // The connection is that of a process of `a`, which the kernel closes with it.
+    let mut client = speak(&a, place);
+    let (mut far, _) = listener.accept().unwrap();
+    assert!(arrives_within(&mut far, SOON));
+
+    network.power_off(&a);
+    assert!(!client.wait().unwrap().success());
+    // Neither FIN nor RST.
+    assert!(!arrives_within(&mut far, SILENCE));
+    network.rejoin(&a);
+    // Nothing is left in the kernel of `a` that would still send one.
+    assert!(!arrives_within(&mut far, SILENCE));
+    far.write_all(b"x").unwrap();
+    far.set_read_timeout(Some(SOON)).unwrap();
+    let error = far.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(connects(&a, &b));
+}
+
+#[test]
+fn an_isolated_host_reaches_itself_and_nobody_else() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let (mut near, mut far) = connected(&a, &b);
+    network.isolate(&a);
+    assert!(is_lost(&mut near, &mut far) && is_lost(&mut far, &mut near));
+    assert!(connects(&a, &a) && is_cut_off(&network.outside(), &a));
+    network.rejoin(&a);
+    assert!(connects(&a, &b));
+}
+
+#[test]
+fn a_command_runs_on_the_host_under_its_own_process_id() {
+    let network = Network::new().unwrap();
+    let a = network.host("a");
+    let mut child = a
+        .command("sh")
+        .args(["-c", "echo $$; ip -4 -o address show dev eth0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut printed = String::new();
+    let mut output = child.stdout.take().unwrap();
+    output.read_to_string(&mut printed).unwrap();
+    assert!(child.wait().unwrap().success());
+    let mut lines = printed.lines();
+    assert_eq!(lines.next(), Some(&*child.id().to_string()));
+    assert!(lines.next().unwrap().contains(&a.address().to_string()));
+}
+
+#[test]
+fn a_taker_runs_on_its_host() {
+    let network = Network::new().unwrap();
+    let a = network.host("a");
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("taker");
+    std::fs::write(
+        &program,
+        "#!/bin/sh\nip -4 -o address >\"${0%/*}/addresses\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let taker = Taker::new(&program, "memory:").with_prefix(a.prefix());
+    let key = LockKey::new("key").unwrap();
+    assert!(taker.take(&key).spawn().unwrap().wait().unwrap().success());
+    let addresses = std::fs::read_to_string(dir.path().join("addresses")).unwrap();
+    assert!(addresses.contains(&a.address().to_string()), "{addresses}");
+}
+
+#[test]
+fn what_a_runtime_of_a_host_spawns_is_on_the_host() {
+    let network = Network::new().unwrap();
+    let (a, b) = (network.host("a"), network.host("b"));
+    let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap();
+    let place = listener.local_addr().unwrap();
+    let runtime = a.runtime();
+    let connecting = runtime.spawn(tokio::net::TcpStream::connect(place));
+    let connection = runtime.block_on(connecting).unwrap().unwrap();
+    assert_eq!(connection.local_addr().unwrap().ip(), a.address());
+}
+
+#[test]
+fn a_network_that_is_dropped_leaves_no_process_and_no_interface() {
+    let network = Network::new().unwrap();
+    let a = network.host("a");
+    let mut sleeper = a.command("sleep").arg("600").spawn().unwrap();
+    let outside = network.outside().address();
+    assert!(has_interface(outside));
+    drop(network);
+    assert!(has_interface(outside), "a host is left");
+    drop(a);
+    assert!(!has_interface(outside));
+    assert!(!sleeper.wait().unwrap().success());
+}
+
+#[test]
+fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
+    let name = "network::a_test_process_that_is_killed_leaves_no_process_and_no_interface";
+    if env::var_os(CHILD).is_some() {
+        let network = Network::new().unwrap();
+        let a = network.host("a");
+        let mut sleeper = a.command("sleep").arg("60").spawn().unwrap();
+        println!("\n{CHILD} {} {}", network.outside().address(), sleeper.id());
+        sleeper.wait().unwrap();
+        return;
+    }
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told = lines.map_while(Result::ok).find_map(|line| {
+        let (outside, sleeper) = line.strip_prefix(CHILD)?.trim().split_once(' ')?;
+        Some((outside.parse().unwrap(), sleeper.parse::<u32>().unwrap()))
+    });
+    let (outside, sleeper) = told.expect("the child makes a network");
+    let were_there = has_interface(outside) && runs(sleeper);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(were_there);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while has_interface(outside) || runs(sleeper) {
+        assert!(Instant::now() < deadline, "something is left");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Set in the process that is killed.
+const CHILD: &str = "POLYLOCK_NETWORK_CHILD";
+
+/// Both ends of a connection.
+fn connected(from: &Host, to: &Host) -> (TcpStream, TcpStream) {
+    let listener = to
+        .enter(|| TcpListener::bind((to.address(), 0)))
+        .expect("the host takes it");
+    let place = listener.local_addr().expect("the host takes it");
+    let near = from
+        .enter(|| TcpStream::connect(place))
+        .expect("the host takes it");
+    let (far, _) = listener.accept().expect("the host takes it");
+    (near, far)
+}
+
+fn connects(from: &Host, to: &Host) -> bool {
+    connects_within(from, to, SOON)
+}
+
+fn is_cut_off(from: &Host, to: &Host) -> bool {
+    !connects_within(from, to, SILENCE)
+}
+
+fn connects_within(from: &Host, to: &Host, within: Duration) -> bool {
+    let listener = to.enter(|| TcpListener::bind((to.address(), 0)));
+    let listener = listener.expect("a port is free");
+    let place = listener.local_addr().expect("it listens");
+    match from.enter(|| TcpStream::connect_timeout(&place, within)) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            false
+        }
+    }
+}
+
+/// Whether a byte gets through.
+fn passes(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+    from.write_all(b"x").expect("it is open");
+    arrives_within(to, SOON)
+}
+
+/// Whether a byte does not.
+fn is_lost(from: &mut TcpStream, to: &mut TcpStream) -> bool {
+    from.write_all(b"x").expect("it is open");
+    !arrives_within(to, SILENCE)
+}
+
+/// False if nothing comes, and a panic if the connection ends.
+fn arrives_within(to: &mut TcpStream, within: Duration) -> bool {
+    to.set_read_timeout(Some(within))
+        .expect("the host takes it");
+    match to.read(&mut [0]) {
+        Ok(1) => true,
+        Ok(_) => panic!("the connection is closed"),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+        Err(error) => panic!("the connection has ended: {error}"),
+    }
+}
+
+/// A process of the host that connects, sends a byte and stays.
+fn speak(host: &Host, to: SocketAddr) -> Child {
+    let script = format!(
+        "exec 3<>/dev/tcp/{}/{}; printf x >&3; exec sleep 600",
+        to.ip(),
+        to.port()
+    );
+    host.command("bash")
+        .args(["-c", &script])
+        .spawn()
+        .expect("the host takes it")
+}
+
+fn has_interface(address: Ipv4Addr) -> bool {
+    let listed = Command::new("ip").args(["-4", "-o", "address"]).output();
+    let listed =
+        String::from_utf8(listed.expect("the host takes it").stdout).expect("the host takes it");
+    listed.contains(&format!(" {address}/"))
+}
+
+/// A zombie has no program.
+fn runs(pid: u32) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}

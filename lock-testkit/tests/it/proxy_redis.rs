@@ -1,0 +1,350 @@
+//! The fault proxy: what is planned happens, to whom it is planned for, and to nobody else.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use lock_core::memory::{Fault, Reachable, Request};
+use lock_testkit::proxy::{
+    Across, Answer, Command, Direction, Fate, FaultPlan, Planned, Proxy, PushFate, Then,
+};
+use lock_testkit::servers::{RedisOptions, RedisServer, Reply, RespClient};
+
+use crate::support::{GONE, bulk, eventually};
+
+#[test]
+fn what_is_not_planned_for_passes() {
+    let (_server, proxy) = start();
+    let planned = proxy.plan(|command| command.is("NONE"), Fate::LostReply(Then::Cut));
+    let sets = proxy.watch(|command| command.is("set"));
+    let mut client = client(&proxy);
+    client.send(&["SET", "key", "value"]).expect("sent");
+    client.send(&["GET", "key"]).expect("sent");
+    assert_eq!(client.receive().expect("a reply"), simple("OK"));
+    assert_eq!(client.receive().expect("a reply"), bulk("value"));
+    let map = client.command(&["HELLO", "3"]).expect("a reply");
+    assert!(matches!(map, Reply::Map(_)), "{map:?}");
+    let long = "x".repeat(1_000_000);
+    assert_eq!(
+        client.command(&["ECHO", &long]).expect("a reply"),
+        bulk(&long)
+    );
+    assert_eq!(
+        (planned.struck(), proxy.commands(), proxy.connections()),
+        (0, 4, 1)
+    );
+    assert_eq!(sets.seen()[0].arg(2), "value");
+    assert_eq!(sets.count(), 1);
+}
+
+#[test]
+fn a_lost_request_does_not_arrive_and_a_lost_reply_does_not_either() {
+    let (server, proxy) = start();
+    let cases = [
+        (Fate::LostRequest(Then::Cut), 0),
+        (Fate::LostReply(Then::Cut), 1),
+        (Fate::LostRequest(Then::CutAfter(MOMENT)), 1),
+        (Fate::LostReply(Then::CutAfter(MOMENT)), 2),
+    ];
+    for (fate, arrived) in cases {
+        let planned = proxy.plan(|command| command.is("INCR"), fate);
+        let error = client(&proxy)
+            .command(&["INCR", "n"])
+            .expect_err("no reply");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{fate:?}");
+        assert_eq!(planned.struck(), 1);
+        assert_eq!(count(&server), arrived, "{fate:?}");
+    }
+    assert_eq!(
+        client(&proxy).command(&["INCR", "n"]).expect("a reply"),
+        Reply::Integer(3)
+    );
+}
+
+#[test]
+fn silence_is_for_the_whole_connection_and_for_no_other() {
+    let (server, proxy) = start();
+    proxy.plan(|command| command.is("INCR"), Fate::LostReply(Then::Silent));
+    let mut silent = RespClient::connect(proxy.port(), MOMENT).expect("connected");
+    for command in [&["INCR", "n"][..], &["PING"]] {
+        let error = silent.command(command).expect_err("no reply");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+    assert_eq!(
+        client(&proxy).command(&["INCR", "n"]).expect("a reply"),
+        Reply::Integer(2)
+    );
+    assert_eq!(count(&server), 2);
+}
+
+#[test]
+fn a_late_reply_delays_those_behind_it() {
+    let (server, proxy) = start();
+    proxy.plan(|command| command.has("late"), Fate::LateReply(MOMENT));
+    let mut client = client(&proxy);
+    let began = Instant::now();
+    client.send(&["INCRBY", "n", "1"]).expect("sent");
+    client.send(&["ECHO", "late"]).expect("sent");
+    client.send(&["INCRBY", "n", "1"]).expect("sent");
+    assert_eq!(client.receive().expect("a reply"), Reply::Integer(1));
+    assert!(began.elapsed() < MOMENT);
+    eventually(|| count(&server) == 2);
+    assert!(began.elapsed() < MOMENT, "the requests behind wait as well");
+    assert_eq!(client.receive().expect("a reply"), bulk("late"));
+    assert!(began.elapsed() >= MOMENT);
+    assert_eq!(client.receive().expect("a reply"), Reply::Integer(2));
+}
+
+#[test]
+fn a_late_request_arrives_after_its_client_has_gone() {
+    let (server, proxy) = start();
+    proxy.plan(|command| command.is("INCR"), Fate::LateRequest(MOMENT));
+    let began = Instant::now();
+    client(&proxy).send(&["INCR", "n"]).expect("sent");
+    assert_eq!(count(&server), 0);
+    eventually(|| count(&server) == 1);
+    assert!(began.elapsed() >= MOMENT);
+}
+
+#[test]
+fn a_command_that_arrives_twice_has_one_reply() {
+    let (server, proxy) = start();
+    let mut client = client(&proxy);
+    for (after, answer, reply, second) in [
+        (Duration::ZERO, Answer::First, 1, 2),
+        (Duration::ZERO, Answer::Second, 4, 4),
+        (MOMENT, Answer::First, 5, 5),
+        (MOMENT, Answer::Second, 8, 8),
+    ] {
+        proxy.plan(
+            |command| command.is("INCR"),
+            Fate::Duplicated { after, answer },
+        );
+        let got = client.command(&["INCR", "n"]).expect("a reply");
+        assert_eq!(got, Reply::Integer(reply), "{after:?} {answer:?}");
+        assert_eq!(
+            client.command(&["ECHO", "next"]).expect("a reply"),
+            bulk("next")
+        );
+        assert_eq!(count(&server), second, "{after:?} {answer:?}");
+        let all = if second % 2 == 0 { second } else { second + 1 };
+        eventually(|| count(&server) == all);
+        assert_eq!(client.command(&["ECHO", "x"]).expect("a reply"), bulk("x"));
+    }
+}
+
+#[test]
+fn a_command_is_served_once_more_long_after() {
+    let (server, proxy) = start();
+    let watch = proxy.watch(|command| command.is("INCR"));
+    client(&proxy).command(&["INCR", "n"]).expect("a reply");
+    assert_eq!(
+        proxy.replay(&watch.seen()[0]).expect("a reply"),
+        Reply::Integer(2)
+    );
+    assert_eq!(count(&server), 2);
+}
+
+/// Before and after each byte of a request and of its reply.
+#[test]
+fn the_connection_is_cut_at_each_byte() {
+    let (server, proxy) = start();
+    let request = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".len();
+    let mut arrived = 0;
+    for length in 0..=request {
+        proxy.plan(|command| command.is("INCR"), Fate::CutRequest(length));
+        client(&proxy).command(&["INCR", "n"]).expect_err("a reply");
+        if length == request {
+            arrived += 1;
+            eventually(|| count(&server) == arrived);
+        }
+    }
+    for length in 0..="+OK\r\n".len() {
+        proxy.plan(|command| command.is("SET"), Fate::CutReply(length));
+        let mut client = client(&proxy);
+        let answer = client.command(&["SET", "k", "v"]);
+        assert_eq!(answer.is_ok(), length == "+OK\r\n".len());
+        let next = client.command(&["PING"]).expect_err("a reply");
+        assert!(GONE.contains(&next.kind()), "{next:?}");
+    }
+    assert_eq!(count(&server), arrived);
+}
+
+#[test]
+fn bytes_that_are_held_arrive_later() {
+    let (server, proxy) = start();
+    let mut client = client(&proxy);
+    for (direction, arrived) in [
+        (Direction::Both, 0),
+        (Direction::Replies, 2),
+        (Direction::Requests, 2),
+    ] {
+        proxy.hold(direction);
+        client.send(&["INCR", "n"]).expect("sent");
+        std::thread::sleep(Duration::from_millis(5));
+        eventually(|| count(&server) == arrived);
+        proxy.resume(direction);
+        assert!(!client.receive().expect("a reply").is_error());
+    }
+    assert_eq!(count(&server), 3);
+}
+
+#[test]
+fn bytes_are_slow_when_asked() {
+    let (_server, proxy) = start();
+    let mut client = client(&proxy);
+    let mut taken = || {
+        let began = Instant::now();
+        client.command(&["PING"]).expect("a reply");
+        began.elapsed()
+    };
+    proxy.set_latency(Direction::Both, MOMENT);
+    assert!(taken() >= 2 * MOMENT);
+    proxy.set_latency(Direction::Both, Duration::ZERO);
+    proxy.set_drip(Direction::Replies, 1, MOMENT / 5);
+    assert!(taken() >= MOMENT / 5 * 6);
+    proxy.clear();
+    assert!(taken() < MOMENT);
+}
+
+#[test]
+fn connections_are_refused_and_cut() {
+    let (_server, proxy) = start();
+    let mut before = client(&proxy);
+    before.command(&["PING"]).expect("a reply");
+    proxy.refuse();
+    let refused = RespClient::connect(proxy.port(), PATIENCE).expect_err("connected");
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    before.command(&["PING"]).expect("a reply");
+    proxy.set_reachable(Reachable::Cut);
+    let error = before.command(&["PING"]).expect_err("a reply");
+    assert!(GONE.contains(&error.kind()), "{error:?}");
+    proxy.set_reachable(Reachable::Connected);
+    client(&proxy).command(&["PING"]).expect("a reply");
+}
+
+#[test]
+fn push_messages_are_lost_doubled_and_late() {
+    for protocol in ["2", "3"] {
+        let (server, proxy) = start();
+        let mut client = client(&proxy);
+        client.command(&["HELLO", protocol]).expect("a reply");
+        client.send(&["SUBSCRIBE", "a", "b"]).expect("sent");
+        for _ in ["a", "b"] {
+            let confirmed = client.receive().expect("a reply");
+            assert_eq!(confirmed.items()[0], bulk("subscribe"));
+        }
+        let has = |text: &'static str| move |items: &[Reply]| items.contains(&bulk(text));
+        proxy.plan_push(has("lost"), PushFate::Lost);
+        proxy.plan_push(has("doubled"), PushFate::Doubled);
+        proxy.plan_push(has("late"), PushFate::Late(MOMENT));
+        proxy.plan(|command| command.is("PING"), Fate::LateReply(20 * MOMENT));
+        let began = Instant::now();
+        client.send(&["PING"]).expect("sent");
+        for text in ["lost", "doubled", "late", "last"] {
+            server.command(&["PUBLISH", "a", text]);
+        }
+        let mut got = Vec::new();
+        for _ in 0..4 {
+            got.push(client.receive().expect("a message").items()[2].text());
+        }
+        assert_eq!(got.concat_texts(), "doubled doubled late last");
+        let waited = began.elapsed();
+        assert!(waited >= MOMENT, "{waited:?}");
+        // All of them passed the reply.
+        let pong = client.receive().expect("a reply");
+        assert!(
+            pong == simple("PONG") || pong.items()[0] == bulk("pong"),
+            "{pong:?}"
+        );
+    }
+}
+
+/// A subscription that is refused has one error, however many channels it asks for.
+#[test]
+fn replies_stay_with_their_commands_after_a_refused_subscription() {
+    let options = RedisOptions::new().with_user("default", "on nopass ~* &none +@all");
+    let server = RedisServer::start(options);
+    let proxy = Proxy::start(server.port());
+    proxy.plan(|command| command.has("lost"), Fate::LostReply(Then::Cut));
+    let mut client = client(&proxy);
+    client.command(&["HELLO", "3"]).expect("a reply");
+    client.send(&["SUBSCRIBE", "a", "b"]).expect("sent");
+    client.send(&["ECHO", "kept"]).expect("sent");
+    client.send(&["ECHO", "lost"]).expect("sent");
+    assert!(client.receive().expect("a reply").is_error());
+    assert_eq!(client.receive().expect("a reply"), bulk("kept"));
+    client.receive().expect_err("a reply");
+}
+
+#[test]
+fn what_is_no_command_passes_as_bytes() {
+    use std::io::{Read, Write};
+    let (_server, proxy) = start();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
+    stream.write_all(b"PING\r\n").expect("sent");
+    let mut reply = [0; 7];
+    stream.read_exact(&mut reply).expect("a reply");
+    assert_eq!(&reply, b"+PONG\r\n");
+    assert_eq!(proxy.commands(), 0);
+}
+
+#[tokio::test]
+async fn faults_meet_the_requests_of_their_kind() {
+    let servers = [start(), start()];
+    let (servers, proxies): (Vec<_>, Vec<_>) = servers.into_iter().unzip();
+    let classify = |command: &Command| match &*command.arg(0) {
+        "INCR" => Some(Request::Acquire),
+        "DECR" => Some(Request::Release),
+        _ => None,
+    };
+    let faults = FaultPlan::new(proxies, Across::Any, classify);
+    let ask = |at: usize, name: &str| client(&faults.proxies()[at]).command(&[name, "n"]);
+    faults.plan(Request::Acquire, Fault::LostReply);
+    ask(0, "DECR").expect("another kind");
+    ask(1, "INCR").expect_err("a reply");
+    ask(0, "INCR").expect("met once");
+    faults.plan(Request::Release, Fault::Duplicated);
+    assert_eq!(ask(0, "DECR").expect("a reply"), Reply::Integer(-2));
+    faults.set_reachable(Reachable::Cut);
+    for proxy in faults.proxies() {
+        RespClient::connect(proxy.port(), PATIENCE).expect_err("connected");
+    }
+    faults.set_reachable(Reachable::Connected);
+    assert_eq!((count(&servers[0]), count(&servers[1])), (-2, 1));
+
+    let planned = Planned::each(|command| command.is("INCR"), Fate::LateReply(MOMENT));
+    faults.proxies()[0].add(&planned);
+    ask(0, "INCR").expect("a reply");
+    planned.met(PATIENCE).await;
+}
+
+fn start() -> (RedisServer, Proxy) {
+    let server = RedisServer::start(RedisOptions::new());
+    let proxy = Proxy::start(server.port());
+    (server, proxy)
+}
+
+fn client(proxy: &Proxy) -> RespClient {
+    RespClient::connect(proxy.port(), PATIENCE).expect("the proxy accepts")
+}
+
+fn count(server: &RedisServer) -> i64 {
+    server.command(&["GET", "n"]).integer().unwrap_or(0)
+}
+
+fn simple(text: &str) -> Reply {
+    Reply::Simple(text.to_owned())
+}
+
+trait Texts {
+    fn concat_texts(self) -> String;
+}
+
+impl Texts for Vec<Option<String>> {
+    fn concat_texts(self) -> String {
+        self.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+}
+
+const MOMENT: Duration = Duration::from_millis(60);
+const PATIENCE: Duration = Duration::from_secs(5);
