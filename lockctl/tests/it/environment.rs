@@ -56,8 +56,16 @@ fn the_command_is_told_about_its_lock() {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("1970 is over");
-    let is_soon = (now..now + Duration::from_secs(20)).contains(&deadline);
-    assert!(is_soon, "the deadline is {deadline:?}, and it is {now:?}");
+    let soon = now + Duration::from_secs(5)..now + Duration::from_secs(20);
+    assert!(
+        soon.contains(&deadline),
+        "the deadline is {deadline:?}, and it is {now:?}"
+    );
+    let next = &seen(&place, "run orders/42")["LOCK_FENCING_TOKEN"];
+    assert!(
+        token.parse::<u64>().ok() < next.parse().ok(),
+        "the token is {token}, and the next one {next}"
+    );
 }
 
 #[test]

@@ -29,7 +29,8 @@ fn a_command_that_cannot_be_started_is_127_or_126() {
         (126, "./data", "./data cannot be executed"),
     ] {
         let ended = place.expect(code, &["run", "k", "--", command]);
-        ended.says(&[&format!("lockctl: error: {says}")]);
+        let begins = format!("lockctl: error: {says}");
+        assert!(ended.stderr.starts_with(&begins), "{ended}");
         assert!(!place.is_held("k"), "{command} does not run and holds k");
     }
 }
@@ -134,6 +135,21 @@ fn a_wrong_url_is_78() {
     ] {
         place.expect(78, &["--backend", url, "list"]);
     }
+}
+
+#[test]
+fn the_default_backend_needs_a_home() {
+    let place = Place::new();
+    let ended = place.expect_with(78, "list", &[("XDG_STATE_HOME", ""), ("HOME", "")]);
+    ended.says(&["--backend URL"]);
+    let home = place.file("home");
+    let home = home.to_str().expect("a path in UTF-8");
+    place.expect_with(
+        0,
+        "run k -- true",
+        &[("XDG_STATE_HOME", ""), ("HOME", home)],
+    );
+    place.remove(&["home/.local/state/polylock/locks.db"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Holders, events, and what is expected of `lockctl`.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,21 @@ impl Place {
         for name in names {
             fs::remove_file(self.file(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
         }
+    }
+
+    /// Removes a database, which must be the only one of this place.
+    #[track_caller]
+    pub(crate) fn remove_only(&self, database: &str) {
+        self.remove(&[database]);
+        let files = fs::read_dir(self.file("")).expect("the directory of the test");
+        let names = files.map(|file| file.expect("a file of the test").file_name());
+        let others = names.filter(|name| Path::new(name).extension() == Some("db".as_ref()));
+        let others: Vec<_> = others.collect();
+        let is_default = self.database().exists();
+        assert!(
+            others.is_empty() && !is_default,
+            "not only {database} is made, but {others:?}, or that of this user: {is_default}"
+        );
     }
 
     /// Whether the lock has a holder.

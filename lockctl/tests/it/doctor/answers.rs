@@ -77,19 +77,29 @@ fn all_targets_are_examined_in_their_namespace() {
         (
             &["--namespace", "shop", "memory:", "memory:x?namespace=old"][..],
             &[][..],
-            ["memory:?namespace=shop", "memory:x?namespace=shop"],
+            &["memory:?namespace=shop", "memory:x?namespace=shop"][..],
         ),
         (
             &["memory:", "memory:x?namespace=own"],
             &ambient,
-            ["memory:?namespace=shop", "memory:x?namespace=own"],
+            &["memory:?namespace=shop", "memory:x?namespace=own"],
         ),
-        (&["memory:x", "memory:x"], &[], ["memory:x", "memory:x"]),
+        (
+            &["memory:", "memory:shop", "memory:shop"],
+            &[],
+            &["memory:", "memory:shop", "memory:shop"],
+        ),
     ] {
         let bill = examine_with(args, |command| {
             command.envs(variables.iter().copied());
         });
         assert_eq!(urls(&bill), expected, "{bill}");
+        bill.assert_clean();
+        bill.assert_verdict("expiry", "good");
+        for at in 0..expected.len() {
+            let target = &bill.value["targets"][at];
+            assert_eq!(target["verdict"], "good", "{target}: {bill}");
+        }
     }
 }
 

@@ -16,8 +16,9 @@ fn at(server: &MariaDbServer, login: &str, database: &str) -> String {
 #[test]
 fn a_server_as_it_is_shipped_gets_a_clean_bill_in_every_mode() {
     let server = MariaDbServer::start(durable());
-    side_by_side(&["row", "lease", "advisory"], |mode| {
-        examine(&format!("{}?mode={mode}", server.url())).assert_clean();
+    let modes = ["", "?mode=row", "?mode=lease", "?mode=advisory"];
+    side_by_side(&modes, |mode| {
+        examine(&format!("{}{mode}", server.url())).assert_clean();
     });
     let bill = examine_ahead(&format!("{}?mode=lease", server.url()));
     bill.assert_faults(&[("clock", "warning")]);

@@ -39,6 +39,7 @@ fn nobody_who_listens_is_told_from_nobody_who_is_there() {
             &[("reach", "error")],
         ),
     ]);
+    examine("redis://no-such-host.invalid").assert_says("reach", "cannot be resolved");
 }
 
 #[test]
