@@ -105,18 +105,6 @@ impl Place {
             .stderr(Stdio::piped());
     }
 
-    /// Runs `lockctl` to its end.
-    pub(crate) fn run(&self, line: &(impl Line + ?Sized)) -> Output {
-        Process::start(self.lockctl(line)).output()
-    }
-
-    /// Runs `lockctl` to its end, and returns its exit code and standard error.
-    pub(crate) fn code(&self, line: &(impl Line + ?Sized)) -> (i32, String) {
-        let output = self.run(line);
-        let said = String::from_utf8(output.stderr).unwrap();
-        (code(output.status), said)
-    }
-
     /// Returns what a command prints as JSON.
     #[track_caller]
     pub(crate) fn json(&self, line: &(impl Line + ?Sized)) -> Value {

@@ -102,16 +102,16 @@ fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
     let command = place.pid();
     process.signal(Signal::KILL);
     assert_eq!(process.code(), 137);
-    let next = |wait: &str| place.code(&["--backend", url, "run", "-w", wait, "k", "--", "true"]);
-    let (code, said) = next("2s");
+    let next = |wait: &str| {
+        let line = ["--backend", url, "run", "-w", wait, "k", "--", "true"];
+        place.start(&line).ended()
+    };
+    let ended = next("2s");
     assert!(is_alive(command), "{url}: the command has ended by itself");
-    assert_eq!(code, 75, "{url}: two have the lock: {said}");
+    assert_eq!(ended.code, 75, "two have the lock: {ended}");
     kill_process(command, Signal::KILL).expect("it is there");
-    let (code, said) = next("20s");
-    assert_eq!(
-        code, 0,
-        "{url}: the lock is not free after the command: {said}"
-    );
+    let ended = next("20s");
+    assert_eq!(ended.code, 0, "k is not free after the command: {ended}");
 }
 
 /// The same in both modes that live with a connection, side by side.

@@ -289,6 +289,12 @@ pub(crate) fn assert_dead(pid: Pid) {
 }
 
 /// Checks all of these at the same time; a failure names the one that fails by itself.
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
 pub(crate) fn side_by_side<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
     std::thread::scope(|scope| {
         for one in all {
