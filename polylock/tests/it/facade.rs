@@ -19,7 +19,7 @@ async fn named_memory_is_one_store_in_the_process() {
 #[tokio::test]
 async fn a_backend_that_is_not_compiled_in_names_its_feature() {
     let error = polylock::connect("postgres://h1/locks").await.unwrap_err();
-    assert_eq!(error.kind(), polylock::ErrorKind::InvalidConfig);
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(
         error
             .message()
