@@ -6,15 +6,14 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Output;
 
 use serde_json::Value;
 
-use crate::common::Place;
+use crate::common::{Ended, Place, Process};
 
 /// Runs `bench` with one measurement of each kind. It is long enough for some acquisitions on a
 /// machine with many other processes: a series without any makes the run fail.
-fn bench(place: &Place, options: &[&str]) -> Output {
+fn bench(place: &Place, options: &[&str]) -> Ended {
     let quick = [
         "bench",
         "--duration",
@@ -27,15 +26,26 @@ fn bench(place: &Place, options: &[&str]) -> Output {
     let mut command = place.lockctl(&[&quick, options].concat());
     // The default SQLite file is in memory: a busy disk may take longer for a commit.
     command.env("TMPDIR", "/dev/shm");
-    common::Process::start(command).output()
+    Process::start(command).ended()
 }
 
 /// Runs it with success, and gives all that it said.
+#[track_caller]
 fn said(place: &Place, options: &[&str]) -> String {
-    let output = bench(place, options);
-    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{texts:?}");
-    texts.concat()
+    let ended = bench(place, options);
+    assert_eq!(ended.code, 0, "{ended}");
+    ended.stdout + &ended.stderr
+}
+
+/// Runs `lockctl bench` to its end, which must have this code, and say this on standard error.
+#[track_caller]
+fn expect(place: &Place, code: i32, line: &[&str], says: &[&str]) -> Ended {
+    let ended = Process::start(place.lockctl(&[&["bench"], line].concat())).ended();
+    assert_eq!(ended.code, code, "{ended}");
+    for part in says {
+        assert!(ended.stderr.contains(part), "nothing of {part:?}: {ended}");
+    }
+    ended
 }
 
 fn report(place: &Place, name: &str) -> Value {
@@ -108,17 +118,18 @@ fn the_answer_can_be_json_and_can_be_shown_again() {
         &measured[..],
     ]
     .concat();
-    let output = bench(&place, &line);
-    fs::write(place.file("run.json"), &output.stdout).unwrap();
+    fs::write(place.file("run.json"), bench(&place, &line).stdout).unwrap();
     let report = report(&place, "run.json");
     assert_eq!(report["series"].as_array().unwrap().len(), 2);
 
-    let shown = place.run(&["bench", "show", "run.json", "--html", "again.html"]);
-    let table = String::from_utf8(shown.stdout).unwrap();
-    assert!(
-        table.contains("contended, 1 contender, 1 x 1s: violations 0"),
-        "{table}"
+    let shown = expect(
+        &place,
+        0,
+        &["show", "run.json", "--html", "again.html"],
+        &[],
     );
+    let title = "contended, 1 contender, 1 x 1s: violations 0";
+    assert!(shown.stdout.contains(title), "{shown}");
     assert!(place.read("again.html").contains("Violations: 0."));
     let again = place.json(&["bench", "show", "run.json"]);
     assert_eq!(
@@ -155,39 +166,37 @@ fn changes_beyond_the_spread_fail_a_comparison_with_a_limit() {
     record(&place, "old.json", [900, 1000, 1100]);
     record(&place, "same.json", [950, 1050, 1150]);
     record(&place, "slow.json", [500, 550, 600]);
-    let compare = |new: &str, limits: &str| {
-        let line = ["bench", "compare", "old.json", new, "--fail-on", limits];
-        let output = place.run(&line);
-        let table = String::from_utf8(output.stdout).unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), table, said)
-    };
-    let (code, table, _) = compare("same.json", "throughput=-1%,throughput=+1%");
-    assert_eq!(code, 0, "{table}");
-    assert!(table.contains("within the spread"), "{table}");
-
-    let (code, table, said) = compare("slow.json", "throughput=-10%");
-    assert_eq!(code, 1, "{said}");
-    assert!(
-        table.contains("-45.0 %") && table.contains("FAILS throughput=-10%"),
-        "{table}"
-    );
-    assert!(
-        said.contains("throughput of a, contended, 1 contender: 1,000 to 550"),
-        "{said}"
-    );
-
     record(&place, "gone.json", [0, 0, 0]);
-    let (code, table, said) = compare("gone.json", "throughput=-10%");
-    assert_eq!(code, 1, "{said}");
-    assert!(table.contains("not measured"), "{table}");
-    assert!(
-        said.contains("1,000 to none (not measured), limit throughput=-10%"),
-        "{said}"
-    );
-
-    let (code, ..) = compare("slow.json", "throughput=-50%,p99=+100000%");
-    assert_eq!(code, 0);
+    for (code, new, limits, prints, says) in [
+        (
+            0,
+            "same.json",
+            "throughput=-1%,throughput=+1%",
+            &["within the spread"][..],
+            "",
+        ),
+        (
+            1,
+            "slow.json",
+            "throughput=-10%",
+            &["-45.0 %", "FAILS throughput=-10%"],
+            "throughput of a, contended, 1 contender: 1,000 to 550",
+        ),
+        (
+            1,
+            "gone.json",
+            "throughput=-10%",
+            &["not measured"],
+            "1,000 to none (not measured), limit throughput=-10%",
+        ),
+        (0, "slow.json", "throughput=-50%,p99=+100000%", &[], ""),
+    ] {
+        let line = ["compare", "old.json", new, "--fail-on", limits];
+        let ended = expect(&place, code, &line, &[says]);
+        for part in prints {
+            assert!(ended.stdout.contains(part), "no {part:?}: {ended}");
+        }
+    }
     let json = place.json(&["bench", "compare", "old.json", "slow.json"]);
     assert_eq!(json["schema"], "lock-bench-comparison/1");
     assert_eq!(json["changes"][0]["metric"], "throughput");
@@ -201,23 +210,26 @@ fn limits_on_what_is_gone_or_was_never_there_do_not_pass() {
     let mut fewer = report(&place, "old.json");
     fewer["series"].as_array_mut().unwrap().remove(1);
     fs::write(place.file("fewer.json"), fewer.to_string()).unwrap();
-    let compare = |old: &str, new: &str, limits: &str| {
-        place.code(&["bench", "compare", old, new, "--fail-on", limits])
-    };
-    let (code, said) = compare("old.json", "fewer.json", "throughput=-10%");
-    assert_eq!(code, 1, "{said}");
-    assert!(
-        said.contains("throughput of a, contended, 2 contenders: 1,000 to none (not measured)"),
-        "{said}"
-    );
-    let (code, said) = compare("fewer.json", "old.json", "throughput=-10%");
-    assert_eq!(code, 0, "{said}");
-    let (code, said) = compare("old.json", "old.json", "throughput=-10%,recovery=+10%");
-    assert_eq!(code, 64, "{said}");
-    assert!(
-        said.contains("no figure for --fail-on recovery=+10%"),
-        "{said}"
-    );
+    for (code, old, new, limits, says) in [
+        (
+            1,
+            "old.json",
+            "fewer.json",
+            "throughput=-10%",
+            "throughput of a, contended, 2 contenders: 1,000 to none (not measured)",
+        ),
+        (0, "fewer.json", "old.json", "throughput=-10%", ""),
+        (
+            64,
+            "old.json",
+            "old.json",
+            "throughput=-10%,recovery=+10%",
+            "no figure for --fail-on recovery=+10%",
+        ),
+    ] {
+        let line = ["compare", old, new, "--fail-on", limits];
+        expect(&place, code, &line, &[says]);
+    }
 }
 
 #[test]
@@ -225,17 +237,14 @@ fn a_run_in_which_nothing_is_acquired_fails() {
     let place = Place::new();
     record(&place, "idle.json", [0, 0, 0]);
     for line in [
-        &["bench", "show", "idle.json"][..],
-        &["bench", "compare", "idle.json", "idle.json"],
+        &["show", "idle.json"][..],
+        &["compare", "idle.json", "idle.json"],
     ] {
-        let (code, said) = place.code(line);
-        assert_eq!(code, 1, "{said}");
-        assert!(said.contains("no lock was ever acquired"), "{said}");
-        assert!(said.contains("contended of a, 2 contenders"), "{said}");
+        let says = ["no lock was ever acquired", "contended of a, 2 contenders"];
+        expect(&place, 1, line, &says);
     }
     record(&place, "seldom.json", [0, 1, 0]);
-    let (code, said) = place.code(&["bench", "show", "seldom.json"]);
-    assert_eq!(code, 0, "{said}");
+    expect(&place, 0, &["show", "seldom.json"], &[]);
 }
 
 /// Writes the report of a run on memory, with these acquisitions per second in its three repeats.
@@ -259,13 +268,11 @@ fn violations_fail_a_run_and_are_named() {
     *violations = vec!["two \u{1b}holders"].into();
     fs::write(place.file("run.json"), report.to_string()).unwrap();
     for line in [
-        &["bench", "show", "run.json"][..],
-        &["bench", "compare", "run.json", "run.json"],
+        &["show", "run.json"][..],
+        &["compare", "run.json", "run.json"],
     ] {
-        let (code, said) = place.code(line);
-        assert_eq!(code, 1, "{said}");
         let named = "contended of a, 2 contenders: two \\u{1b}holders";
-        assert!(said.contains(named), "{said}");
+        expect(&place, 1, line, &[named]);
     }
 }
 
@@ -297,9 +304,7 @@ fn what_cannot_be_read_or_written_is_said() {
         ),
     ];
     for (line, message) in table {
-        let (code, said) = place.code(&[&["bench"], line].concat());
-        assert_eq!(code, 64, "{line:?}: {said}");
-        assert!(said.contains(message), "{line:?}: {said}");
+        expect(&place, 64, line, &[message]);
     }
 }
 
@@ -312,14 +317,12 @@ fn a_variable_has_the_url_and_nothing_tells_its_password() {
         let line = [&["bench", "--format", "json", "-vv"], target].concat();
         let mut command = place.lockctl(&line);
         command.env("LOCK_URL", url);
-        let output = common::Process::start(command).output();
-        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-        assert_eq!(output.status.code(), Some(69), "{texts:?}");
-        assert!(!texts.concat().contains("s3ntinel"), "{texts:?}");
+        let ended = Process::start(command).ended();
+        assert_eq!(ended.code, 69, "{ended}");
+        let is_said = [&ended.stdout, &ended.stderr].map(|said| said.contains("s3ntinel"));
+        assert_eq!(is_said, [false; 2], "{ended}");
     }
-    let (code, said) = place.code(&["bench", "env:NOT_SET"]);
-    assert_eq!(code, 78, "{said}");
-    assert!(said.contains("NOT_SET"), "{said}");
+    expect(&place, 78, &["env:NOT_SET"], &["NOT_SET"]);
 }
 
 #[test]
@@ -356,16 +359,16 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
 fn the_default_service_is_not_measured_unless_it_is_named() {
     let place = Place::new();
     let line = "bench --duration 1s --warm-up 0 --repeat 1 --contenders 1 --workload uncontended";
-    let mut command = place.lockctl(&line.split(' ').collect::<Vec<_>>());
+    let mut command = place.lockctl(line);
     command.env("LOCK_URL", "redis://app:s3ntinel@127.0.0.1:1/");
     command.env("TMPDIR", "/dev/shm");
-    let output = common::Process::start(command).output();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("lockctl bench env:LOCK_URL"), "{said}");
-    let table = String::from_utf8(output.stdout).unwrap();
+    let ended = Process::start(command).ended();
+    assert_eq!(ended.code, 0, "{ended}");
+    let note = "lockctl bench env:LOCK_URL";
+    assert!(ended.stderr.contains(note), "{ended}");
+    let table = &ended.stdout;
     assert!(
         table.contains("memory") && table.contains("sqlite"),
-        "{table}"
+        "{ended}"
     );
 }

@@ -1,30 +1,68 @@
 //! A place of its own for each test: a database in a new directory, and processes that end with it.
 
-// Each test file is a crate of its own and uses some of this.
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
-#![expect(dead_code, reason = "every test file uses a part of the helpers")]
 
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Time within which everything that is waited for has happened.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Waits until `is_so` is.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+/// Arguments: words, or a text of words between spaces, where single quotes make one word.
+pub(crate) trait Line {
+    fn words(&self) -> Vec<String>;
+}
+
+impl Line for str {
+    fn words(&self) -> Vec<String> {
+        let (mut words, mut word, mut is_quoted) = (Vec::new(), None::<String>, false);
+        for c in self.chars() {
+            match c {
+                '\'' => {
+                    is_quoted = !is_quoted;
+                    word.get_or_insert_default();
+                }
+                ' ' if !is_quoted => words.extend(word.take()),
+                _ => word.get_or_insert_default().push(c),
+            }
+        }
+        assert!(!is_quoted, "a quote is left open in {self}");
+        words.extend(word);
+        words
+    }
+}
+
+impl Line for String {
+    fn words(&self) -> Vec<String> {
+        self.as_str().words()
+    }
+}
+
+impl Line for [&str] {
+    fn words(&self) -> Vec<String> {
+        self.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl<const N: usize> Line for [&str; N] {
+    fn words(&self) -> Vec<String> {
+        self[..].words()
+    }
+}
+
+impl Line for Vec<&str> {
+    fn words(&self) -> Vec<String> {
+        self[..].words()
     }
 }
 
@@ -41,20 +79,15 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// The database that `lockctl` uses by default here.
-    pub(crate) fn database(&self) -> PathBuf {
-        self.file("polylock/locks.db")
-    }
-
-    /// What stands in a file; empty if there is none.
+    /// The content of a file; empty if there is none.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
     /// `lockctl` with these arguments in this place, and nothing else in its environment.
-    pub(crate) fn lockctl(&self, args: &[&str]) -> Command {
+    pub(crate) fn lockctl(&self, line: &(impl Line + ?Sized)) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockctl"));
-        command.args(args);
+        command.args(line.words());
         self.settle(&mut command);
         command
     }
@@ -72,173 +105,171 @@ impl Place {
             .stderr(Stdio::piped());
     }
 
-    /// Runs `lockctl` to its end.
-    pub(crate) fn run(&self, args: &[&str]) -> Output {
-        Process::start(self.lockctl(args)).output()
-    }
-
-    /// Runs `lockctl` to its end, and gives its code and standard error.
-    pub(crate) fn code(&self, args: &[&str]) -> (i32, String) {
-        let output = self.run(args);
-        (
-            code(output.status),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    }
-
-    /// Starts `lockctl`.
-    pub(crate) fn start(&self, args: &[&str]) -> Process {
-        Process::start(self.lockctl(args))
-    }
-
-    /// Starts `lockctl run` with a shell script, and waits until that has begun. `options` go
-    /// before the command, and the script finds its process id in the file `pid`.
-    pub(crate) fn hold(&self, options: &[&str], script: &str) -> Process {
-        let script = format!("echo $$ > pid.new; mv pid.new pid; {script}");
-        let line = [&["run"], options, &["--", "sh", "-c", &script]].concat();
-        let _old = fs::remove_file(self.file("pid"));
-        let process = self.start(&line);
-        until("the command has begun", || self.file("pid").exists());
-        process
-    }
-
-    /// The process id that the command of [`hold`](Self::hold) wrote down.
-    pub(crate) fn pid(&self) -> Pid {
-        pid_of(&self.read("pid"))
-    }
-
-    /// What a query command answers.
-    pub(crate) fn json(&self, args: &[&str]) -> Value {
-        let output = self.run(&[&["--format", "json"], args].concat());
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
-            panic!(
-                "{e} in {:?}, {:?}",
-                output.stdout,
-                String::from_utf8_lossy(&output.stderr)
-            )
-        })
-    }
-
-    /// Whether somebody holds the lock.
-    pub(crate) fn is_held(&self, key: &str) -> bool {
-        self.json(&["inspect", key])["held"].as_bool().unwrap()
-    }
-
-    /// The JSON lines of `--events events`.
-    pub(crate) fn events(&self) -> Vec<Value> {
-        let text = self.read("events");
-        // The last line may be on its way.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    /// Waits for an event of this name.
-    pub(crate) fn event(&self, name: &str) -> Value {
-        let mut found = None;
-        until(&format!("the event {name}"), || {
-            found = self
-                .events()
-                .into_iter()
-                .find(|event| event["event"] == name);
-            found.is_some()
-        });
-        found.unwrap()
+    /// Returns what a command prints as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self, line: &(impl Line + ?Sized)) -> Value {
+        let mut command = self.lockctl("--format json");
+        command.args(line.words());
+        Process::start(command).ended().json()
     }
 }
 
-/// The code that a shell sees.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap())
+/// How a process ended, with all that it said, which each failed assertion on it shows.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    line: String,
+    /// The code that a shell sees.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-pub(crate) fn pid_of(text: &str) -> Pid {
-    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+impl Ended {
+    /// Standard output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {self}"))
+    }
 }
 
-/// The state letter of a process, such as `S`, `T` or `Z`; `None` if there is none.
-pub(crate) fn state(pid: Pid) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, code) = (&self.line, self.code);
+        write!(f, "`{line}` ended with {code}")?;
+        write_said(f, &self.stdout, &self.stderr)
+    }
 }
 
-/// Whether the process can still do anything.
-pub(crate) fn is_alive(pid: Pid) -> bool {
-    !matches!(state(pid), None | Some('Z' | 'X'))
+fn write_said(out: &mut impl fmt::Write, stdout: &str, stderr: &str) -> fmt::Result {
+    write!(out, "\n-- stdout:\n{stdout}\n-- stderr:\n{stderr}")
 }
 
 /// A process that is killed when it is dropped.
-pub(crate) struct Process(Child);
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    line: String,
+    pub(crate) stdout: Pipe,
+    stderr: Pipe,
+    /// How long anything about it is waited for.
+    pub(crate) time: Duration,
+}
 
 impl Process {
     pub(crate) fn start(mut command: Command) -> Self {
-        Self(command.spawn().unwrap())
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let line = words.join(" ");
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{line}: {e}"));
+        Self {
+            line,
+            stdout: Pipe::read(child.stdout.take()),
+            stderr: Pipe::read(child.stderr.take()),
+            time: SOON,
+            child,
+        }
     }
 
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap()
+    /// Waits until `is_so`; a failure shows what the process has said.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + self.time;
+        while !is_so(self) {
+            if Instant::now() > deadline {
+                let mut said = String::new();
+                write_said(&mut said, &self.stdout.text(), &self.stderr.text()).unwrap();
+                panic!(
+                    "not within {:?}: {what}; `{}` said{said}",
+                    self.time, self.line
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    pub(crate) fn is_running(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-
-    /// Waits for the end, and gives the code that a shell sees.
+    /// Waits for the end, and returns the code that a shell sees.
+    #[track_caller]
     pub(crate) fn code(&mut self) -> i32 {
         let mut status = None;
-        until("the process ends", || {
-            status = self.0.try_wait().unwrap();
+        self.until("the process ends", |process| {
+            status = process.child.try_wait().unwrap();
             status.is_some()
         });
         code(status.unwrap())
     }
 
     /// Waits for the end.
+    #[track_caller]
     pub(crate) fn output(mut self) -> Output {
-        // A script of completions does not fit into a pipe.
-        let (stdout, stderr) = (self.0.stdout.take(), self.0.stderr.take());
-        let (stdout, stderr) = (read_aside(stdout), read_aside(stderr));
         self.code();
-        let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
+        let is_read = |process: &mut Self| process.stdout.is_read() && process.stderr.is_read();
+        self.until("nobody has its pipes open after its end", is_read);
         Output {
-            status: self.0.wait().unwrap(),
-            stdout,
-            stderr,
+            status: self.child.wait().unwrap(),
+            stdout: self.stdout.bytes(),
+            stderr: self.stderr.bytes(),
         }
     }
 
-    /// What it said on standard error until its end.
-    pub(crate) fn said(self) -> String {
-        String::from_utf8(self.output().stderr).unwrap()
-    }
-
-    pub(crate) fn child(&mut self) -> &mut Child {
-        &mut self.0
-    }
-}
-
-/// Reads a pipe to its end while somebody writes to it.
-fn read_aside(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut read = Vec::new();
-        if let Some(mut pipe) = pipe {
-            pipe.read_to_end(&mut read).unwrap();
+    /// Waits for the end.
+    #[track_caller]
+    pub(crate) fn ended(self) -> Ended {
+        let line = self.line.clone();
+        let output = self.output();
+        let text = |bytes| String::from_utf8(bytes).unwrap_or_else(|e| panic!("{line}: {e}"));
+        Ended {
+            code: code(output.status),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+            line,
         }
-        read
-    })
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The code that a shell sees.
+fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap())
+}
+
+/// What a process writes, read while it runs.
+pub(crate) struct Pipe {
+    read: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Pipe {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let to = Arc::clone(&read);
+        let reader = std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                to.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
+        });
+        Self { read, reader }
+    }
+
+    fn is_read(&self) -> bool {
+        self.reader.is_finished()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.read.lock().unwrap().clone()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 }

@@ -1,0 +1,124 @@
+//! Backends that no other process would see: nothing is locked in them.
+
+use crate::common::Place;
+
+/// Options, variables, and what comes of them.
+type Case<'a, T> = (&'a str, &'a [(&'a str, &'a str)], T);
+
+const RUN: &str = "run -n k -- touch ran";
+
+#[track_caller]
+fn assert_nothing_is_locked(place: &Place) {
+    assert!(
+        !place.file("ran").exists(),
+        "a command ran without its lock"
+    );
+    assert!(
+        !place.database().exists(),
+        "the database of this user is in use"
+    );
+}
+
+#[test]
+fn an_empty_option_is_not_taken_for_none() {
+    let place = Place::new();
+    let url = ("LOCK_URL", "sqlite:named.db");
+    for option in ["--backend", "--config"] {
+        for variables in [&[][..], &[url]] {
+            let ended = place.expect_with(64, &format!("{option} '' {RUN}"), variables);
+            ended.says(&[&format!("{option} is empty")]);
+        }
+    }
+    for query in ["list", "acquire k", "try k", "doctor"] {
+        place.expect(64, &format!("--backend '' {query}"));
+    }
+    assert_nothing_is_locked(&place);
+}
+
+#[test]
+fn an_empty_variable_does_not_lead_to_the_file_of_this_user() {
+    let place = Place::new();
+    for variable in ["LOCK_URL", "LOCK_CONFIG"] {
+        let ended = place.expect_with(78, RUN, &[(variable, "")]);
+        ended.says(&[&format!("{variable} is set and empty")]);
+    }
+    assert_nothing_is_locked(&place);
+}
+
+#[test]
+fn an_option_goes_before_a_variable_and_both_before_an_empty_one() {
+    let place = Place::new();
+    place.write("lock.toml", "[backend.main]\nurl = 'sqlite:file.db'");
+    let empty = [("LOCK_URL", ""), ("LOCK_CONFIG", "")];
+    let both = [("LOCK_URL", "sqlite:url.db")];
+    let table: [Case<'_, &str>; 6] = [
+        ("--backend sqlite:option.db", &both, "option.db"),
+        ("", &both, "url.db"),
+        ("--backend sqlite:option.db", &empty, "option.db"),
+        ("", &[both[0], empty[1]], "url.db"),
+        ("--config lock.toml", &empty[..1], "file.db"),
+        ("", &[empty[0], ("LOCK_CONFIG", "lock.toml")], "file.db"),
+    ];
+    for (options, variables, database) in table {
+        place.expect_with(0, &format!("{options} {RUN}"), variables);
+        place.remove_only(database);
+        place.remove(&["ran"]);
+    }
+}
+
+#[test]
+fn an_empty_value_in_a_file_is_a_mistake() {
+    let place = Place::new();
+    place.write("empty", "");
+    for file in [
+        "[backend.main]\nurl = ''",
+        "[backend.main]\nurl = '  '",
+        "[backend.main]\nurl-env = 'NOWHERE'",
+        "[backend.main]\nurl-env = ''",
+        "[backend.main]\nurl-file = 'empty'",
+        "[backend.main]\nurl-file = ''",
+        "default = ''\n[backend.main]\nurl = 'sqlite:x.db'",
+    ] {
+        place.write("lock.toml", file);
+        place.expect_with(78, &format!("--config lock.toml {RUN}"), &[("NOWHERE", "")]);
+    }
+    assert_nothing_is_locked(&place);
+}
+
+/// Each command that locks or shows locks.
+const COMMANDS: [&str; 9] = [
+    RUN,
+    "acquire k",
+    "renew k --lease 0123456789abcdef0123456789abcdef",
+    "release k --lease 0123456789abcdef0123456789abcdef",
+    "try k",
+    "list",
+    "inspect k",
+    "watch",
+    "break --yes k",
+];
+
+#[test]
+fn memory_excludes_nobody_and_is_refused() {
+    let place = Place::new();
+    let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\
+                [backend.prod]\nurl = 'sqlite:prod.db'\n[lock.job]\nbackend = 'dev'";
+    place.write("lock.toml", file);
+    let ambient = [("LOCK_CONFIG", "lock.toml"), ("LOCK_PROFILE", "dev")];
+    let sources: [Case<'_, i32>; 6] = [
+        ("--backend memory:", &[], 64),
+        ("--backend MEMORY:shop?namespace=a", &[], 64),
+        ("", &[("LOCK_URL", "memory:")], 78),
+        ("--config lock.toml", &[], 78),
+        ("--config lock.toml --profile prod --class job", &[], 78),
+        ("", &ambient, 78),
+    ];
+    for (options, variables, code) in sources {
+        for command in COMMANDS {
+            let ended = place.expect_with(code, &format!("{options} {command}"), variables);
+            ended.says(&["memory: is a store of one process"]);
+        }
+    }
+    assert_nothing_is_locked(&place);
+    place.expect(0, &format!("--config lock.toml --profile prod {RUN}"));
+}

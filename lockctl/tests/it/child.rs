@@ -1,0 +1,280 @@
+//! The command: its streams, its process group, its signals, its end.
+
+use std::io::Write;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Place, Process};
+use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead, is_alive, pid_of, state, until};
+
+/// A script goes on for ever.
+const FOREVER: &str = "while :; do sleep 0.01; done";
+
+#[test]
+fn standard_streams_are_those_of_lockctl() {
+    let place = Place::new();
+    let mut process = place.program(
+        LOCKCTL,
+        &["run", "k", "--", "sh", "-c", "cat; echo oops >&2"],
+    );
+    process.enter("in\n");
+    process.child.stdin.take();
+    process.expect(0).prints_only("in\n").says_only("oops\n");
+}
+
+#[test]
+fn signals_reach_the_whole_group_of_the_command() {
+    let signals = [
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("WINCH", Signal::WINCH),
+    ];
+    let place = Place::new();
+    for (name, signal) in signals {
+        // The trap belongs to a grandchild, which a signal to the command alone would not reach.
+        let script = format!(
+            "trap : {name}
+             sh -c 'trap \"echo {name} >> got; exit\" {name}; touch ready; {FOREVER}'
+             exit 5"
+        );
+        let mut process = place.hold("k", &script);
+        place.until_there("ready");
+        process.signal(signal);
+        process.expect(5);
+        assert_eq!(
+            place.read("got"),
+            format!("{name}\n"),
+            "the signals that came"
+        );
+        place.remove(&["got", "ready"]);
+    }
+}
+
+#[test]
+fn the_second_interrupt_kills() {
+    let place = Place::new();
+    let script = format!("trap 'echo x >> got' INT; touch ready; {FOREVER}");
+    let mut process = place.hold("k", &script);
+    place.until_there("ready");
+    process.signal(Signal::INT);
+    process.until("the first is passed on", |_| place.read("got") == "x\n");
+    assert!(
+        process.is_running(),
+        "the first interrupt has ended lockctl"
+    );
+    process.signal(Signal::INT);
+    process.expect(137);
+    assert!(!place.is_held("k"), "the command is killed and k is held");
+}
+
+#[test]
+fn the_command_dies_with_lockctl() {
+    let place = Place::new();
+    let mut process = place.hold("k", &format!("trap '' TERM HUP INT; {FOREVER}"));
+    let command = place.pid();
+    assert!(is_alive(command), "the command has ended by itself");
+    process.signal(Signal::KILL);
+    assert_eq!(process.code(), 137);
+    until("the command is dead", || !is_alive(command));
+}
+
+/// Kills `lockctl` under a command that does not die with it, which takes for ever what is a moment
+/// for others, and checks that nobody gets the lock before the command has ended.
+#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
+fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
+    let place = Place::new();
+    let lives_on = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
+    let mut process = place.start(&[
+        "--backend",
+        url,
+        "run",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        &format!("echo $$ > pid; {lives_on}"),
+    ]);
+    place.until_there("cleared");
+    let command = place.pid();
+    process.signal(Signal::KILL);
+    assert_eq!(process.code(), 137);
+    let next = |wait: &str| {
+        let line = ["--backend", url, "run", "-w", wait, "k", "--", "true"];
+        place.start(&line).ended()
+    };
+    let ended = next("2s");
+    assert!(is_alive(command), "{url}: the command has ended by itself");
+    assert_eq!(ended.code, 75, "two have the lock: {ended}");
+    kill_process(command, Signal::KILL).expect("it is there");
+    let ended = next("20s");
+    assert_eq!(ended.code, 0, "k is not free after the command: {ended}");
+}
+
+/// The same in both modes that live with a connection, side by side.
+#[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
+fn assert_sessions_outlive_lockctl(database: impl Fn() -> String) {
+    let urls = ["row", "advisory"].map(|mode| format!("{}?mode={mode}", database()));
+    crate::fixture::side_by_side(&urls, |url| {
+        assert_lock_is_held_until_the_command_is_dead(url);
+    });
+}
+
+#[cfg(all(target_os = "linux", feature = "postgres"))]
+#[test]
+fn sessions_of_postgres_outlive_a_killed_lockctl_until_its_command_is_dead() {
+    let server = lock_testkit::servers::PostgresServer::shared();
+    assert_sessions_outlive_lockctl(|| server.database());
+}
+
+#[cfg(all(target_os = "linux", feature = "mysql"))]
+#[test]
+fn sessions_of_mariadb_outlive_a_killed_lockctl_until_its_command_is_dead() {
+    let server = lock_testkit::servers::MariaDbServer::shared();
+    assert_sessions_outlive_lockctl(|| server.database());
+}
+
+#[test]
+fn the_command_leads_a_group_of_its_own_without_a_terminal() {
+    let place = Place::new();
+    for (option, is_leader) in [("", true), ("--pgid own", true), ("--pgid inherit", false)] {
+        let script = "cut -d\" \" -f5 /proc/$$/stat; echo $$";
+        let ended = place.expect(0, &format!("run k {option} -- sh -c '{script}'"));
+        let numbers: Vec<_> = ended.stdout.split_whitespace().collect();
+        assert_eq!(
+            numbers[0] == numbers[1],
+            is_leader,
+            "group and process: {ended}"
+        );
+    }
+}
+
+#[test]
+fn a_command_on_a_terminal_stays_in_the_foreground() {
+    let place = Place::new();
+    // A background group would be stopped as soon as it reads.
+    let mut process = place.terminal(&format!("{LOCKCTL} run k -- sh -c 'read x; echo got $x'"));
+    process.enter("word\n");
+    process.expect(0).prints(&["got word"]);
+}
+
+#[test]
+fn an_interrupt_on_a_terminal_reaches_the_command_once() {
+    let place = Place::new();
+    let script = format!("trap \"echo x >> got\" INT; touch ready; {UNTIL_GO}; exit 3");
+    let mut process = place.terminal(&format!("exec {LOCKCTL} run k -- sh -c '{script}'"));
+    place.until_there("ready");
+    for interrupts in ["x\n", "x\nx\n"] {
+        process.enter("\x03");
+        process.until("the interrupt reaches the command", |_| {
+            place.read("got") == interrupts
+        });
+    }
+    place.go();
+    process.expect(3);
+    assert_eq!(place.read("got"), "x\nx\n", "a line for each interrupt");
+}
+
+/// Has Ctrl-Z stop both. The command must not fork: the kernel may not call a shell stopped that
+/// waits for a child that is stopped before it has become another program.
+fn stop_both(process: &mut Process, command: Pid) {
+    process.signal(Signal::TSTP);
+    process.until("both are stopped", |process| {
+        state(process.pid()) == Some('T') && state(command) == Some('T')
+    });
+}
+
+#[test]
+fn ctrl_z_stops_both_and_fg_lets_both_go_on() {
+    let place = Place::new();
+    let mut process = place.hold("k", "until test -e go; do :; done; exit 4");
+    stop_both(&mut process, place.pid());
+    place.go();
+    process.signal(Signal::CONT);
+    process.expect(4);
+}
+
+#[test]
+fn a_command_that_slept_through_its_lease_does_not_go_on() {
+    let place = Place::new();
+    let script = "trap 'echo > went-on' CONT TERM; while :; do :; done";
+    let mut process = place.hold("--ttl 1s k", script);
+    let command = place.pid();
+    stop_both(&mut process, command);
+    place.until_free("k");
+    process.signal(Signal::CONT);
+    process.expect(79);
+    assert_dead(command);
+    assert!(
+        !place.file("went-on").exists(),
+        "the command went on without its lock"
+    );
+}
+
+#[test]
+fn a_stopped_lockctl_notices_that_its_lock_is_gone() {
+    let place = Place::new();
+    let mut process = place.holder("--ttl 1s k");
+    process.signal(Signal::STOP);
+    place.until_free("k");
+    process.signal(Signal::CONT);
+    process.expect(79);
+    assert_dead(place.pid());
+}
+
+#[test]
+fn a_command_that_ended_after_its_lease_is_not_a_success() {
+    let place = Place::new();
+    let mut process = place.hold("--ttl 1s k", UNTIL_GO);
+    let command = place.pid();
+    process.signal(Signal::STOP);
+    place.until_free("k");
+    place.go();
+    until("the command has ended", || !is_alive(command));
+    process.signal(Signal::CONT);
+    process.expect(79).says(&["ended with exit status: 0"]);
+}
+
+#[test]
+fn a_command_that_runs_too_long_is_stopped() {
+    let place = Place::new();
+    let options = "--max-run 300ms --kill-after 200ms k";
+    place.holder(options).expect(143);
+    place
+        .hold(options, &format!("trap '' TERM; {FOREVER}"))
+        .expect(137);
+    assert_dead(place.pid());
+    assert!(!place.is_held("k"), "the command is killed and k is held");
+}
+
+#[test]
+fn a_normal_end_leaves_other_processes_of_the_command_alone() {
+    let place = Place::new();
+    let script = "sleep 60 >/dev/null 2>&1 & echo $! > background";
+    place.hold("k", script).expect(0);
+    let background = pid_of(&place.read("background"));
+    assert!(
+        is_alive(background),
+        "the process in the background is dead"
+    );
+    kill_process(background, Signal::KILL).expect("it is there");
+}
+
+#[test]
+fn a_reader_who_does_not_read_holds_up_nobody() {
+    let place = Place::new();
+    // Standard error is a full pipe from the beginning, and the command leaves it alone.
+    let (reader, mut full) = std::io::pipe().expect("a pipe");
+    let set = |pipe: &_, flags| rustix::fs::fcntl_setfl(pipe, flags).expect("it is open");
+    set(&full, rustix::fs::OFlags::NONBLOCK);
+    while full.write(&[b'x'; 4096]).is_ok() {}
+    while full.write(b"x").is_ok() {}
+    set(&full, rustix::fs::OFlags::empty());
+    let mut command = place.lockctl("run k --max-run 200ms -- sh -c 'exec sleep 60 2>&-'");
+    command.stderr(full);
+    Process::start(command).expect(143);
+    drop(reader);
+}

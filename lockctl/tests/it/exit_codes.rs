@@ -1,0 +1,177 @@
+//! Every exit code.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use crate::common::Place;
+
+#[test]
+fn the_code_of_the_command_is_passed_on() {
+    let place = Place::new();
+    for code in [0, 1, 2, 64, 75, 79, 255] {
+        let line = format!("run k -- sh -c 'exit {code}'");
+        place.expect(code, &line).says_only("");
+    }
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130)] {
+        place.expect(code, &format!("run k -- sh -c 'kill -{signal} $$'"));
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_127_or_126() {
+    let place = Place::new();
+    place.write("data", "no program");
+    fs::set_permissions(place.file("data"), fs::Permissions::from_mode(0o644))
+        .expect("a file of the test");
+    for (code, command, says) in [
+        (127, "no-such-command", "no-such-command: command not found"),
+        (126, "./data", "./data cannot be executed"),
+    ] {
+        let ended = place.expect(code, &["run", "k", "--", command]);
+        let begins = format!("lockctl: error: {says}");
+        assert!(ended.stderr.starts_with(&begins), "{ended}");
+        assert!(!place.is_held("k"), "{command} does not run and holds k");
+    }
+}
+
+#[test]
+fn a_held_lock_is_75_or_what_is_asked_for() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for (code, line) in [
+        (75, "run -n k -- touch ran"),
+        (75, "run -w 0.2 k -- touch ran"),
+        (9, "run -n -E 9 k -- touch ran"),
+        (75, "acquire -n k"),
+        (75, "try k"),
+        (0, "try other"),
+    ] {
+        place.expect(code, line);
+    }
+    let began = Instant::now();
+    place.expect(75, "run -w 300ms k -- touch ran");
+    let waited = began.elapsed();
+    assert!(
+        waited >= Duration::from_millis(300),
+        "-w 300ms waited {waited:?}"
+    );
+    let skipped = place.expect(0, "run --skip-if-held k -- touch ran");
+    skipped.says_only("lockctl: skipped: k is held\n");
+    assert!(
+        !place.file("ran").exists(),
+        "a command ran without its lock"
+    );
+}
+
+#[test]
+fn wrong_usage_is_64() {
+    let place = Place::new();
+    let long = format!("run {} -- true", "x".repeat(257));
+    for line in [
+        "",
+        "fly",
+        "run",
+        "run k",
+        "run '' -- true",
+        "run 'a\nb' -- true",
+        &long,
+        "run -n -w 1 k -- true",
+        "run -s -x k -- true",
+        "run --slots 0 k -- true",
+        "run -w soon k -- true",
+        "run --ttl 0 k -- true",
+        "run --ttl 25h k -- true",
+        "run --ttl 30s --kill-after 11s k -- true",
+        "run --signal-on-lost STOP k -- true",
+        "run -c true k -- true",
+        "run --events fd:x k -- true",
+        "-v -q list",
+        "break k",
+        "renew k --lease 12",
+        "release k",
+        "completions tcl",
+        "doctor --ttl 0.5 memory:",
+        "doctor --ttl 25h memory:",
+    ] {
+        let ended = place.expect(64, line);
+        assert!(
+            !ended.stderr.is_empty(),
+            "it does not say what is wrong: {ended}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_is_explained() {
+    let place = Place::new();
+    place
+        .expect(64, "run k true")
+        .says(&["lockctl run KEY -- CMD ARGS"]);
+    let ended = place.expect(64, "run --ttl 9s --kill-after 5s k -- true");
+    ended.says(&[
+        "--kill-after 5s does not fit into --ttl 9s",
+        "use --kill-after 3s or less, or --ttl 15s or more",
+    ]);
+}
+
+#[test]
+fn help_and_version_are_success() {
+    let place = Place::new();
+    for line in ["--help", "run --help", "--version", "help break"] {
+        let ended = place.expect(0, line).says_only("");
+        assert!(!ended.stdout.is_empty(), "it prints nothing: {ended}");
+    }
+}
+
+#[test]
+fn a_wrong_url_is_78() {
+    let place = Place::new();
+    for url in [
+        "carrier-pigeon://roof",
+        "localhost:6379",
+        "sqlite:x.db?tll=3",
+        "sqlite://x.db",
+    ] {
+        place.expect(78, &["--backend", url, "list"]);
+    }
+}
+
+#[test]
+fn the_default_backend_needs_a_home() {
+    let place = Place::new();
+    let ended = place.expect_with(78, "list", &[("XDG_STATE_HOME", ""), ("HOME", "")]);
+    ended.says(&["--backend URL"]);
+    let home = place.file("home");
+    let home = home.to_str().expect("a path in UTF-8");
+    place.expect_with(
+        0,
+        "run k -- true",
+        &[("XDG_STATE_HOME", ""), ("HOME", home)],
+    );
+    place.remove(&["home/.local/state/polylock/locks.db"]);
+}
+
+#[test]
+fn a_database_or_directory_that_cannot_be_made_is_69() {
+    let place = Place::new();
+    fs::create_dir(place.file("dir")).expect("a directory of the test");
+    let noise = "no database at all, and long enough to be read as a header ".repeat(20);
+    place.write("noise", &noise);
+    for url in ["sqlite:dir", "sqlite:noise", "sqlite:missing/locks.db"] {
+        place.expect(
+            69,
+            &["--backend", url, "run", "-n", "k", "--", "touch", "ran"],
+        );
+    }
+    place.write(
+        "polylock",
+        "a file in the way of the directory of the default backend",
+    );
+    let ended = place.expect(69, "run k -- touch ran");
+    ended.says(&["cannot make the directory"]);
+    assert!(
+        !place.file("ran").exists(),
+        "a command ran without its lock"
+    );
+}

@@ -1,0 +1,304 @@
+//! Holders, events, and what is expected of `lockctl`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::common::{Ended, Line, Place, Process, SOON};
+
+pub(crate) const LOCKCTL: &str = env!("CARGO_BIN_EXE_lockctl");
+
+/// A part of a script that waits for [`Place::go`].
+pub(crate) const UNTIL_GO: &str = "until test -e go; do sleep 0.01; done";
+
+/// Waits until `is_so`.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Place {
+    /// The database that `lockctl` uses by default here.
+    pub(crate) fn database(&self) -> std::path::PathBuf {
+        self.file("polylock/locks.db")
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.file(name), text).expect("a file in a directory of the test");
+    }
+
+    /// Starts `lockctl`.
+    pub(crate) fn start(&self, line: &(impl Line + ?Sized)) -> Process {
+        Process::start(self.lockctl(line))
+    }
+
+    /// Runs `lockctl` to its end, which must have this code.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, line: &(impl Line + ?Sized)) -> Ended {
+        self.expect_with(code, line, &[])
+    }
+
+    /// The same with variables in its environment.
+    #[track_caller]
+    pub(crate) fn expect_with(
+        &self,
+        code: i32,
+        line: &(impl Line + ?Sized),
+        variables: &[(&str, &str)],
+    ) -> Ended {
+        let mut command = self.lockctl(line);
+        command.envs(variables.iter().copied());
+        let ended = Process::start(command).ended();
+        assert_eq!(ended.code, code, "{variables:?} {ended}");
+        ended
+    }
+
+    /// Starts a program of this place with a pipe to its standard input.
+    pub(crate) fn program(&self, name: &str, args: &[&str]) -> Process {
+        let mut command = Command::new(name);
+        command.args(args);
+        self.settle(&mut command);
+        command.stdin(Stdio::piped());
+        Process::start(command)
+    }
+
+    /// Starts a line of a shell on a terminal.
+    pub(crate) fn terminal(&self, line: &str) -> Process {
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+        self.settle(&mut command);
+        command.env("TERM", "xterm").env("COLUMNS", "200");
+        command.stdin(Stdio::piped());
+        Process::start(command)
+    }
+
+    /// Starts `lockctl run` with a shell script, and waits until that has begun. The script finds
+    /// its process id in the file `pid`.
+    #[track_caller]
+    pub(crate) fn hold(&self, options: &str, script: &str) -> Process {
+        let script = format!("echo $$ > pid.new; mv pid.new pid; {script}");
+        let mut command = self.lockctl("run");
+        command.args(options.words());
+        command.args(["--", "sh", "-c", &script]);
+        let _old = fs::remove_file(self.file("pid"));
+        let mut process = Process::start(command);
+        process.until("the command begins", |process| {
+            assert!(
+                process.is_running() || self.file("pid").exists(),
+                "it ended early"
+            );
+            self.file("pid").exists()
+        });
+        process
+    }
+
+    /// Holds a lock until the process is dropped or told to end.
+    #[track_caller]
+    pub(crate) fn holder(&self, options: &str) -> Process {
+        self.hold(options, "exec sleep 60")
+    }
+
+    /// The process id of the command of [`hold`](Self::hold).
+    pub(crate) fn pid(&self) -> Pid {
+        pid_of(&self.read("pid"))
+    }
+
+    /// Lets scripts with [`UNTIL_GO`] go on.
+    pub(crate) fn go(&self) {
+        self.write("go", "");
+    }
+
+    /// Waits for a file that a script makes.
+    #[track_caller]
+    pub(crate) fn until_there(&self, name: &str) {
+        until(&format!("the script makes the file {name}"), || {
+            self.file(name).exists()
+        });
+    }
+
+    pub(crate) fn remove(&self, names: &[&str]) {
+        for name in names {
+            fs::remove_file(self.file(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+
+    /// Removes a database, which must be the only one of this place.
+    #[track_caller]
+    pub(crate) fn remove_only(&self, database: &str) {
+        self.remove(&[database]);
+        let files = fs::read_dir(self.file("")).expect("the directory of the test");
+        let names = files.map(|file| file.expect("a file of the test").file_name());
+        let others = names.filter(|name| Path::new(name).extension() == Some("db".as_ref()));
+        let others: Vec<_> = others.collect();
+        let is_default = self.database().exists();
+        assert!(
+            others.is_empty() && !is_default,
+            "not only {database} is made, but {others:?}, or that of this user: {is_default}"
+        );
+    }
+
+    /// Whether the lock has a holder.
+    #[track_caller]
+    pub(crate) fn is_held(&self, key: &str) -> bool {
+        let answer = self.json(&["inspect", key]);
+        let held = answer["held"].as_bool();
+        held.unwrap_or_else(|| panic!("`held` is no boolean: {answer}"))
+    }
+
+    /// Waits until the lock has no holder.
+    #[track_caller]
+    pub(crate) fn until_free(&self, key: &str) {
+        until(&format!("{key} is free"), || !self.is_held(key));
+    }
+
+    /// The JSON lines of `--events events`.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = self.read("events");
+        // The last line may be incomplete.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let event = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        whole.lines().map(event).collect()
+    }
+
+    /// Waits for an event of this name.
+    #[track_caller]
+    pub(crate) fn event(&self, name: &str) -> Value {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let events = self.events();
+            if let Some(event) = events.iter().find(|event| event["event"] == name) {
+                return event.clone();
+            }
+            let is_late = Instant::now() > deadline;
+            assert!(!is_late, "no event {name} within {SOON:?}: {events:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Process {
+    pub(crate) fn pid(&mut self) -> Pid {
+        pid_of(&self.child.id().to_string())
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the process is there");
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        let status = self.child.try_wait();
+        status.expect("it is a child of this process").is_none()
+    }
+
+    /// Writes to its standard input.
+    pub(crate) fn enter(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().expect("there is a pipe");
+        std::io::Write::write_all(stdin, text.as_bytes()).expect("it reads");
+    }
+
+    /// Waits for its end, which must have this code.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Ended {
+        let ended = self.ended();
+        assert_eq!(ended.code, code, "{ended}");
+        ended
+    }
+}
+
+impl Ended {
+    /// All of these are a part of standard error.
+    #[track_caller]
+    pub(crate) fn says(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stderr.contains(part), "nothing of {part:?}: {self}");
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn says_nothing_of(self, parts: &[&str]) -> Self {
+        for part in parts {
+            let all = [&self.stdout, &self.stderr];
+            assert!(
+                !all.iter().any(|said| said.contains(part)),
+                "says {part:?}: {self}"
+            );
+        }
+        self
+    }
+
+    /// This is all of standard error.
+    #[track_caller]
+    pub(crate) fn says_only(self, text: &str) -> Self {
+        assert_eq!(self.stderr, text, "{self}");
+        self
+    }
+
+    /// All of these are a part of standard output.
+    #[track_caller]
+    pub(crate) fn prints(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.stdout.contains(part), "no {part:?} is printed: {self}");
+        }
+        self
+    }
+
+    /// This is all of standard output.
+    #[track_caller]
+    pub(crate) fn prints_only(self, text: &str) -> Self {
+        assert_eq!(self.stdout, text, "{self}");
+        self
+    }
+
+    /// The number that is all of standard output.
+    #[track_caller]
+    pub(crate) fn number(&self) -> u64 {
+        let number = self.stdout.trim().parse();
+        number.unwrap_or_else(|e| panic!("no number ({e}): {self}"))
+    }
+}
+
+#[track_caller]
+pub(crate) fn pid_of(text: &str) -> Pid {
+    let pid = text.trim().parse().ok().and_then(Pid::from_raw);
+    pid.unwrap_or_else(|| panic!("{text:?} is no process id"))
+}
+
+/// The state letter of a process, such as `S`, `T` or `Z`; `None` if there is none.
+pub(crate) fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether the process can still do anything.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+#[track_caller]
+pub(crate) fn assert_dead(pid: Pid) {
+    assert!(!is_alive(pid), "the command lives on as process {pid:?}");
+}
+
+/// Checks all of these at the same time; a failure names the one that fails by itself.
+#[cfg(any(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zk"
+))]
+pub(crate) fn side_by_side<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        for one in all {
+            scope.spawn(|| check(one));
+        }
+    });
+}

@@ -1,0 +1,232 @@
+//! When the lock is lost.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::common::Place;
+use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead, is_alive, pid_of, until};
+
+/// Breaks the lock; its holder learns it within a third of its ttl.
+#[track_caller]
+fn break_lock(place: &Place) {
+    place.expect(0, "break --yes k");
+}
+
+#[test]
+fn a_broken_lock_stops_the_command_and_exits_79_or_as_chosen() {
+    let cases = [
+        ("", "TERM", 79),
+        ("--lost-exit-code=9 --signal-on-lost=USR1", "USR1", 9),
+    ];
+    for (options, signal, code) in cases {
+        let place = Place::new();
+        let script =
+            format!("trap 'echo {signal} >> got; exit 0' {signal}; while :; do sleep 0.01; done");
+        let options = format!("--ttl 3s --kill-after 1s {options} k");
+        let process = place.hold(&options, &script);
+        break_lock(&place);
+        let ended = process.expect(code);
+        ended.says(&["error: lost the lock on k: an administrator broke it"]);
+        assert_eq!(
+            place.read("got"),
+            format!("{signal}\n"),
+            "the signals that came"
+        );
+        assert_dead(place.pid());
+    }
+}
+
+#[test]
+fn a_command_that_ignores_the_signal_is_killed() {
+    let place = Place::new();
+    let script = "trap '' TERM; while :; do sleep 0.01; done";
+    let process = place.hold("--ttl 1s --kill-after 300ms k", script);
+    break_lock(&place);
+    process.expect(79);
+    assert_dead(place.pid());
+}
+
+#[test]
+fn grandchildren_do_not_outlive_a_lost_lock() {
+    for options in ["--ttl 1s k", "--ttl 1s --pgid inherit k"] {
+        let place = Place::new();
+        // The command obeys, and its own child does not.
+        let script = "sh -c 'trap \"\" TERM; echo $$ > grandchild; while :; do sleep 0.01; done' &
+                      until test -s grandchild; do sleep 0.01; done; touch ready; wait";
+        let process = place.hold(options, script);
+        place.until_there("ready");
+        let grandchild = pid_of(&place.read("grandchild"));
+        break_lock(&place);
+        process.expect(79);
+        until("the grandchild is dead", || !is_alive(grandchild));
+    }
+}
+
+#[test]
+fn a_warning_lets_the_command_go_on() {
+    let place = Place::new();
+    let options = "--ttl 1s --on-lost warn --events events k";
+    let process = place.hold(options, &format!("{UNTIL_GO}; exit 3"));
+    break_lock(&place);
+    assert_eq!(place.event("lost")["reason"], "broken");
+    place.go();
+    process.expect(3).says(&["warning: k is lost"]);
+}
+
+#[test]
+fn the_loss_of_one_of_several_locks_counts() {
+    let place = Place::new();
+    let process = place.holder("--ttl 1s --events events j k");
+    break_lock(&place);
+    process.expect(79);
+    assert_eq!(place.event("lost")["keys"], json!(["k"]));
+    assert!(!place.is_held("j"), "the other lock is not released");
+}
+
+#[test]
+fn the_command_is_asked_to_stop_before_its_lease_ends() {
+    let place = Place::new();
+    let script =
+        "trap 'date +%s%3N > asked; exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+    let process = place.hold("--ttl 3s --kill-after 1s --events events k", script);
+    place.until_there("ready");
+    make_unusable(&place);
+    let ended = process.expect(79);
+    let ended = ended.says(&["its lease could not be renewed in time"]);
+    let (relied_on, asked) = (relied_on_until(&place), moment(&place, "asked"));
+    let left = i128::from(relied_on) - i128::from(asked);
+    assert!(
+        left > 0,
+        "it is asked {left} ms before its lease ends: {ended}"
+    );
+    assert!(
+        left < 1100,
+        "it is asked {left} ms before its lease ends, too soon: {ended}"
+    );
+}
+
+#[test]
+fn the_command_is_dead_before_the_lease_of_a_lost_database_ends() {
+    let place = Place::new();
+    let script = "trap '' TERM; while :; do date +%s%3N > beat.new; mv beat.new beat; done";
+    let process = place.hold("--ttl 10s --events events k", script);
+    place.until_there("beat");
+    // The tenth of the ttl that nobody relies on, 1 s, is what a busy machine may delay the kill by.
+    // From here on no renewal can succeed; the lease ends in the old file as it was.
+    make_unusable(&place);
+    let ended = process.expect(79);
+    assert_dead(place.pid());
+    let (lease, beat) = (relied_on_until(&place) + 1000, moment(&place, "beat"));
+    assert!(
+        beat < lease,
+        "it lived until {beat}, its lease until {lease}: {ended}"
+    );
+}
+
+/// The time in a file, in milliseconds since 1970.
+#[track_caller]
+fn moment(place: &Place, file: &str) -> u64 {
+    let text = place.read(file);
+    let moment = text.trim().parse();
+    moment.unwrap_or_else(|e| panic!("no time in {file} ({e}): {text:?}"))
+}
+
+/// Until when the lock was relied on at the end; a tenth of the ttl before the lease ends.
+#[track_caller]
+fn relied_on_until(place: &Place) -> u64 {
+    let events = place.events();
+    let validity = |event: &Value| match event["event"].as_str()? {
+        "acquired" => event["deadline_unix_ms"].as_u64(),
+        "renewed" => Some(event["unix_ms"].as_u64()? + event["valid_ms"].as_u64()?),
+        _ => None,
+    };
+    let last = events.iter().filter_map(validity).next_back();
+    last.unwrap_or_else(|| panic!("no acquisition in {events:?}"))
+}
+
+/// Puts something else in the place of the database.
+fn make_unusable(place: &Place) {
+    let database = place.database();
+    place.write("other", "no database");
+    for suffix in ["-wal", "-shm"] {
+        let mut name = database.clone().into_os_string();
+        name.push(suffix);
+        fs::rename(&name, place.file(&format!("old{suffix}"))).ok();
+    }
+    fs::rename(&database, place.file("old")).expect("files can be moved");
+    fs::rename(place.file("other"), &database).expect("files can be moved");
+}
+
+#[test]
+fn a_long_command_keeps_its_lock_by_renewal() {
+    let place = Place::new();
+    let mut process = place.hold("--ttl 1s --events events k", UNTIL_GO);
+    process.until("five renewals", |_| {
+        let events = place.events();
+        let renewals = events.iter().filter(|event| event["event"] == "renewed");
+        renewals.count() >= 5
+    });
+    let renewed = place.event("renewed");
+    assert_eq!(renewed["key"], "k", "{renewed}");
+    let valid = renewed["valid_ms"].as_u64();
+    assert!(
+        valid > Some(500),
+        "a renewal of 1s is valid for {valid:?} ms"
+    );
+    place.expect(75, "run -n k -- true");
+    place.go();
+    process.expect(0).says_only("");
+}
+
+#[test]
+fn events_tell_the_whole_story() {
+    let place = Place::new();
+    let _holder = place.hold("a", UNTIL_GO);
+    let process = place.start("--namespace '' run --events events b a -- sh -c 'exit 3'");
+    let waiting = place.event("waiting");
+    assert_eq!(waiting["keys"], json!(["b", "a"]), "{waiting}");
+    assert_eq!(waiting["holders"][0]["user"], "deploy", "{waiting}");
+    place.go();
+    process.expect(3);
+    let events = place.events();
+    let names: Vec<_> = events.iter().map(|event| event["event"].as_str()).collect();
+    let expected = ["waiting", "acquired", "child_exit", "released"];
+    assert_eq!(names, expected.map(Some), "{events:?}");
+    let [_, acquired, child_exit, released] = &events[..] else {
+        unreachable!("there are four names");
+    };
+    assert_eq!(acquired["locks"][0]["key"], "a", "{acquired}");
+    let numbers = [
+        &acquired["locks"][0]["token"],
+        &acquired["deadline_unix_ms"],
+        &acquired["waited_ms"],
+    ];
+    assert!(numbers.iter().all(|number| number.is_u64()), "{acquired}");
+    assert_eq!(child_exit["code"], 3, "{child_exit}");
+    assert_eq!(child_exit["signal"], Value::Null, "{child_exit}");
+    assert_eq!(released["outcome"], "clean", "{released}");
+    for event in &events {
+        let has_time = event["time"].is_string() && event["unix_ms"].is_u64();
+        assert!(has_time, "no time in {event}");
+    }
+}
+
+#[test]
+fn events_go_to_a_descriptor() {
+    let place = Place::new();
+    let script = format!("{LOCKCTL} run --events fd:3 k -- true 3>&- 3> events");
+    place.program("sh", &["-c", &script]).expect(0);
+    let events = place.events();
+    assert_eq!(events.len(), 3, "{events:?}");
+}
+
+#[test]
+fn a_term_to_lockctl_is_no_loss() {
+    let place = Place::new();
+    let mut process = place.holder("k");
+    process.signal(Signal::TERM);
+    process.expect(143).says_only("");
+    assert!(!place.is_held("k"), "lockctl has ended and k is held");
+}

@@ -1,0 +1,67 @@
+//! Shared locks, permits, and locks that outlast the command.
+
+use std::time::{Duration, Instant};
+
+use crate::common::Place;
+
+#[test]
+fn modes_and_namespaces_say_who_is_excluded() {
+    // Options of two holders, and whether the second one gets the lock.
+    for (first, second, code) in [
+        ("run -s k", "run -n -s k", 0),
+        ("run -s k", "run -n -x k", 75),
+        ("run k", "run -n -s k", 75),
+        ("run --slots 2 k", "run -n --slots 2 k", 0),
+        ("--namespace a run k", "--namespace b run -n k", 0),
+        ("--namespace a run k", "--namespace a run -n k", 75),
+    ] {
+        let place = Place::new();
+        let _first = place.start(&format!("{first} -- sh -c 'touch first; exec sleep 60'"));
+        place.until_there("first");
+        place.expect(code, &format!("{second} -- true"));
+    }
+}
+
+#[test]
+fn modes_and_namespaces_are_shown() {
+    let place = Place::new();
+    let lock = |key: &str| place.json(&["inspect", key])["lock"].clone();
+    let _reader = place.holder("-s shared");
+    assert_eq!(lock("shared")["mode"], "shared");
+    let _first = place.holder("--slots 2 k");
+    let _second = place.holder("--slots 2 k");
+    place.expect(75, "run -n --slots 2 k -- true");
+    let permits = lock("k");
+    assert_eq!(permits["mode"], "permit", "{permits}");
+    assert_eq!(permits["limit"], 2, "{permits}");
+    assert_eq!(
+        permits["holders"].as_array().map(Vec::len),
+        Some(2),
+        "{permits}"
+    );
+
+    let _other = place.expect(0, "--namespace a acquire other");
+    let listed = place.json("--namespace a list");
+    assert_eq!(
+        listed["locks"].as_array().map(Vec::len),
+        Some(1),
+        "{listed}"
+    );
+    assert_eq!(listed["locks"][0]["key"], "other", "{listed}");
+}
+
+#[test]
+fn a_lock_may_outlast_its_command() {
+    let place = Place::new();
+    let began = Instant::now();
+    let line = "run --ttl 2s --at-least-for 3s k -- true";
+    place.expect(0, line).says_only("");
+    // That lockctl does not stay itself is shown by what is left.
+    place.expect(75, "run -n k -- true");
+    place.until_free("k");
+    let held = began.elapsed();
+    assert!(
+        held >= Duration::from_millis(2900),
+        "k was free after {held:?}"
+    );
+}

@@ -1,0 +1,240 @@
+//! What `list`, `inspect`, `try`, `break`, `watch`, `completions` and `man` answer.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::common::Place;
+use crate::fixture::LOCKCTL;
+
+#[track_caller]
+fn assert_fields(value: &Value, expected: &[&str]) {
+    let fields = value.as_object().map(|object| object.keys());
+    let fields = fields.unwrap_or_else(|| panic!("no object: {value}"));
+    let fields: BTreeSet<_> = fields.map(String::as_str).collect();
+    assert_eq!(fields, expected.iter().copied().collect(), "{value}");
+}
+
+#[test]
+fn a_lock_in_json_has_all_of_its_fields() {
+    let place = Place::new();
+    let mut holder = place.holder("--note reindex k");
+    let answer = place.json("inspect k");
+    assert_fields(&answer, &["held", "key", "lock"]);
+    assert_eq!(answer["key"], "k", "{answer}");
+    assert_eq!(answer["held"], true, "{answer}");
+    let lock = &answer["lock"];
+    assert_fields(lock, &["holders", "key", "limit", "mode", "waiters"]);
+    assert_eq!(lock["mode"], "exclusive", "{lock}");
+    assert_eq!(lock["limit"], Value::Null, "{lock}");
+    let shown = &lock["holders"][0];
+    let texts = ["host", "note", "program", "since", "user"];
+    let numbers = ["held_ms", "lease_left_ms", "pid", "token"];
+    assert_fields(shown, &[&texts[..], &numbers].concat());
+    assert!(numbers.iter().all(|name| shown[*name].is_u64()), "{shown}");
+    assert_eq!(shown["pid"], holder.pid().as_raw_nonzero().get(), "{shown}");
+    for (name, text) in [
+        ("note", "reindex"),
+        ("user", "deploy"),
+        ("program", "lockctl"),
+    ] {
+        assert_eq!(shown[name], text, "{shown}");
+    }
+    assert!(shown["lease_left_ms"].as_u64() <= Some(30_000), "{shown}");
+    let is_utc = shown["since"]
+        .as_str()
+        .is_some_and(|since| since.ends_with('Z'));
+    assert!(is_utc, "{shown}");
+}
+
+#[test]
+fn a_free_lock_is_no_holder_and_no_error() {
+    let place = Place::new();
+    for (line, answer, text) in [
+        (
+            "inspect k",
+            json!({"key": "k", "held": false, "lock": null}),
+            "k is free\n",
+        ),
+        (
+            "try k",
+            json!({"key": "k", "held": false, "holders": []}),
+            "k is free\n",
+        ),
+        (
+            "break --yes k",
+            json!({"key": "k", "broken": null}),
+            "k is free, nothing is broken\n",
+        ),
+        ("list", json!({"locks": []}), ""),
+    ] {
+        assert_eq!(place.json(line), answer, "{line}");
+        place.expect(0, line).prints_only(text);
+    }
+    place
+        .expect(0, "list")
+        .says_only("lockctl: no locks are held\n");
+}
+
+#[test]
+fn list_takes_beginnings_and_stars() {
+    let place = Place::new();
+    let _all = place.holder("orders/1 orders/2 bills/2");
+    for (pattern, expected) in [
+        ("", &["bills/2", "orders/1", "orders/2"][..]),
+        ("orders/", &["orders/1", "orders/2"]),
+        ("*/2", &["bills/2", "orders/2"]),
+        ("o*1", &["orders/1"]),
+        ("none", &[]),
+    ] {
+        let answer = place.json(&["list", pattern]);
+        let locks = answer["locks"].as_array().into_iter().flatten();
+        let keys: Vec<_> = locks.filter_map(|lock| lock["key"].as_str()).collect();
+        assert_eq!(keys, expected, "{pattern}: {answer}");
+    }
+}
+
+#[test]
+fn people_get_a_table_and_a_line_for_each_fact() {
+    let place = Place::new();
+    let mut holder = place.holder("--note a\u{1b}[2Jb k\u{202e}x");
+    let table = place.expect(0, "list");
+    let lines: Vec<_> = table.stdout.lines().collect();
+    let [head, row] = lines[..] else {
+        panic!("there are not two lines: {table}");
+    };
+    for column in [
+        "KEY",
+        "MODE",
+        "HOLDER",
+        "USER",
+        "AGE",
+        "LEASE LEFT",
+        "TOKEN",
+        "WAITERS",
+        "NOTE",
+    ] {
+        assert!(head.contains(column), "no column {column}: {table}");
+    }
+    assert!(row.starts_with("k\\u{202e}x  exclusive  "), "{table}");
+    assert!(
+        row.contains(&format!(" pid {}", holder.pid().as_raw_nonzero())),
+        "{table}"
+    );
+    assert!(row.ends_with("a\\u{1b}[2Jb"), "{table}");
+
+    let page = place.expect(0, "inspect k\u{202e}x");
+    let facts = [
+        "key", "mode", "holder", "  user", "  note", "  since", "  token", "  lease",
+    ];
+    for fact in facts.map(|fact| format!("{fact} ")) {
+        let mut lines = page.stdout.lines();
+        assert!(
+            lines.any(|line| line.starts_with(&fact)),
+            "no line {fact}: {page}"
+        );
+    }
+}
+
+#[test]
+fn try_says_who_holds() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    place.expect(75, "try k").prints(&["k is held by "]);
+    let answer = place.json("try k");
+    assert_eq!(answer["held"], true, "{answer}");
+    assert_eq!(answer["holders"][0]["user"], "deploy", "{answer}");
+}
+
+#[test]
+fn a_broken_lock_is_shown_and_its_successor_has_a_larger_token() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    let answer = place.json("break --yes --reason stuck k");
+    assert_eq!(answer["broken"]["key"], "k", "{answer}");
+    let old = answer["broken"]["holders"][0]["token"].as_u64();
+    let next = place.expect(0, "run -n k -- sh -c 'echo $LOCK_FENCING_TOKEN'");
+    assert!(
+        Some(next.number()) > old,
+        "the token before was {old:?}: {next}"
+    );
+}
+
+#[test]
+fn break_asks_on_a_terminal() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    for (answer, shown, is_held) in [
+        ("n\n", &["k is held by ", "break it? [y/N]"][..], true),
+        ("y\n", &["k was held by "], false),
+    ] {
+        let mut process = place.terminal(&format!("{LOCKCTL} break k"));
+        process.enter(answer);
+        process.expect(0).prints(shown);
+        assert_eq!(place.is_held("k"), is_held, "after the answer {answer:?}");
+    }
+}
+
+#[test]
+fn watch_prints_what_happens() {
+    let place = Place::new();
+    place.expect(0, "run warm-up -- true");
+    let mut watch = place.start("--format json watch or*");
+    let mut holders = Vec::new();
+    // Until the watch has begun, changes go unseen; the first one seen says that it has.
+    watch.until("a change is seen", |watch| {
+        holders.push(place.holder("bills"));
+        holders.push(place.holder("orders"));
+        for mut holder in holders.drain(..) {
+            holder.signal(Signal::TERM);
+            holder.expect(143);
+        }
+        !watch.stdout.text().is_empty()
+    });
+    watch.until("two events are printed", |watch| {
+        watch.stdout.text().lines().count() >= 2
+    });
+    let printed = watch.stdout.text();
+    let event = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {printed}"));
+    let events: Vec<Value> = printed.lines().take(2).map(event).collect();
+    let [acquired, free] = &events[..] else {
+        panic!("there are not two events: {printed}");
+    };
+    assert_fields(acquired, &["event", "key", "lock", "time", "unix_ms"]);
+    assert_eq!(acquired["event"], "acquired", "{acquired}");
+    assert_eq!(
+        acquired["lock"]["holders"][0]["user"], "deploy",
+        "{acquired}"
+    );
+    assert_eq!(free["event"], "free", "{free}");
+    assert!(
+        events.iter().all(|event| event["key"] == "orders"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn completions_and_man_know_every_command() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.expect(0, &["completions", shell]);
+        let script = script.prints(&["inspect", "at-least-for"]);
+        assert!(
+            !script.stdout.contains("__exec"),
+            "{shell} completes an inner command"
+        );
+    }
+    let page = place.expect(0, "man");
+    page.prints(&[".TH lockctl 1", "lost\\-exit\\-code"]);
+    assert!(!place.database().exists(), "neither needs a backend");
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_no_error() {
+    let place = Place::new();
+    let script = format!("({LOCKCTL} completions bash; echo $? > code.new; mv code.new code) | :");
+    place.program("sh", &["-c", &script]).expect(0);
+    place.until_there("code");
+    assert_eq!(place.read("code"), "0\n");
+}

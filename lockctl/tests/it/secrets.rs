@@ -1,0 +1,120 @@
+//! Passwords are in no output. A parameter that no backend knows may be a password whose name is
+//! misspelt: nothing shows its value.
+
+use crate::common::{Place, Process};
+
+const SECRET: &str = "s3ntinel";
+
+const MISSPELT: &[&str] = &[
+    "PASSWORD",
+    "pasword",
+    "paswd",
+    "psw",
+    "pw",
+    "sentinel-pasword",
+];
+
+/// Nobody listens at the first two.
+const URLS: &[&str] = &[
+    "redis://127.0.0.1:1/0",
+    "redis-sentinel://127.0.0.1:1/main",
+    "sqlite:locks.db",
+    "memory:",
+];
+
+/// Checks the output of a command in both formats.
+#[track_caller]
+fn assert_silent(place: &Place, line: &str, variables: &[(&str, &str)]) {
+    for format in ["text", "json"] {
+        let mut command = place.lockctl(&format!("-vv --format {format} {line}"));
+        command.envs(variables.iter().copied());
+        let ended = Process::start(command).ended();
+        let is_said = !ended.stdout.is_empty() || !ended.stderr.is_empty();
+        assert!(is_said, "it says nothing at all: {ended}");
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+    }
+}
+
+#[test]
+fn commands_do_not_show_the_password_of_a_url() {
+    let place = Place::new();
+    for (code, url) in [
+        // Nobody listens there.
+        (69, "redis://app:s3ntinel@127.0.0.1:1/0?timeout=1s"),
+        (69, "redis://app:s3ntinel@no-such-host.invalid"),
+        (69, "postgres://app:s3ntinel@127.0.0.1:1/shop"),
+        (69, "mysql://app:s3ntinel@127.0.0.1:1/shop"),
+        (69, "zk://app:s3ntinel@127.0.0.1:1/locks?connect-timeout=1s"),
+        (78, "sqlite://u:s3ntinel@h/x"),
+        (78, "redis://u:s3#ntinel@h:x"),
+        (78, "carrier-pigeon://u:s3ntinel@h"),
+    ] {
+        let ended = place.expect(code, &["-vv", "--backend", url, "run", "k", "--", "true"]);
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+        let ended = place.expect(1, &["-vv", "--format", "json", "doctor", url]);
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+        let ended = place.expect(1, &["-vv", "doctor", url]);
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+    }
+}
+
+#[test]
+fn commands_do_not_show_a_misspelt_password_of_a_url() {
+    let place = Place::new();
+    for (at, name) in MISSPELT.iter().enumerate() {
+        let base = URLS[at % URLS.len()];
+        let url = format!("{base}?timeout=1s&{name}={SECRET}&mode=lease");
+        for command in [
+            "run -n k -- true",
+            "list",
+            "schema print",
+            "doctor",
+            "bench --duration 50ms --repeats 1",
+        ] {
+            assert_silent(&place, &format!("--backend {url} {command}"), &[]);
+            assert_silent(&place, command, &[("LOCK_URL", &url)]);
+        }
+        assert_silent(&place, &format!("doctor {url}"), &[]);
+        assert_silent(&place, &format!("bench --target a={url}"), &[]);
+    }
+}
+
+#[test]
+fn commands_do_not_show_a_misspelt_password_of_a_file() {
+    let place = Place::new();
+    let commands = [
+        "config check",
+        "config check --all",
+        "config show",
+        "doctor",
+        "run -n k -- true",
+    ];
+    for (at, name) in MISSPELT.iter().enumerate() {
+        let url = URLS[at % URLS.len()];
+        let secret = format!("{url}?{name}={SECRET}");
+        let files = [
+            format!("[backend.a]\nurl = '{secret}'"),
+            format!("[backend.a]\nurl = '{url}'\noptions.{name} = '{SECRET}'"),
+            format!("[backend.a]\nurl = '{url}'\n{name} = '{SECRET}'"),
+            "[backend.a]\nurl-env = 'URL'".to_owned(),
+        ];
+        for (file, text) in files.iter().enumerate() {
+            place.write("lock.toml", text);
+            // Each file meets each command, with different names and backends.
+            let command = commands[(at + file) % commands.len()];
+            let variables = [("LOCK_CONFIG", "lock.toml"), ("URL", &secret)];
+            assert_silent(&place, command, &variables);
+        }
+    }
+}
+
+#[test]
+fn the_doctor_names_the_parameter_and_hides_its_value() {
+    let place = Place::new();
+    let ended = place.expect(1, "doctor sqlite:locks.db?paswd=s3ntinel");
+    let ended = ended.prints(&["unknown parameter \"paswd\""]);
+    assert!(
+        ended.stdout.starts_with("sqlite:locks.db?paswd=***\n"),
+        "{ended}"
+    );
+}

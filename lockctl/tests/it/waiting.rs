@@ -1,0 +1,190 @@
+//! While another process holds the lock.
+
+use rustix::process::Signal;
+
+use crate::common::Place;
+use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead};
+
+#[test]
+fn a_waiter_gets_the_lock_when_it_is_released() {
+    let place = Place::new();
+    let _holder = place.hold("k", &format!("{UNTIL_GO}; echo first >> order"));
+    let waiter = place.start("run --events events k -- sh -c 'echo second >> order'");
+    place.event("waiting");
+    place.go();
+    waiter.expect(0);
+    assert_eq!(place.read("order"), "first\nsecond\n");
+}
+
+#[test]
+fn a_lock_is_held_by_one_command_at_a_time() {
+    let place = Place::new();
+    let script = "n=$(cat n 2>/dev/null || echo 0); sleep 0.01; echo $((n + 1)) > n";
+    let line = ["run", "k", "--", "sh", "-c", script];
+    let all: Vec<_> = (0..12).map(|_| place.start(&line)).collect();
+    for process in all {
+        process.expect(0);
+    }
+    assert_eq!(
+        place.read("n"),
+        "12\n",
+        "one count was lost to another command"
+    );
+}
+
+#[test]
+fn a_waiter_is_told_who_holds() {
+    let place = Place::new();
+    let mut holder = place.holder("--note re\u{202e}index k");
+    let pid = holder.pid().as_raw_nonzero();
+    let ended = place.expect(75, "run -w 0.6 k -- true");
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    let [waiting, error, holder, hint] = lines[..] else {
+        panic!("there are not four lines: {ended}");
+    };
+    let expected = [
+        (waiting, "lockctl: waiting for k  held by "),
+        (waiting, &format!("(pid {pid}, user deploy) for ")),
+        (waiting, ", note \"re\\u{202e}index\", lease ends in 2"),
+        (error, "lockctl: error: k is held (waited 6"),
+        (holder, "  holder: "),
+        (holder, &format!(" pid {pid} since ")),
+        (holder, ", token "),
+    ];
+    for (line, part) in expected {
+        assert!(line.contains(part), "no {part:?} in {line:?}: {ended}");
+    }
+    assert_eq!(
+        hint,
+        "  hint:   see `lockctl inspect k`; to take it by force: `lockctl break k`"
+    );
+}
+
+#[test]
+fn hints_ask_the_same_backend() {
+    let place = Place::new();
+    place.expect(0, "--namespace shop acquire 'a b'");
+    let ended = place.expect(75, "--namespace shop run -n 'a b' -- true");
+    ended.says(&["see `lockctl --namespace shop inspect 'a b'`"]);
+}
+
+#[test]
+fn options_say_how_much_is_said_and_in_which_colours() {
+    let place = Place::new();
+    let _holder = place.holder("k");
+    let quiet = place.expect(75, "-q run -w 0.4 k -- true");
+    let quiet = quiet.says_nothing_of(&["hint", "waiting for"]);
+    assert!(
+        quiet.stderr.starts_with("lockctl: error: k is held"),
+        "{quiet}"
+    );
+    place.expect(75, "-qq run -n k -- true").says_only("");
+    let plain = place.expect(75, "run -n k -- true");
+    plain.says_nothing_of(&["\u{1b}"]);
+    place
+        .expect(75, "--color always run -n k -- true")
+        .says(&["\u{1b}["]);
+}
+
+#[test]
+fn a_signal_ends_the_waiting_and_leaves_nothing_behind() {
+    for (signal, code) in [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+    ] {
+        let place = Place::new();
+        let mut holder = place.holder("k");
+        let mut waiter = place.start("run --events events k -- touch ran");
+        place.event("waiting");
+        waiter.signal(signal);
+        waiter.expect(code);
+        // The next one gets the lock at once: nobody is in its way.
+        holder.signal(Signal::TERM);
+        holder.expect(143);
+        place.expect(0, "run -n k -- true").says_only("");
+        assert!(
+            !place.file("ran").exists(),
+            "the command ran without its lock"
+        );
+    }
+}
+
+#[test]
+fn other_signals_do_not_end_the_waiting() {
+    let place = Place::new();
+    let _holder = place.hold("k", UNTIL_GO);
+    let mut waiter = place.start("run --events events k -- touch ran");
+    place.event("waiting");
+    for signal in [Signal::USR1, Signal::USR2, Signal::WINCH] {
+        waiter.signal(signal);
+    }
+    place.go();
+    waiter.expect(0);
+    assert!(place.file("ran").exists(), "the command did not run");
+}
+
+#[test]
+fn nohup_is_respected_while_waiting() {
+    let place = Place::new();
+    let _holder = place.hold("k", UNTIL_GO);
+    let line = [LOCKCTL, "run", "--events", "events", "k", "--"];
+    let command = ["grep", "SigIgn", "/proc/self/status"];
+    let mut waiter = place.program("nohup", &[&line[..], &command].concat());
+    place.event("waiting");
+    waiter.signal(Signal::HUP);
+    place.go();
+    let ended = waiter.expect(0);
+    let mask = ended.stdout.trim().chars().last();
+    let mask = mask.and_then(|digit| digit.to_digit(16));
+    assert!(
+        mask.is_some_and(|mask| mask & 1 == 1),
+        "the command does not ignore HUP: {ended}"
+    );
+}
+
+#[test]
+fn several_keys_are_all_or_nothing() {
+    let place = Place::new();
+    let _holder = place.holder("b");
+    let ended = place.expect(75, "run -w 0.2 c b a -- touch ran");
+    ended.says(&["error: b is held"]);
+    assert!(
+        !place.file("ran").exists(),
+        "the command ran without all its locks"
+    );
+    for key in ["a", "c"] {
+        assert!(!place.is_held(key), "{key} is held without b");
+    }
+}
+
+#[test]
+fn a_terminal_shows_a_spinner_with_the_holder() {
+    let place = Place::new();
+    let mut holder = place.holder("k");
+    let pid = holder.pid().as_raw_nonzero();
+    let ended = place
+        .terminal(&format!("{LOCKCTL} run -w 1 k -- true"))
+        .expect(75);
+    let pid = format!("(pid {pid}");
+    let ended = ended.prints(&["lockctl: waiting for k", &pid, "k is held (waited 1s)"]);
+    let turns = ended.stdout.matches("waiting for k").count();
+    assert!(turns > 1, "the spinner does not turn: {ended}");
+}
+
+#[test]
+fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
+    let place = Place::new();
+    let mut holder = place.holder("--ttl 1s k");
+    let shown = place.json("inspect k");
+    let token = shown["lock"]["holders"][0]["token"].as_u64();
+    let waiter = place.start("run k -- sh -c 'echo $LOCK_FENCING_TOKEN'");
+    holder.signal(Signal::KILL);
+    let ended = waiter.expect(0);
+    assert!(
+        Some(ended.number()) > token,
+        "the token before was {token:?}: {ended}"
+    );
+    assert_dead(place.pid());
+}

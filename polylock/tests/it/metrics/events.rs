@@ -1,0 +1,87 @@
+//! Renewals, losses and errors of the lock service, on a store that fails as planned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::engine::Engine;
+use polylock::layers::Observe;
+use polylock::memory::{Fault, Memory, Reachable, Request};
+use polylock::prelude::*;
+use tokio::time::sleep;
+
+use super::page::{Page, observer};
+
+fn observed() -> (Memory, Observe, Page) {
+    let (observer, page) = observer();
+    let store = Memory::with_engine(Engine::on_current_runtime("memory"));
+    let locks = Observe::new(Arc::new(store.client())).with_observer(Arc::new(observer));
+    (store, locks, page)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slack_is_what_the_lease_had_left() {
+    let (store, locks, page) = observed();
+    let request = locks.request("k").ttl(Duration::from_secs(30));
+    let _guard = request.acquire().await.unwrap();
+    let slack = r#"dlock_renewal_slack_seconds_sum{backend="memory"}"#;
+    sleep(Duration::from_secs(11)).await;
+    // A renewal is due at a third of the ttl, and a tenth of it is kept back.
+    let on_time = page.value(slack).expect("it was renewed");
+    assert!((15.0..18.0).contains(&on_time), "{on_time} s");
+
+    store.faults().plan(Request::Renew, Fault::LostRequest);
+    sleep(Duration::from_secs(12)).await;
+    let late = page.value(slack).expect("it was renewed") - on_time;
+    assert!(
+        (10.0..on_time).contains(&late),
+        "{late} s after {on_time} s"
+    );
+    let renewals = |outcome: &str| {
+        page.value(&format!(
+            r#"dlock_renewals_total{{backend="memory",outcome="{outcome}"}}"#
+        ))
+    };
+    assert_eq!(renewals("ok"), Some(2.0));
+    assert_eq!(renewals("failed"), Some(1.0));
+    let errors = r#"dlock_backend_errors_total{backend="memory",kind="unavailable"}"#;
+    assert_eq!(page.value(errors), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_counted_once_and_by_its_reason() {
+    let (store, locks, page) = observed();
+    let guard = locks.request("k").class("orders").acquire().await.unwrap();
+    store.faults().set_reachable(Reachable::Cut);
+    guard.lost().into_future().await;
+    drop(guard.release().await);
+    let lost = r#"dlock_lost_total{backend="memory",lock="orders",reason="unreachable"}"#;
+    assert_eq!(page.value(lost), Some(1.0));
+    let ends = page.sum("dlock_hold_duration_seconds_count", "orders");
+    assert_eq!(ends, 1.0, "the release of a lost lock is no second end");
+    assert_eq!(page.sum("dlock_release_duration_seconds_count", ""), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_timed_and_a_hold_includes_it() {
+    let (store, locks, page) = observed();
+    let guard = locks.lock("k").await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let late = Fault::LateReply(Duration::from_secs(1));
+    store.faults().plan(Request::Release, late);
+    guard.release().await.unwrap();
+    let sum = |name: &str| page.sum(&format!("dlock_{name}_duration_seconds_sum"), "released");
+    assert!((1.0..1.1).contains(&sum("release")), "{} s", sum("release"));
+    assert!((3.0..3.1).contains(&sum("hold")), "{} s", sum("hold"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_cannot_be_reached_is_an_error_and_no_timeout() {
+    let (store, locks, page) = observed();
+    store.faults().set_reachable(Reachable::Cut);
+    let error = locks.lock_within("k", Duration::from_secs(1)).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
+    let name = "dlock_acquire_duration_seconds_count";
+    assert_eq!(page.sum(name, r#"outcome="error""#), 1.0);
+    let errors = page.sum("dlock_backend_errors_total", r#"kind="unavailable""#);
+    assert_eq!(errors, 1.0);
+}

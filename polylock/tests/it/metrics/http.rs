@@ -1,0 +1,54 @@
+//! Requests that the layer refuses.
+#![cfg(feature = "tower")]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::post;
+use polylock::memory::Memory;
+use polylock::prelude::*;
+use polylock::tower::keys::Header;
+use polylock::tower::{KeyLockLayer, Locker};
+use tower_service::Service as _;
+
+use super::page::observer;
+
+#[tokio::test]
+async fn refused_requests_are_counted_by_status_and_reason() {
+    let (observer, page) = observer();
+    let locks: Arc<dyn DistributedLock> = Arc::new(Memory::new());
+    let accounts = Locker::builder(Arc::clone(&locks), "accounts")
+        .try_only()
+        .rejection_observer(Arc::new(observer))
+        .build()
+        .unwrap();
+    let layer = KeyLockLayer::new(accounts, Header::new("x-account").unwrap());
+    let mut app: Router = Router::new().route("/", post(|| async {})).layer(layer);
+    let held = locks.lock("accounts:42").await.unwrap();
+
+    let busy = Request::post("/")
+        .header("x-account", "42")
+        .body(Body::empty())
+        .unwrap();
+    let answer = app.call(busy).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CONFLICT);
+    let nameless = Request::post("/").body(Body::empty()).unwrap();
+    let answer = app.call(nameless).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    held.release().await.unwrap();
+    let served = Request::post("/")
+        .header("x-account", "42")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(app.call(served).await.unwrap().status(), StatusCode::OK);
+
+    let refused = |status: &str, reason: &str| {
+        let labels = format!(r#"lock="accounts",status="{status}",reason="{reason}""#);
+        page.value(&format!("dlock_http_rejections_total{{{labels}}}"))
+    };
+    assert_eq!(refused("409", "lock-busy"), Some(1.0));
+    assert_eq!(refused("400", "lock-key"), Some(1.0));
+    assert_eq!(page.sum("dlock_http_rejections_total", ""), 2.0);
+}

@@ -1,0 +1,143 @@
+//! Fleets that move between real servers, one process after the other.
+
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use polylock::prelude::*;
+use polylock::{Fencing, LostReason};
+use tokio::sync::Barrier;
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 2;
+const ROUNDS: usize = 12;
+
+/// What the lock protects: whoever is inside, and the tokens in the order of the holders.
+#[derive(Default)]
+struct Shop {
+    is_inside: AtomicBool,
+    tokens: Mutex<Vec<Option<u64>>>,
+}
+
+impl Shop {
+    /// Enters often, from several tasks, whose leases pass from hand to hand.
+    async fn visit(self: &Arc<Self>, locks: &Arc<dyn DistributedLock>) {
+        let tasks = (0..TASKS).map(|_| {
+            let (shop, locks) = (Arc::clone(self), Arc::clone(locks));
+            tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = locks.lock("k").await.expect("the servers are well");
+                    assert!(!shop.is_inside.swap(true, Ordering::SeqCst), "two holders");
+                    let token = guard.fencing_token().map(|token| token.value());
+                    shop.tokens.lock().expect("nobody panics").push(token);
+                    tokio::task::yield_now().await;
+                    assert!(guard.is_held());
+                    shop.is_inside.store(false, Ordering::SeqCst);
+                    drop(guard);
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.expect("no task sees two holders");
+        }
+    }
+}
+
+/// Each process goes on when it likes, but nobody takes the second step before all took the first.
+async fn move_fleet(old: String, new: String) -> Vec<Option<u64>> {
+    let shop = Arc::new(Shop::default());
+    let step = Arc::new(Barrier::new(PROCESSES));
+    let processes = (0..PROCESSES).map(|process| {
+        let (old, new) = (old.clone(), new.clone());
+        let (shop, step) = (Arc::clone(&shop), Arc::clone(&step));
+        tokio::spawn(async move {
+            let connected = polylock::connect(&old).await;
+            shop.visit(&connected.expect("the old one is there")).await;
+            if process % 2 == 0 {
+                shop.visit(&polylock::connect(&old).await.expect("it is"))
+                    .await;
+            }
+            let both = polylock::compiled_in().connect_migrating(&old, &new).await;
+            let both = both.expect("both are there");
+            shop.visit(&both).await;
+            step.wait().await;
+            if process % 2 == 1 {
+                shop.visit(&both).await;
+            }
+            let connected = polylock::connect(&new).await;
+            shop.visit(&connected.expect("the new one is there")).await;
+            assert!(both.shutdown(Duration::from_secs(10)).await);
+        })
+    });
+    for process in processes.collect::<Vec<_>>() {
+        process.await.expect("no process fails");
+    }
+    let tokens = shop.tokens.lock().expect("nobody panics").clone();
+    assert_eq!(tokens.len(), PROCESSES * TASKS * ROUNDS * 4);
+    tokens
+}
+
+fn assert_increasing(tokens: &[Option<u64>]) {
+    let tokens: Vec<_> = tokens.iter().map(|token| token.expect("has one")).collect();
+    for (at, pair) in tokens.windows(2).enumerate() {
+        assert!(pair[0] < pair[1], "holder {at}: {pair:?}");
+    }
+}
+
+fn redis() -> RedisServer {
+    RedisServer::start(RedisOptions::default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_redis_to_postgres_with_tokens_that_grow() {
+    let redis = redis();
+    let postgres = PostgresServer::shared().database();
+    let new = format!("{postgres}?mode=lease");
+    assert_increasing(&move_fleet(redis.url(), new).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_sqlite_to_redis_with_tokens_that_grow() {
+    let redis = redis();
+    let dir = tempfile::tempdir().expect("a directory");
+    let old = format!("sqlite:{}", dir.path().join("locks.db").display());
+    assert_increasing(&move_fleet(old, redis.url()).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_redis_to_zookeeper_without_tokens_meanwhile() {
+    let redis = redis();
+    let zookeeper = ZooKeeperServer::shared();
+    let tokens = move_fleet(redis.url(), zookeeper.url()).await;
+    assert!(tokens.first().expect("some").is_some());
+    assert!(tokens.contains(&None), "its numbers are no clock");
+    assert!(tokens.last().expect("some").is_some());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_broken_on_the_old_server_is_lost_and_free_on_the_new_one() {
+    let redis = redis();
+    let dir = tempfile::tempdir().expect("a directory");
+    let new = format!("sqlite:{}", dir.path().join("locks.db").display());
+    let both = polylock::compiled_in()
+        .connect_migrating(&redis.url(), &new)
+        .await;
+    let both = both.expect("both are there");
+    assert_eq!(both.capabilities().fencing, Fencing::BestEffort);
+    let request = both.request("k").ttl(Duration::from_secs(3));
+    let guard = request.acquire().await.expect("it is free");
+
+    let old = polylock::connect(&redis.url()).await.expect("it is there");
+    let key = LockKey::new("k").expect("is a key");
+    let admin = old.admin().expect("Redis has one");
+    admin.break_lock(&key, "test").await.expect("it answers");
+    let reason = tokio::time::timeout(Duration::from_secs(15), guard.lost().into_future()).await;
+    let reasons = [LostReason::Broken, LostReason::Stolen];
+    assert!(reasons.contains(&reason.expect("the loss is told")));
+    // The guard lives, and keeps nobody out.
+    let alone = polylock::connect(&new).await.expect("it is there");
+    let free = alone.lock_within("k", Duration::from_secs(5)).await;
+    drop(free.expect("the new one is free"));
+}
