@@ -67,10 +67,10 @@ fn keys_of_other_types_on_redis_are_named() {
         ("HSET lock:k a b", "a hash", "lock:k"),
         ("ZADD lock:k 1 a", "a sorted set", "lock:k"),
         ("XADD lock:k * a b", "a stream", "lock:k"),
-        ("SADD {lock:k}:fence a", "a set", "{lock:k}:fence"),
+        ("SADD {lock}:tokens a", "a set", "{lock}:tokens"),
     ] {
         // What the run before has left.
-        redis(&["DEL", "{lock:k}:fence"]);
+        redis(&["DEL", "{lock}:tokens"]);
         redis(&write.split(' ').collect::<Vec<_>>());
         let before = redis(&["DUMP", key]);
         let remove = format!("redis-cli -h 127.0.0.1 -p {} UNLINK '{key}'", server.port());
