@@ -106,8 +106,7 @@ impl Attempt<'_> {
         let taking = shared.server.take(keys, &self.claim, self.client.replicas);
         match self.answered(taking).await {
             Some(Ok(Taken::Granted(token))) => {
-                let token = self.lease.drawn(token);
-                return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
+                return Ok(Some(Outcome::Granted(self.granted(sent, token))));
             }
             Some(Ok(Taken::Held)) if !self.budget.waits() => {
                 return Ok(Some(Outcome::Refused(self.budget.contended())));

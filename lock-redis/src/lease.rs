@@ -14,6 +14,7 @@ use crate::crowds::Crowds;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
+use crate::script::BLOCK;
 use crate::server::{Claim, Freed, Holder, Server, Told};
 use crate::tokens::Tokens;
 
@@ -38,6 +39,8 @@ pub(crate) struct RedisLease {
     /// The mode in which it was taken.
     mode: Mode,
     tokens: Tokens,
+    /// How many tokens are drawn for the next hand-overs.
+    block: AtomicU64,
     attached: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
@@ -54,6 +57,7 @@ impl RedisLease {
             holder: claim.holder.clone(),
             mode: claim.mode,
             tokens: Tokens::default(),
+            block: AtomicU64::new(BLOCK),
             attached: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
             ticket: AtomicU64::new(0),
@@ -79,14 +83,9 @@ impl RedisLease {
         self.ticket.store(ticket, Ordering::Relaxed);
     }
 
-    /// Keeps what a script granted, and gives the token of the first holder.
-    pub(crate) fn granted(&self, first: u64) -> FencingToken {
-        self.tokens.granted(self.mode, first)
-    }
-
-    /// Keeps a token that was drawn alone.
-    pub(crate) fn drawn(&self, token: u64) -> FencingToken {
-        self.tokens.drawn(token)
+    /// Keeps the token that was granted.
+    pub(crate) fn granted(&self, token: u64) -> FencingToken {
+        self.tokens.keep(token, 1)
     }
 
     /// Releases once more when copies of the acquisition that were still under way have arrived. One
@@ -100,6 +99,10 @@ impl RedisLease {
         });
     }
 }
+
+/// Tokens that are drawn together at most: many locks share a counter, which must not run ahead of the
+/// clock.
+const MAX_BLOCK: u64 = 256;
 
 /// How long a request may be under way on a connection that was given up, at least.
 const COPIES: Duration = Duration::from_secs(1);
@@ -123,8 +126,12 @@ impl Lease for RedisLease {
         if let Some(token) = self.tokens.next() {
             return Ok(Some(token));
         }
-        let first = self.shared.server.reserve(&self.keys, self.id).await?;
-        Ok(first.map(|first| self.granted(first)))
+        let count = self.block.load(Ordering::Relaxed);
+        let server = &self.shared.server;
+        let first = server.reserve(&self.keys, self.id, count).await?;
+        self.block
+            .store((2 * count).min(MAX_BLOCK), Ordering::Relaxed);
+        Ok(first.map(|first| self.tokens.keep(first, count)))
     }
 
     async fn downgrade(&self) -> Result<()> {

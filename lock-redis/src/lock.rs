@@ -67,9 +67,9 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable) if it cannot be reached.
-    /// - [`Denied`](ErrorKind::Denied) if it refuses the credentials.
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if it is not fit for locks and the
+    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if it cannot be reached.
+    /// - [`Denied`](lock_core::ErrorKind::Denied) if it refuses the credentials.
+    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if it is not fit for locks and the
     ///   configuration is strict.
     ///
     /// # Cancel safety

@@ -94,7 +94,7 @@ script!(
     WITHDRAW = "withdraw": "holders", "withdraw"
 );
 
-/// Tokens that an exclusive grant of a script draws; the scripts know it as well.
+/// Tokens that are set aside for hand-overs at first; the scripts of a quorum know it as well.
 pub(crate) const BLOCK: u64 = 32;
 
 #[cfg(test)]
@@ -117,8 +117,8 @@ mod tests {
                 local ms, number = string.match(call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', ''), '(%d+)-(%d+)')
                 first = tonumber(number) < 1000 and ms * 1000 + number
               else
-                first = draw(n % 4 == 1 and 's' or 'x')
-                count = n % 4 == 1 and 1 or 32
+                count = n % 4 == 1 and 1 or 256
+                first = draw(count)
               end
               if first then
                 wrong = wrong + (first <= last and 1 or 0)

@@ -113,7 +113,7 @@ pub(crate) enum Ticket {
 /// What the server says to an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
-    /// The first token of a block in exclusive mode.
+    /// With this token.
     Granted(u64),
     /// Granted before, and ended since; or released before it came.
     Gone,
@@ -332,10 +332,16 @@ impl Server {
     }
 
     /// Sets tokens aside; the first one, or `None` if this id does not hold the lock.
-    pub(crate) async fn reserve(&self, keys: &Keys, id: LeaseId) -> Result<Option<u64>, Failure> {
-        reply::optional(self.with_id(&RESERVE, keys, id).await?, |reply| {
-            reply::token(&reply)
-        })
+    pub(crate) async fn reserve(
+        &self,
+        keys: &Keys,
+        id: LeaseId,
+        count: u64,
+    ) -> Result<Option<u64>, Failure> {
+        let (id, count) = (id.to_hex(), count.to_string());
+        let args = [id.as_bytes(), count.as_bytes()];
+        let reply = self.run(&RESERVE, keys, &args).await?;
+        reply::optional(reply, |reply| reply::token(&reply))
     }
 
     pub(crate) async fn downgrade(

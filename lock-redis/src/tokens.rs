@@ -17,19 +17,13 @@ struct Reserved {
 }
 
 impl Tokens {
-    /// Keeps what a script granted, and gives the token of the first holder.
-    pub(crate) fn granted(&self, mode: Mode, first: u64) -> FencingToken {
-        self.keep(first, last_of(mode, first))
-    }
-
-    /// Keeps a token that was drawn alone.
-    pub(crate) fn drawn(&self, token: u64) -> FencingToken {
-        self.keep(token, token)
-    }
-
-    fn keep(&self, current: u64, last: u64) -> FencingToken {
-        *self.lock() = Reserved { current, last };
-        FencingToken::new(current)
+    /// Keeps so many tokens, and gives the first one.
+    pub(crate) fn keep(&self, first: u64, count: u64) -> FencingToken {
+        *self.lock() = Reserved {
+            current: first,
+            last: first + count.saturating_sub(1),
+        };
+        FencingToken::new(first)
     }
 
     /// The token of the next holder, if there is one left.
@@ -55,11 +49,11 @@ impl Tokens {
     }
 }
 
-/// The last token that a grant sets aside: those who share hand nothing over.
-pub(crate) fn last_of(mode: Mode, first: u64) -> u64 {
+/// How many tokens the nodes of a quorum set aside: those who share hand nothing over.
+pub(crate) fn count_of(mode: Mode) -> u64 {
     match mode {
-        Mode::Exclusive => first + (BLOCK - 1),
-        _ => first,
+        Mode::Exclusive => BLOCK,
+        _ => 1,
     }
 }
 
@@ -71,13 +65,11 @@ mod tests {
     fn a_block_lasts_for_its_holders_and_a_reader_has_one() {
         let tokens = Tokens::default();
         assert_eq!(tokens.next(), None);
-        tokens.granted(Mode::Exclusive, 100);
+        tokens.keep(100, count_of(Mode::Exclusive));
         assert_eq!((tokens.current(), tokens.last()), (100, 131));
         assert_eq!(tokens.next(), Some(FencingToken::new(101)));
         assert_eq!(std::iter::from_fn(|| tokens.next()).count(), 30);
-        tokens.granted(Mode::Shared, 200);
+        tokens.keep(200, count_of(Mode::Shared));
         assert_eq!((tokens.current(), tokens.next()), (200, None));
-        tokens.drawn(300);
-        assert_eq!((tokens.current(), tokens.next()), (300, None));
     }
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use lock_core::layers::LocalQueue;
 use lock_core::{DistributedLock, Mode, Released};
+use lock_redis::Redis;
 use lock_testkit::servers::RedisOptions;
 
 use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
@@ -49,6 +52,19 @@ async fn everything(place: &Place) {
     let mut guard = take(&locks, NAME).await;
     guard.downgrade().await.expect("it is downgraded");
     guard.release().await.expect("it is released");
+    // A hand-over inside the process.
+    let below: Arc<dyn DistributedLock> = Arc::<Redis>::clone(&locks);
+    let queue = Arc::new(LocalQueue::new(below));
+    let one = within(request(NAME), SOON);
+    let guard = queue.acquire(&one).await.expect("it is free");
+    let next = {
+        let (queue, one) = (Arc::clone(&queue), one.clone());
+        tokio::spawn(async move { queue.acquire(&one).await })
+    };
+    tokio::time::sleep(TTL / 10).await;
+    guard.release().await.expect("it is released");
+    let next = next.await.expect("no panic").expect("it is handed over");
+    next.release().await.expect("it is released");
     // Tokens that are ahead of the clock.
     place.command(&["XADD", "{lock}:tokens", "9999999999999-0", "t", ""]);
     // Readers whose leases end, and others after them.

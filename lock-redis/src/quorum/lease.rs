@@ -19,7 +19,7 @@ use super::vote::{Verdict, Votes};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::server::Holder;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, count_of};
 
 /// One acquisition on several masters.
 pub(super) struct QuorumLease {
@@ -60,7 +60,7 @@ impl QuorumLease {
     /// Keeps what a majority has on record, and gives the token of the first holder.
     pub(super) fn granted(&self, first: u64) -> FencingToken {
         self.is_granted.store(true, Ordering::Relaxed);
-        self.tokens.granted(self.mode, first)
+        self.tokens.keep(first, count_of(self.mode))
     }
 
     fn ask_to_release(&self, among: &[bool]) -> Asking<Result<Released, Failure>> {

@@ -9,7 +9,7 @@ use super::node::Raised;
 use super::vote::{Verdict, Votes};
 use crate::keys::Keys;
 use crate::server::Holder;
-use crate::tokens::last_of;
+use crate::tokens::count_of;
 
 /// Goes on until a majority has the token on record for this acquisition, with the block behind it;
 /// `None` if the acquisition has lost its majority.
@@ -29,7 +29,7 @@ pub(super) async fn settle(
             return Ok(Some(agreement.token()));
         }
         let token = agreement.token();
-        let last = last_of(mode, token);
+        let last = token + count_of(mode) - 1;
         let mut asking = ensemble.ask(
             |node| agreement.is_behind(node),
             |node| {

@@ -49,7 +49,7 @@ if is_holder(id) then
     call('HDEL', NOTES, 'w:' .. id)
   end
   extend(id, ttl)
-  return draw(mode)
+  return draw(1)
 end
 if ticket and ticket ~= '' and not member then
   -- Granted and ended since, or dropped: it comes with another id if it comes again.

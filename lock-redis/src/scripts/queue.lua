@@ -6,9 +6,8 @@
 -- draws one that is above it and not behind the clock, also where the stream was lost. A number of
 -- 1000 or more would be a token of the next millisecond, and is given to nobody.
 
--- Gives the first token of a holder, of 32 for an exclusive one.
-local function draw(mode)
-  local count = mode == 'x' and 32 or 1
+-- Gives the first of so many tokens.
+local function draw(count)
   local ms, number = now, micros - now * 1000
   if number + count > 1000 then
     ms, number = ms + 1, 0
@@ -30,7 +29,7 @@ local function draw(mode)
 end
 
 local function grant(id, mode, label, ms)
-  local token = draw(mode)
+  local token = draw(1)
   hold(id, mode, label, ms, token)
   return token
 end
