@@ -32,13 +32,15 @@ async fn a_run_leaves_no_table_of_its_bare_statements() {
 }
 
 /// What docs/backends/redis.md lists.
-const RIGHTS: &str = "resetchannels &polylock:* -@all +hello +eval +evalsha +get +set +append +del \
-     +exists +time +pttl +pexpire +pexpireat +pexpiretime +hget +hset +hdel +hexists +hkeys +zadd \
-     +zcard +zrange +zrangebyscore +zrank +zrem +zscore +publish +subscribe";
+const RIGHTS: &str = "resetchannels &polylock:* -@all +hello +eval +evalsha +get +set +getrange +del \
+     +time +pttl +pexpire +pexpireat +xadd +xsetid +hget +hset +hdel +hkeys +zadd +zcard +zcount \
+     +zpopmin +zrange +zrangebyscore +zrem +zscore +publish +subscribe";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_user_with_no_more_rights_than_locks_need_can_be_measured() {
-    let keys = |prefix: &str| format!("resetkeys ~{prefix} ~{{{prefix} ~{{*}}:{{{prefix}");
+    let keys = |prefix: &str| {
+        format!("resetkeys ~{prefix} ~{{{prefix} ~{{*}}:{{{prefix} ~{{lock}}:tokens")
+    };
     let options = RedisOptions::new()
         .with_user("least", &format!("on >secret {} {RIGHTS}", keys("lock:*")))
         .with_user(
