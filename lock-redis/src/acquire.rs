@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lock_core::{
-    AcquireRequest, Error, ErrorKind, Grant, Lease, LockGuard, Mode, PendingRelease, Result,
-};
+use lock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
 
 use crate::budget::Budget;
 use crate::keys::Keys;
@@ -78,10 +76,7 @@ impl Client {
             let outcome = waiter.run().await?;
             waiter.client.settle(pending, &waiter.request, outcome)
         });
-        waiting.await.unwrap_or_else(|| {
-            let message = "the thread that waits for locks is gone";
-            Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
-        })
+        waiting.await
     }
 
     /// Arms the undoing of an acquisition before anything is sent.

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::PendingRelease;
 use crate::key::LockKey;
 use crate::lease::{Keeper, Lease};
@@ -155,17 +156,21 @@ impl Engine {
         self.keeper.spawn.spawn(Box::pin(task));
     }
 
-    /// Runs an acquisition that waits, and gives what it comes to; `None` if it panics.
+    /// Runs an acquisition that may wait.
     ///
     /// Its timers and its connections stay with the engine, wherever the caller goes.
     ///
+    /// # Errors
+    ///
+    /// Those of the acquisition, and [`Unavailable`](ErrorKind::Unavailable) if it panics.
+    ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work, on the engine, at the point that it has reached.
+    /// Dropping the future drops the acquisition, on the engine, at the point that it has reached.
     pub async fn run<T: Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let (mut caller, answer) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let work = work.in_current_span();
@@ -183,9 +188,12 @@ impl Engine {
             engine: self,
             ended: Some(ended),
         };
-        let answer = answer.await.ok();
+        let answer = answer.await;
         abandoned.ended = None;
-        answer
+        answer.unwrap_or_else(|_| {
+            let message = "the task that asked for the lock has panicked";
+            Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+        })
     }
 
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
