@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
     Waiting,
@@ -180,13 +179,6 @@ impl DistributedLock for Redis {
         self.capabilities().check(request)?;
         let acquired = self.client.acquire(request).await;
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        for request in requests {
-            self.capabilities().check(request)?;
-        }
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

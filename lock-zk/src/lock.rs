@@ -4,7 +4,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Bound, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding,
     Lease, LockGuard, Result, Waiting,
@@ -114,10 +113,6 @@ impl DistributedLock for ZooKeeper {
         acquired
             .await
             .map_err(|e| e.with_backend(NAME).with_key(&key))
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -8,8 +8,11 @@ use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Wait};
 
 /// Acquires the requests one after the other, in their order, within one wait budget; on a failure
-/// gives back those it has. For implementors of
-/// [`acquire_all`](DistributedLock::acquire_all).
+/// releases those it has.
+///
+/// The requests have different keys and are sorted by them, as everywhere, so that nobody waits in a
+/// circle; the wait of the first one is the budget for all. Users call
+/// [`lock_all`](crate::DistributedLockExt::lock_all).
 ///
 /// # Errors
 ///
@@ -19,7 +22,7 @@ use crate::request::{AcquireRequest, Wait};
 /// # Cancel safety
 ///
 /// The guards acquired so far are dropped, which releases them in the background.
-pub async fn in_order<L: DistributedLock + ?Sized>(
+pub async fn acquire_all<L: DistributedLock + ?Sized>(
     lock: &L,
     requests: &[AcquireRequest],
 ) -> Result<Vec<LockGuard>> {

@@ -32,7 +32,6 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Renewer,
     Result, Waiting,
@@ -254,10 +253,6 @@ impl DistributedLock for Redlock {
         self.capabilities().check(request)?;
         let acquired = self.client.acquire(request).await;
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

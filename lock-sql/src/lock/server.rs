@@ -4,7 +4,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Finding, LockGuard, LockUrl, Result,
     Waiting,
@@ -174,10 +173,6 @@ impl DistributedLock for SqlLock {
             Kind::Leases(leases) => leases.acquire(request).await,
             Kind::Sessions(sessions) => sessions.acquire(request).await,
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
