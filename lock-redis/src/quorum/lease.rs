@@ -1,6 +1,5 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,219 +9,302 @@ use lock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, LostReason, Mode, Released, Renewer,
     Result, Upkeep,
 };
+use tokio::sync::watch;
 
-use super::agreement::Agreement;
-use super::ensemble::{Asking, Ensemble};
-use super::settle::settle;
-use super::shares::Shares;
-use super::vote::{Verdict, Votes};
+use super::node::{Answers, Quorum};
+use super::token::Agreement;
+use super::votes::{Decision, Votes};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::server::Holder;
-use crate::tokens::{Tokens, count_of};
+use crate::tokens::Tokens;
 
-/// One acquisition on several masters.
-pub(super) struct QuorumLease {
-    ensemble: Arc<Ensemble>,
-    renewer: Arc<dyn Renewer>,
+/// One acquisition on several masters, which may become a lease.
+pub(super) struct Acquisition {
+    pub(super) quorum: Arc<Quorum>,
     pub(super) keys: Arc<Keys>,
     pub(super) id: LeaseId,
-    holder: Holder,
-    mode: Mode,
-    pub(super) shares: Arc<Shares>,
-    tokens: Tokens,
-    is_granted: AtomicBool,
-    is_attached: AtomicBool,
+    pub(super) holder: Holder,
+    pub(super) mode: Mode,
+    pub(super) ttl: Duration,
+    /// The name under which a waiting writer keeps new readers out.
+    pub(super) waiter: Option<LeaseId>,
+    pub(super) tokens: Tokens,
+    pub(super) states: NodeStates,
 }
 
-impl QuorumLease {
-    pub(super) fn new(
-        ensemble: &Arc<Ensemble>,
-        renewer: &Arc<dyn Renewer>,
-        keys: &Arc<Keys>,
-        (id, holder, mode): (LeaseId, Holder, Mode),
-        shares: Shares,
-    ) -> Self {
-        Self {
-            ensemble: Arc::clone(ensemble),
-            renewer: Arc::clone(renewer),
-            keys: Arc::clone(keys),
+impl Acquisition {
+    /// Of which nothing is known but its id.
+    pub(super) fn unknown(quorum: &Arc<Quorum>, keys: Keys, id: LeaseId) -> Arc<Self> {
+        Arc::new(Self {
+            states: NodeStates::new(quorum.len()),
+            quorum: Arc::clone(quorum),
+            keys: Arc::new(keys),
             id,
-            holder,
-            mode,
-            shares: Arc::new(shares),
+            holder: id.into(),
+            mode: Mode::Exclusive,
+            ttl: Duration::ZERO,
+            waiter: None,
             tokens: Tokens::default(),
-            is_granted: AtomicBool::new(false),
-            is_attached: AtomicBool::new(false),
+        })
+    }
+
+    async fn downgrade(self: &Arc<Self>) -> Result<()> {
+        let mut answers = self.quorum.ask(
+            |_| true,
+            |node| {
+                let (keys, id) = (Arc::clone(&self.keys), self.id);
+                let token = self.tokens.current();
+                async move { node.server.downgrade(&keys, id, token).await }
+            },
+        );
+        let mut votes = Votes::new(self.quorum.len());
+        let (mut failures, mut lost) = (Vec::new(), LostReason::Stolen);
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(LeaseState::Lost(reason)) => {
+                    votes.add(Some(false));
+                    if reason == LostReason::Broken {
+                        lost = reason;
+                    }
+                }
+                Ok(_) => votes.add(Some(true)),
+                Err(failure) => {
+                    votes.add(None);
+                    failures.push(failure);
+                }
+            }
+            match votes.verdict() {
+                Decision::No => return Err(Error::lost(lost)),
+                Decision::Yes => return Ok(()),
+                Decision::Open | Decision::Unknown => {}
+            }
         }
+        Err(self.quorum.unavailable(&failures, &[]))
     }
 
-    /// Keeps what a majority has on record, and gives the token of the first holder.
-    pub(super) fn granted(&self, first: u64) -> FencingToken {
-        self.is_granted.store(true, Ordering::Relaxed);
-        self.tokens.keep(first, count_of(self.mode))
+    /// Releases the lock on all nodes that may have it; returns when a majority has answered, and
+    /// goes on with the others in the background.
+    pub(super) async fn release(self: &Arc<Self>) -> Result<Released> {
+        let mut answers = self.ask_to_release();
+        let mut failures = Vec::new();
+        let released = loop {
+            match self.states.votes().verdict() {
+                Decision::No => break Released::AlreadyLost,
+                Decision::Yes => break Released::Clean,
+                Decision::Open | Decision::Unknown => {}
+            }
+            match answers.next().await {
+                Some((node, answer)) => {
+                    self.states.released(node, answer.as_ref().ok().copied());
+                    failures.extend(answer.err());
+                }
+                None => return Err(self.quorum.unavailable(&failures, &[])),
+            }
+        };
+        if self.states.is_open() {
+            let rest = Arc::clone(self).release_rest(answers);
+            self.quorum.engine.spawn(rest);
+        }
+        Ok(released)
     }
 
-    fn ask_to_release(&self, among: &[bool]) -> Asking<Result<Released, Failure>> {
-        ask_to_release(&self.ensemble, &self.keys, &self.holder, among)
+    /// Releases the lock on the nodes that were slow or did not answer.
+    ///
+    /// They hold up nobody by themselves, but would count as failed until their lease is over.
+    async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
+        for backoff in BACKOFFS {
+            while let Some((node, answer)) = answers.next().await {
+                self.states.released(node, answer.ok());
+            }
+            if !self.states.is_open() {
+                return;
+            }
+            let backoff = self.quorum.engine.jitter(backoff / 2, backoff);
+            tokio::time::sleep(backoff).await;
+            answers = self.ask_to_release();
+        }
+        while answers.next().await.is_some() {}
+    }
+
+    fn ask_to_release(&self) -> Answers<Result<Released, Failure>> {
+        let open = self.states.open();
+        self.quorum.ask(
+            |node| open[node],
+            |node| {
+                let (keys, holder) = (Arc::clone(&self.keys), self.holder.clone());
+                async move { node.server.withdraw(&keys, &holder).await }
+            },
+        )
     }
 }
+
+/// Before the second and the third attempt with a node that did not answer.
+const BACKOFFS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+
+/// What each node may keep of one acquisition.
+#[derive(Debug)]
+pub(super) struct NodeStates(watch::Sender<Vec<NodeState>>);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NodeState {
+    Granted,
+    /// It has nothing, for certain.
+    Nothing,
+    /// It had the lock until the release.
+    Released,
+    /// It may have granted the lock.
+    Unknown,
+}
+
+impl NodeStates {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self(watch::Sender::new(vec![NodeState::Unknown; nodes]))
+    }
+
+    /// Takes the answer to an acquisition, which may come after that to the release.
+    pub(super) fn voted(&self, node: usize, is_granted: bool) {
+        self.0.send_modify(|states| {
+            if states[node] == NodeState::Unknown {
+                states[node] = match is_granted {
+                    true => NodeState::Granted,
+                    false => NodeState::Nothing,
+                };
+            }
+        });
+    }
+
+    /// Takes the answer to a release, if there is one.
+    fn released(&self, node: usize, answer: Option<Released>) {
+        let state = match answer {
+            Some(Released::Clean) => NodeState::Released,
+            Some(_) => NodeState::Nothing,
+            None => NodeState::Unknown,
+        };
+        self.0.send_modify(|states| states[node] = state);
+    }
+
+    /// Waits until no node is known to have the lock.
+    pub(super) async fn freed(&self) {
+        let mut states = self.0.subscribe();
+        let freed = states.wait_for(|states| !states.contains(&NodeState::Granted));
+        // The sender is here.
+        drop(freed.await);
+    }
+
+    /// Which nodes may have the lock.
+    fn open(&self) -> Vec<bool> {
+        let is_open = |state: &_| matches!(state, NodeState::Granted | NodeState::Unknown);
+        self.0.borrow().iter().map(is_open).collect()
+    }
+
+    fn is_open(&self) -> bool {
+        self.open().contains(&true)
+    }
+
+    /// The answers to the release.
+    fn votes(&self) -> Votes {
+        let states = self.0.borrow();
+        let mut votes = Votes::new(states.len());
+        for state in states.iter() {
+            match state {
+                NodeState::Released => votes.add(Some(true)),
+                NodeState::Nothing => votes.add(Some(false)),
+                NodeState::Granted | NodeState::Unknown => {}
+            }
+        }
+        votes
+    }
+}
+
+/// The lease of an acquisition. Its requests may outlive it.
+pub(super) struct QuorumLease(pub(super) Arc<Acquisition>);
 
 #[async_trait]
 impl Lease for QuorumLease {
     fn upkeep(&self) -> Upkeep {
         Upkeep::Renewed {
-            id: self.id,
-            renewer: Arc::clone(&self.renewer),
+            id: self.0.id,
+            renewer: Arc::clone(&self.0.quorum) as Arc<dyn Renewer>,
         }
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.is_attached.store(true, Ordering::Relaxed);
-        self.ensemble.notices.attach(self.id, control);
+        self.0.quorum.notifications.attach(self.0.id, control);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        if let Some(token) = self.tokens.next() {
+        if let Some(token) = self.0.tokens.next() {
             return Ok(Some(token));
         }
-        let agreement = Agreement::on(self.ensemble.len(), self.tokens.last() + 1);
-        let (ensemble, keys) = (&self.ensemble, &self.keys);
-        let first = settle(ensemble, keys, &self.holder, self.mode, agreement).await?;
-        Ok(first.map(|first| self.granted(first)))
+        let next = self.0.tokens.last() + 1;
+        let agreement = Agreement::new(self.0.quorum.len(), next);
+        self.0.agree(agreement).await
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let (id, token) = (self.id, self.tokens.current());
-        let mut asking = self.ensemble.ask(
-            |_| true,
-            |node| {
-                let keys = Arc::clone(&self.keys);
-                async move { node.server.downgrade(&keys, id, token).await }
-            },
-        );
-        let mut votes = Votes::new(self.ensemble.len());
-        let (mut failures, mut lost) = (Vec::new(), LostReason::Stolen);
-        while let Some((_, answer)) = asking.next().await {
-            match answer {
-                Ok(LeaseState::Lost(reason)) => {
-                    votes.no += 1;
-                    if reason == LostReason::Broken {
-                        lost = reason;
-                    }
-                }
-                Ok(_) => votes.yes += 1,
-                Err(failure) => {
-                    votes.silent += 1;
-                    failures.push(failure);
-                }
-            }
-            match votes.verdict() {
-                Verdict::No => return Err(Error::lost(lost)),
-                Verdict::Yes => return Ok(()),
-                Verdict::Open | Verdict::Unknown => {}
-            }
-        }
-        Err(self.ensemble.silence(&failures, &[]))
+        self.0.downgrade().await
     }
 
     async fn release(&self) -> Result<Released> {
-        let mut asking = self.ask_to_release(&self.shares.open());
-        // What failed to become a lock is out of everybody's way before it is tried again.
-        let mut waits_for = if self.is_granted.load(Ordering::Relaxed) {
-            vec![false; self.ensemble.len()]
-        } else {
-            self.shares.held()
-        };
-        let mut failures = Vec::new();
-        let released = loop {
-            let released = match self.shares.votes().verdict() {
-                Verdict::No => Some(Released::AlreadyLost),
-                Verdict::Yes => Some(Released::Clean),
-                Verdict::Open | Verdict::Unknown => None,
-            };
-            if released.is_some() && !waits_for.contains(&true) {
-                break released;
-            }
-            match asking.next().await {
-                Some((node, answer)) => {
-                    waits_for[node] = false;
-                    match answer {
-                        Ok(answer) => self.shares.released(node, answer == Released::Clean),
-                        Err(failure) => failures.push(failure),
-                    }
-                }
-                None => break released,
-            }
-        };
-        let released = released.ok_or_else(|| self.ensemble.silence(&failures, &[]))?;
-        if self.shares.open().contains(&true) {
-            let (ensemble, keys) = (Arc::clone(&self.ensemble), Arc::clone(&self.keys));
-            let (shares, holder) = (Arc::clone(&self.shares), self.holder.clone());
-            let rest = release_rest(ensemble, keys, holder, shares, asking);
-            self.ensemble.engine.spawn(rest);
-        }
-        Ok(released)
+        self.0.release().await
     }
 }
 
 impl Drop for QuorumLease {
     fn drop(&mut self) {
-        if *self.is_attached.get_mut() {
-            self.ensemble.notices.detach(self.id);
-        }
+        self.0.quorum.notifications.detach(self.0.id);
     }
 }
 
 impl fmt::Debug for QuorumLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuorumLease")
-            .field("keys", &self.keys)
-            .field("holder", &self.holder)
+            .field("keys", &self.0.keys)
+            .field("holder", &self.0.holder)
             .finish_non_exhaustive()
     }
 }
 
-fn ask_to_release(
-    ensemble: &Ensemble,
-    keys: &Arc<Keys>,
-    holder: &Holder,
-    among: &[bool],
-) -> Asking<Result<Released, Failure>> {
-    ensemble.ask(
-        |node| among[node],
-        |node| {
-            let (keys, holder) = (Arc::clone(keys), holder.clone());
-            async move { node.server.withdraw(&keys, &holder).await }
-        },
-    )
-}
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
 
-/// Releases a lock on the nodes that were slow or did not answer, although a majority has.
-///
-/// They hold up nobody by themselves, but would count as failed until their lease is over.
-async fn release_rest(
-    ensemble: Arc<Ensemble>,
-    keys: Arc<Keys>,
-    holder: Holder,
-    shares: Arc<Shares>,
-    mut asking: Asking<Result<Released, Failure>>,
-) {
-    for pause in PAUSES {
-        while let Some((node, answer)) = asking.next().await {
-            if let Ok(answer) = answer {
-                shares.released(node, answer == Released::Clean);
-            }
-        }
-        let open = shares.open();
-        if !open.contains(&true) {
-            return;
-        }
-        tokio::time::sleep(ensemble.engine.jitter(pause / 2, pause)).await;
-        asking = ask_to_release(&ensemble, &keys, &holder, &open);
+    use super::*;
+
+    #[test]
+    fn what_may_be_held_is_released_and_counted() {
+        let states = NodeStates::new(3);
+        assert_eq!(states.open(), [true; 3]);
+        states.voted(0, true);
+        states.voted(2, false);
+        assert_eq!(states.open(), [true, true, false]);
+        states.released(0, None);
+        assert_eq!(states.open(), [true, true, false]);
+        states.released(0, Some(Released::Clean));
+        assert_eq!(states.votes().verdict(), Decision::Open);
+        states.released(1, Some(Released::AlreadyLost));
+        assert_eq!(states.votes().verdict(), Decision::No);
+        assert!(!states.is_open());
     }
-    while asking.next().await.is_some() {}
-}
 
-/// Before the second and the third attempt with a node that did not answer.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+    #[test]
+    fn a_late_vote_does_not_undo_a_release() {
+        let states = NodeStates::new(3);
+        states.released(1, Some(Released::AlreadyLost));
+        states.voted(1, true);
+        assert_eq!(states.open(), [true, false, true]);
+    }
+
+    #[tokio::test]
+    async fn only_nodes_that_are_known_to_have_the_lock_are_waited_for() {
+        let states = NodeStates::new(3);
+        states.voted(0, true);
+        let freed = states.freed();
+        tokio::pin!(freed);
+        assert!(freed.as_mut().now_or_never().is_none());
+        // Its release has failed: whether it has the lock is not known.
+        states.released(0, None);
+        freed.await;
+    }
+}

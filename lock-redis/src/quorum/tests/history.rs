@@ -1,9 +1,8 @@
 use lock_core::engine::{Entropy, SeededEntropy};
 use lock_history::{Access, Hold, Violation, check_holds};
 
-use super::super::agreement::Agreement;
-use super::super::node::Raised;
-use super::super::vote::{Election, Votes};
+use super::super::token::Agreement;
+use super::super::votes::{Decision, Votes};
 use super::node::Node;
 
 /// What is tried.
@@ -94,7 +93,7 @@ impl History {
             phase: Phase::Asking,
             missing: (0..count).collect(),
             votes: Votes::new(count),
-            agreement: Agreement::new(count),
+            agreement: Agreement::new(count, 0),
         }
     }
 
@@ -121,18 +120,14 @@ impl History {
                 let granted = (!request_lost)
                     .then(|| self.nodes[node].vote(attempt.id, shared, self.now, until))
                     .flatten();
-                match granted {
-                    _ if lost => attempt.votes.silent += 1,
-                    None => attempt.votes.no += 1,
-                    Some(token) => {
-                        attempt.votes.yes += 1;
-                        attempt.agreement.granted(node, token);
-                    }
+                attempt.votes.add((!lost).then_some(granted.is_some()));
+                if let Some(token) = granted.filter(|_| !lost) {
+                    attempt.agreement.granted(node, token);
                 }
                 Some(match attempt.votes.election() {
-                    Election::Open => attempt,
-                    Election::Lost | Election::Unreachable => self.giving_back(attempt),
-                    Election::Won => {
+                    Decision::Open => attempt,
+                    Decision::No | Decision::Unknown => self.giving_back(attempt),
+                    Decision::Yes => {
                         let late = std::mem::take(&mut attempt.missing).into_iter();
                         let id = attempt.id;
                         self.stray.extend(late.map(|node| (id, node, until)));
@@ -141,13 +136,11 @@ impl History {
                 })
             }
             Phase::Raising => {
-                let (id, token) = (attempt.id, attempt.agreement.token());
+                let (id, token) = (attempt.id, attempt.agreement.token);
                 let raised = (!request_lost)
                     .then(|| self.nodes[node].raise(id, token, self.rules.shared, self.now));
-                match raised.filter(|_| !lost) {
-                    Some(Raised::Done) => attempt.agreement.raised(node),
-                    Some(Raised::Overtaken(last)) => attempt.agreement.overtaken(last),
-                    _ => {}
+                if let Some(raised) = raised.filter(|_| !lost) {
+                    attempt.agreement.raised(node, raised);
                 }
                 let is_over = attempt.missing.is_empty() && !attempt.agreement.climb();
                 let goes_on = !attempt.missing.is_empty() && !attempt.agreement.is_reached();
@@ -185,7 +178,7 @@ impl History {
             false => Access::Exclusive,
         };
         let guard = Hold::new(attempt.id, self.now, until).with_access(access);
-        let token = attempt.agreement.token();
+        let token = attempt.agreement.token;
         self.guards
             .push(guard.with_requested(attempt.began).with_token(token));
         attempt.phase = Phase::Holding;

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::super::node::Raised;
+use super::super::token::Raised;
 use crate::script::BLOCK;
 
 /// What `vote.lua`, `raise.lua` and `release.lua` do, without the clock below which a node gives no

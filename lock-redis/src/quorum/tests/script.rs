@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
-use super::super::node::Raised;
+use super::super::token::Raised;
 use super::node::{Node, end};
 use crate::keys::{Counter, Keys};
 use crate::script::{RAISE, Script, VOTE, WITHDRAW};
@@ -143,7 +143,6 @@ fn ask_model(node: &mut Node, is_shared: &mut bool, call: Call) -> Answer {
             Raised::Done => Recorded,
             Raised::NotHeld => NotHeld,
             Raised::Overtaken(last) => Overtaken(last),
-            Raised::Failed(failure) => panic!("a model does not fail: {failure:?}"),
         },
         Release(id) => {
             node.release(id);
