@@ -64,13 +64,9 @@ impl QuorumClient {
                 Outcome::Unreachable { .. } => request.note_unanswered(),
             }
             let took = quorum.engine.now().since(sent);
-            // A node that is not known to have granted holds up nobody: its release goes on in the
-            // background.
-            tokio::select! {
-                biased;
-                () = pending.undo() => attempt.states.freed().await,
-                () = attempt.states.freed() => {}
-            }
+            attempt.free_votes().await;
+            // What is not known to be granted holds up nobody: its release goes on in the background.
+            drop(pending);
             let pause = backoff.after(outcome, took, quorum)?;
             tokio::time::sleep(backoff.budget.left(pause)).await;
             if backoff.budget.is_over() {
@@ -131,13 +127,10 @@ impl Acquisition {
     async fn ask_for_votes(self: &Arc<Self>) -> Outcome {
         let (engine, nodes) = (&self.quorum.engine, self.quorum.len());
         let (sent, proposal) = (engine.now(), proposal());
-        let mut answers = self.quorum.ask(
-            |_| true,
-            |node| {
-                let this = Arc::clone(self);
-                async move { node.vote(&this, proposal).await }
-            },
-        );
+        let mut answers = self.quorum.ask(|node| {
+            let this = Arc::clone(self);
+            async move { node.vote(&this, proposal).await }
+        });
         let mut round = Round {
             votes: Votes::new(nodes),
             agreement: Agreement::new(nodes, 0),
@@ -198,11 +191,13 @@ impl Acquisition {
         }
     }
 
-    fn note(&self, node: usize, vote: &Vote) {
+    fn note(&self, node: usize, vote: &Result<Vote, Failure>) {
         match vote {
             // The request may have been executed.
-            Vote::Failed(failure) if failure.outcome_unknown => {}
-            vote => self.states.voted(node, matches!(vote, Vote::Granted(_))),
+            Err(failure) if failure.outcome_unknown => {}
+            vote => self
+                .states
+                .voted(node, matches!(vote, Ok(Vote::Granted(_)))),
         }
     }
 }
@@ -211,24 +206,29 @@ impl Acquisition {
 const GRACE: Duration = Duration::from_millis(2);
 
 impl Round {
-    fn count(&mut self, of: &Acquisition, node: usize, vote: Vote) {
+    fn count(&mut self, of: &Acquisition, node: usize, vote: Result<Vote, Failure>) {
         of.note(node, &vote);
-        self.votes.add(match vote {
-            Vote::Granted(_) => Some(true),
-            Vote::Held(_) => Some(false),
-            Vote::Failed(_) | Vote::Rejoining(_) => None,
-        });
-        match vote {
-            Vote::Failed(failure) => self.failures.push(failure),
-            Vote::Granted(token) => self.agreement.granted(node, token),
-            Vote::Held(left) => self.next = self.next.max(left),
-            Vote::Rejoining(left) => {
-                let name = &of.quorum.nodes[node].name;
-                let text =
-                    format!("{name} may have restarted and does not vote for another {left:?}");
-                self.rejoining.push(text);
+        let answer = match vote {
+            Ok(Vote::Granted(token)) => {
+                self.agreement.recorded(node, token);
+                Some(true)
             }
-        }
+            Ok(Vote::Held(left)) => {
+                self.next = self.next.max(left);
+                Some(false)
+            }
+            Ok(Vote::Rejoining(left)) => {
+                let name = &of.quorum.nodes[node].name;
+                let text = "may have restarted and does not vote for another";
+                self.rejoining.push(format!("{name} {text} {left:?}"));
+                None
+            }
+            Err(failure) => {
+                self.failures.push(failure);
+                None
+            }
+        };
+        self.votes.add(answer);
     }
 }
 

@@ -22,13 +22,10 @@ pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<
     // As its nodes have it.
     config.push = false;
     let shared: (Arc<RedisConfig>, Arc<str>) = (Arc::new(config), namespace.into());
-    let mut answers = quorum.ask(
-        |_| true,
-        |node| {
-            let (config, namespace) = shared.clone();
-            async move { look_at(&node, &config, &namespace).await }
-        },
-    );
+    let mut answers = quorum.ask(|node| {
+        let (config, namespace) = shared.clone();
+        async move { look_at(&node, &config, &namespace).await }
+    });
     let mut masters = vec![Master::default(); quorum.len()];
     let mut found = vec![None; quorum.len()];
     let mut failures = Vec::new();

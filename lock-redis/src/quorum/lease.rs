@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +9,6 @@ use lock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, LostReason, Mode, Released, Renewer,
     Result, Upkeep,
 };
-use tokio::sync::watch;
 
 use super::node::{Answers, Quorum};
 use super::token::Agreement;
@@ -49,38 +48,14 @@ impl Acquisition {
         })
     }
 
-    async fn downgrade(self: &Arc<Self>) -> Result<()> {
-        let mut answers = self.quorum.ask(
-            |_| true,
-            |node| {
-                let (keys, id) = (Arc::clone(&self.keys), self.id);
-                let token = self.tokens.current();
-                async move { node.server.downgrade(&keys, id, token).await }
-            },
-        );
-        let mut votes = Votes::new(self.quorum.len());
-        let (mut failures, mut lost) = (Vec::new(), LostReason::Stolen);
-        while let Some((_, answer)) = answers.next().await {
-            match answer {
-                Ok(LeaseState::Lost(reason)) => {
-                    votes.add(Some(false));
-                    if reason == LostReason::Broken {
-                        lost = reason;
-                    }
-                }
-                Ok(_) => votes.add(Some(true)),
-                Err(failure) => {
-                    votes.add(None);
-                    failures.push(failure);
-                }
-            }
-            match votes.verdict() {
-                Decision::No => return Err(Error::lost(lost)),
-                Decision::Yes => return Ok(()),
-                Decision::Open | Decision::Unknown => {}
-            }
+    /// Releases the lock where it is known to be granted.
+    pub(super) async fn free_votes(&self) {
+        let mut answers = self.ask_to_release();
+        while self.states.is_granted()
+            && let Some((node, answer)) = answers.next().await
+        {
+            self.states.released(node, answer.ok());
         }
-        Err(self.quorum.unavailable(&failures, &[]))
     }
 
     /// Releases the lock on all nodes that may have it; returns when a majority has answered, and
@@ -102,7 +77,7 @@ impl Acquisition {
                 None => return Err(self.quorum.unavailable(&failures, &[])),
             }
         };
-        if self.states.is_open() {
+        if self.states.open().contains(&true) {
             let rest = Arc::clone(self).release_rest(answers);
             self.quorum.engine.spawn(rest);
         }
@@ -117,7 +92,7 @@ impl Acquisition {
             while let Some((node, answer)) = answers.next().await {
                 self.states.released(node, answer.ok());
             }
-            if !self.states.is_open() {
+            if !self.states.open().contains(&true) {
                 return;
             }
             let backoff = self.quorum.engine.jitter(backoff / 2, backoff);
@@ -129,7 +104,7 @@ impl Acquisition {
 
     fn ask_to_release(&self) -> Answers<Result<Released, Failure>> {
         let open = self.states.open();
-        self.quorum.ask(
+        self.quorum.ask_some(
             |node| open[node],
             |node| {
                 let (keys, holder) = (Arc::clone(&self.keys), self.holder.clone());
@@ -144,7 +119,7 @@ const BACKOFFS: [Duration; 2] = [Duration::from_millis(50), Duration::from_milli
 
 /// What each node may keep of one acquisition.
 #[derive(Debug)]
-pub(super) struct NodeStates(watch::Sender<Vec<NodeState>>);
+pub(super) struct NodeStates(Mutex<Vec<NodeState>>);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum NodeState {
@@ -159,52 +134,43 @@ enum NodeState {
 
 impl NodeStates {
     pub(super) fn new(nodes: usize) -> Self {
-        Self(watch::Sender::new(vec![NodeState::Unknown; nodes]))
+        Self(Mutex::new(vec![NodeState::Unknown; nodes]))
     }
 
     /// Takes the answer to an acquisition, which may come after that to the release.
     pub(super) fn voted(&self, node: usize, is_granted: bool) {
-        self.0.send_modify(|states| {
-            if states[node] == NodeState::Unknown {
-                states[node] = match is_granted {
-                    true => NodeState::Granted,
-                    false => NodeState::Nothing,
-                };
-            }
-        });
+        let state = &mut self.lock()[node];
+        if *state == NodeState::Unknown {
+            *state = match is_granted {
+                true => NodeState::Granted,
+                false => NodeState::Nothing,
+            };
+        }
     }
 
     /// Takes the answer to a release, if there is one.
     fn released(&self, node: usize, answer: Option<Released>) {
-        let state = match answer {
+        self.lock()[node] = match answer {
             Some(Released::Clean) => NodeState::Released,
             Some(_) => NodeState::Nothing,
             None => NodeState::Unknown,
         };
-        self.0.send_modify(|states| states[node] = state);
     }
 
-    /// Waits until no node is known to have the lock.
-    pub(super) async fn freed(&self) {
-        let mut states = self.0.subscribe();
-        let freed = states.wait_for(|states| !states.contains(&NodeState::Granted));
-        // The sender is here.
-        drop(freed.await);
+    /// Whether a node is known to have the lock.
+    fn is_granted(&self) -> bool {
+        self.lock().contains(&NodeState::Granted)
     }
 
     /// Which nodes may have the lock.
     fn open(&self) -> Vec<bool> {
         let is_open = |state: &_| matches!(state, NodeState::Granted | NodeState::Unknown);
-        self.0.borrow().iter().map(is_open).collect()
-    }
-
-    fn is_open(&self) -> bool {
-        self.open().contains(&true)
+        self.lock().iter().map(is_open).collect()
     }
 
     /// The answers to the release.
     fn votes(&self) -> Votes {
-        let states = self.0.borrow();
+        let states = self.lock();
         let mut votes = Votes::new(states.len());
         for state in states.iter() {
             match state {
@@ -214,6 +180,10 @@ impl NodeStates {
             }
         }
         votes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<NodeState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,7 +213,28 @@ impl Lease for QuorumLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        self.0.downgrade().await
+        let Self(this) = self;
+        let mut answers = this.quorum.ask(|node| {
+            let (keys, id, token) = (Arc::clone(&this.keys), this.id, this.tokens.current());
+            async move { node.server.downgrade(&keys, id, token).await }
+        });
+        let mut votes = Votes::new(this.quorum.len());
+        let (mut failures, mut reason) = (Vec::new(), LostReason::Stolen);
+        while let Some((_, answer)) = answers.next().await {
+            let state = answer.as_ref().ok();
+            votes.add(state.map(|state| *state == LeaseState::Held));
+            match answer {
+                Ok(LeaseState::Lost(LostReason::Broken)) => reason = LostReason::Broken,
+                Ok(_) => {}
+                Err(failure) => failures.push(failure),
+            }
+            match votes.verdict() {
+                Decision::No => return Err(Error::lost(reason)),
+                Decision::Yes => return Ok(()),
+                Decision::Open | Decision::Unknown => {}
+            }
+        }
+        Err(this.quorum.unavailable(&failures, &[]))
     }
 
     async fn release(&self) -> Result<Released> {
@@ -268,8 +259,6 @@ impl fmt::Debug for QuorumLease {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
     #[test]
@@ -285,7 +274,7 @@ mod tests {
         assert_eq!(states.votes().verdict(), Decision::Open);
         states.released(1, Some(Released::AlreadyLost));
         assert_eq!(states.votes().verdict(), Decision::No);
-        assert!(!states.is_open());
+        assert_eq!(states.open(), [false; 3]);
     }
 
     #[test]
@@ -296,15 +285,13 @@ mod tests {
         assert_eq!(states.open(), [true, false, true]);
     }
 
-    #[tokio::test]
-    async fn only_nodes_that_are_known_to_have_the_lock_are_waited_for() {
+    #[test]
+    fn a_release_that_fails_leaves_it_unknown_whether_the_node_has_the_lock() {
         let states = NodeStates::new(3);
         states.voted(0, true);
-        let freed = states.freed();
-        tokio::pin!(freed);
-        assert!(freed.as_mut().now_or_never().is_none());
-        // Its release has failed: whether it has the lock is not known.
+        assert!(states.is_granted());
         states.released(0, None);
-        freed.await;
+        assert!(!states.is_granted());
+        assert_eq!(states.open(), [true; 3]);
     }
 }

@@ -13,9 +13,8 @@ mod tests;
 mod token;
 mod votes;
 
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -146,7 +145,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             engine: engine.clone(),
             rejoin_delay: config.rejoin_delay,
             run: Mutex::default(),
-            is_watched: AtomicBool::default(),
+            watcher: Mutex::default(),
         }))
     };
     let nodes: Result<Vec<_>, Failure> = masters.iter().enumerate().map(node).collect();
@@ -165,13 +164,10 @@ const MIN_NODES: usize = 3;
 /// Waits until a majority answers, and with strict checks until all have that do.
 async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
     let config = Arc::new(config);
-    let mut answers = quorum.ask(
-        |_| true,
-        |node| {
-            let config = Arc::clone(&config);
-            async move { look_at(&node, &config).await }
-        },
-    );
+    let mut answers = quorum.ask(|node| {
+        let config = Arc::clone(&config);
+        async move { look_at(&node, &config).await }
+    });
     let mut votes = Votes::new(quorum.len());
     let mut failures = Vec::new();
     while let Some((number, answer)) = answers.next().await {

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind, Result};
+use tokio::task::JoinHandle;
 
 use super::notifications::Notifications;
 use super::rejoin::KnownRun;
@@ -23,7 +24,7 @@ pub(super) struct QuorumNode {
     pub(super) engine: Engine,
     pub(super) rejoin_delay: Duration,
     pub(super) run: Mutex<Option<KnownRun>>,
-    pub(super) is_watched: AtomicBool,
+    pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The independent masters, all of them.
@@ -39,8 +40,7 @@ pub(super) struct Quorum {
 /// The answers of nodes to a question, in the order in which they come, each with the number of its
 /// node.
 ///
-/// Every request has left after the first answer, unless a node is asked for its time first; dropped
-/// earlier, some may not have.
+/// Every request has left after the first answer; dropped earlier, some may not have.
 pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
 impl Quorum {
@@ -48,11 +48,20 @@ impl Quorum {
         self.nodes.len()
     }
 
-    /// Asks the nodes whose number is `among`, all at once.
+    /// Asks all nodes at once.
     ///
     /// In the same order each time: of two that compete, the one that is first with one node is
     /// mostly first with all.
-    pub(super) fn ask<T, F>(
+    pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> Answers<T>
+    where
+        T: 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.ask_some(|_| true, question)
+    }
+
+    /// Asks the nodes whose number is `among`.
+    pub(super) fn ask_some<T, F>(
         &self,
         among: impl Fn(usize) -> bool,
         question: impl Fn(Arc<QuorumNode>) -> F,
@@ -61,14 +70,13 @@ impl Quorum {
         T: 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let answers = Answers::new();
-        for (number, node) in self.nodes.iter().enumerate() {
-            if among(number) {
-                let answer = question(Arc::clone(node));
-                answers.push(Box::pin(async move { (number, answer.await) }) as Pin<Box<_>>);
-            }
-        }
-        answers
+        let nodes = self.nodes.iter().enumerate();
+        let asked = nodes.filter(|(number, _)| among(*number));
+        let answers = asked.map(|(number, node)| {
+            let answer = question(Arc::clone(node));
+            Box::pin(async move { (number, answer.await) }) as Pin<Box<_>>
+        });
+        answers.collect()
     }
 
     /// Asks all nodes, and gives the answers if a majority has answered.
@@ -81,7 +89,7 @@ impl Quorum {
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let (mut answered, mut failures) = (Vec::new(), Vec::new());
-        let mut answers = self.ask(|_| true, question);
+        let mut answers = self.ask(question);
         while let Some((_, answer)) = answers.next().await {
             match answer {
                 Ok(answer) => answered.push(answer),

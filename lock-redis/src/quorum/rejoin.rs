@@ -6,13 +6,13 @@
 //! later moment; or one that another client has measured like that and stored on the node, together
 //! with the run.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use lock_core::engine::Moment;
 use redis::Value;
+use tokio::task::JoinHandle;
 
 use super::node::{Quorum, QuorumNode};
 use crate::error::Failure;
@@ -133,20 +133,18 @@ impl QuorumNode {
     /// Compares ages now and then until the node is old enough, so that clients that come and go do
     /// not have to wait for as long.
     pub(super) fn watch(self: &Arc<Self>) {
-        if self.rejoin_delay.is_zero() || self.is_watched.swap(true, Ordering::AcqRel) {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.rejoin_delay.is_zero() || is_running(&watcher) {
             return;
         }
-        let watching = Watching(Arc::downgrade(self));
+        let watched = Arc::downgrade(self);
         let period = (self.rejoin_delay / 8).min(MAX_PERIOD);
         // A node that is gone is watched again when it answers.
         let until = self.engine.now() + 2 * self.rejoin_delay;
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(period).await;
-                let Some(node) = watching.0.upgrade() else {
-                    return;
-                };
+        *watcher = Some(tokio::spawn(async move {
+            while let Some(node) = watched.upgrade() {
                 let was_old = node.rejoins_in().is_zero();
+                // Another client may know that this run is old enough.
                 let is_done = match node.compare_ages().await {
                     Ok(()) => was_old && node.rejoins_in().is_zero(),
                     Err(failure) => !failure.is_retryable(),
@@ -154,29 +152,27 @@ impl QuorumNode {
                 if is_done || node.engine.now() > until {
                     return;
                 }
+                drop(node);
+                tokio::time::sleep(period).await;
             }
-        });
+        }));
     }
 }
 
 impl Quorum {
     /// Tells the nodes that are watched how old they are, as far as this client knows.
     pub(super) async fn tell_ages(&self) {
-        let is_watched = |node: usize| self.nodes[node].is_watched.load(Ordering::Acquire);
-        let mut answers = self.ask(is_watched, |node| async move { node.compare_ages().await });
+        let is_watched = |node: usize| {
+            let watcher = &self.nodes[node].watcher;
+            is_running(&watcher.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let mut answers = self.ask_some(is_watched, async |node| node.compare_ages().await);
         while answers.next().await.is_some() {}
     }
 }
 
-/// Ends together with the task that watches, even if that is dropped.
-struct Watching(Weak<QuorumNode>);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        if let Some(node) = self.0.upgrade() {
-            node.is_watched.store(false, Ordering::Release);
-        }
-    }
+fn is_running(task: &Option<JoinHandle<()>>) -> bool {
+    task.as_ref().is_some_and(|task| !task.is_finished())
 }
 
 /// Time between two comparisons: what a client that ends has seen since the last one is lost.

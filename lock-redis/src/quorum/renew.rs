@@ -20,13 +20,10 @@ impl Renewer for Quorum {
     /// have voted for another holder, and if a majority has, nobody knows.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let all: Arc<[RenewalRequest]> = due.into();
-        let mut answers = self.ask(
-            |_| true,
-            |node| {
-                let due = Arc::clone(&all);
-                async move { node.extend(&due).await }
-            },
-        );
+        let mut answers = self.ask(|node| {
+            let due = Arc::clone(&all);
+            async move { node.extend(&due).await }
+        });
         let mut votes = vec![Votes::new(self.len()); due.len()];
         let mut failures = Vec::new();
         // The keeper gives up a round after a fifth of the shortest ttl, and with it the answers that
@@ -90,13 +87,10 @@ impl Quorum {
     /// Why a majority does not have a lease any more: broken if any node says so.
     async fn reason(&self, lost: &RenewalRequest) -> LostReason {
         let (keys, id) = (Arc::new(Keys::of(&lost.key, Counter::Lock)), lost.id);
-        let mut answers = self.ask(
-            |_| true,
-            |node| {
-                let keys = Arc::clone(&keys);
-                async move { node.server.why(&keys, id).await }
-            },
-        );
+        let mut answers = self.ask(|node| {
+            let keys = Arc::clone(&keys);
+            async move { node.server.why(&keys, id).await }
+        });
         while let Some((_, reason)) = answers.next().await {
             if reason == LostReason::Broken {
                 return reason;

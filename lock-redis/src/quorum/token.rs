@@ -31,57 +31,39 @@ pub(super) fn proposal() -> u64 {
 /// The tokens that nodes have on record for one acquisition. Pure.
 #[derive(Clone, Debug)]
 pub(super) struct Agreement {
-    /// The largest token that any node has granted.
+    /// The token to agree on.
     pub(super) token: u64,
-    recorded: Vec<Option<u64>>,
-    /// The largest token of another acquisition that was met.
-    foreign: u64,
+    recorded: Vec<u64>,
 }
 
 impl Agreement {
     /// A token that none of so many nodes has on record.
     pub(super) fn new(nodes: usize, token: u64) -> Self {
-        let (recorded, foreign) = (vec![None; nodes], 0);
-        Self {
-            token,
-            recorded,
-            foreign,
-        }
+        let recorded = vec![0; nodes];
+        Self { token, recorded }
     }
 
-    /// The node has granted this token, and has it on record.
-    pub(super) fn granted(&mut self, node: usize, token: u64) {
-        self.recorded[node] = Some(token);
+    /// The node has this token on record, because it has granted it or was asked to record it.
+    pub(super) fn recorded(&mut self, node: usize, token: u64) {
+        self.recorded[node] = token;
         self.token = self.token.max(token);
     }
 
-    /// Takes the answer of a node that was asked to record the token.
-    pub(super) fn raised(&mut self, node: usize, answer: Raised) {
-        match answer {
-            Raised::Done => self.recorded[node] = Some(self.token),
-            Raised::NotHeld => {}
-            Raised::Overtaken(last) => self.foreign = self.foreign.max(last),
-        }
+    /// A node has given this larger token, to another acquisition or as the end of a block.
+    pub(super) fn overtaken(&mut self, last: u64) {
+        self.token = self.token.max(last + 1);
     }
 
     /// Whether a majority has the token on record.
     pub(super) fn is_reached(&self) -> bool {
-        let behind = (0..self.recorded.len()).filter(|node| self.is_behind(*node));
-        self.recorded.len() - behind.count() >= majority(self.recorded.len())
+        let nodes = self.recorded.len();
+        let recorded = (0..nodes).filter(|node| !self.is_behind(*node));
+        recorded.count() >= majority(nodes)
     }
 
     /// Whether the node has to record the token.
     pub(super) fn is_behind(&self, node: usize) -> bool {
-        self.recorded[node] != Some(self.token)
-    }
-
-    /// Goes on to a larger token after nodes were found to be beyond this one; false if none was.
-    pub(super) fn climb(&mut self) -> bool {
-        let climbs = self.foreign >= self.token;
-        if climbs {
-            self.token = self.foreign + 1;
-        }
-        climbs
+        self.recorded[node] != self.token
     }
 }
 
@@ -106,12 +88,11 @@ impl Acquisition {
         mut agreement: Agreement,
     ) -> Result<Option<FencingToken>> {
         for _ in 0..MAX_ROUNDS {
-            if agreement.is_reached() {
-                let count = count_of(self.mode);
-                return Ok(Some(self.tokens.keep(agreement.token, count)));
-            }
             let token = agreement.token;
-            let mut answers = self.quorum.ask(
+            if agreement.is_reached() {
+                return Ok(Some(self.tokens.keep(token, count_of(self.mode))));
+            }
+            let mut answers = self.quorum.ask_some(
                 |node| agreement.is_behind(node),
                 |node| {
                     let of = Arc::clone(self);
@@ -119,22 +100,20 @@ impl Acquisition {
                 },
             );
             let (mut lost, mut failures) = (0, Vec::new());
-            while let Some((node, raised)) = answers.next().await {
+            while !agreement.is_reached()
+                && let Some((node, raised)) = answers.next().await
+            {
                 match raised {
-                    Ok(raised) => {
-                        lost += usize::from(raised == Raised::NotHeld);
-                        agreement.raised(node, raised);
-                    }
+                    Ok(Raised::Done) => agreement.recorded(node, token),
+                    Ok(Raised::NotHeld) => lost += 1,
+                    Ok(Raised::Overtaken(last)) => agreement.overtaken(last),
                     Err(failure) => failures.push(failure),
-                }
-                if agreement.is_reached() {
-                    break;
                 }
                 if self.quorum.is_too_few(lost) {
                     return Ok(None);
                 }
             }
-            if !agreement.is_reached() && !agreement.climb() {
+            if !agreement.is_reached() && agreement.token == token {
                 return Err(self.quorum.unavailable(&failures, &[]));
             }
         }
@@ -170,40 +149,39 @@ mod tests {
     #[test]
     fn equal_tokens_of_a_majority_need_no_second_round() {
         let mut agreement = Agreement::new(5, 0);
-        agreement.granted(0, 7);
-        agreement.granted(4, 7);
+        agreement.recorded(0, 7);
+        agreement.recorded(4, 7);
         assert!(!agreement.is_reached());
-        agreement.granted(2, 7);
+        agreement.recorded(2, 7);
         assert_eq!((agreement.token, agreement.is_reached()), (7, true));
     }
 
     #[test]
     fn the_largest_token_is_recorded_by_a_majority() {
         let mut agreement = Agreement::new(3, 0);
-        agreement.granted(0, 7);
-        agreement.granted(1, 9);
+        agreement.recorded(0, 7);
+        agreement.recorded(1, 9);
         assert_eq!((agreement.token, agreement.is_reached()), (9, false));
         let behind: Vec<_> = (0..3).filter(|n| agreement.is_behind(*n)).collect();
         assert_eq!(behind, [0, 2]);
-        assert!(!agreement.climb(), "nothing was met that is larger");
-        agreement.raised(0, Raised::NotHeld);
-        assert!(!agreement.is_reached());
-        agreement.raised(2, Raised::Done);
-        assert!(agreement.is_reached());
+        agreement.recorded(0, 9);
+        assert_eq!((agreement.token, agreement.is_reached()), (9, true));
     }
 
     #[test]
     fn a_node_that_is_beyond_the_token_makes_it_larger() {
         let mut agreement = Agreement::new(3, 0);
-        agreement.granted(0, 7);
-        agreement.granted(1, 9);
-        agreement.raised(2, Raised::Overtaken(12));
-        assert!(agreement.climb());
+        agreement.recorded(0, 7);
+        agreement.recorded(1, 9);
+        agreement.overtaken(5);
+        assert_eq!(agreement.token, 9, "nothing was met that is larger");
+        agreement.overtaken(12);
         assert_eq!((agreement.token, agreement.is_reached()), (13, false));
-        assert!(!agreement.climb(), "nothing was met that is larger");
+        // An answer to the round before.
+        agreement.recorded(2, 9);
         assert!((0..3).all(|node| agreement.is_behind(node)));
-        agreement.raised(2, Raised::Done);
-        agreement.raised(0, Raised::Done);
+        agreement.recorded(2, 13);
+        agreement.recorded(0, 13);
         assert!(agreement.is_reached());
     }
 }

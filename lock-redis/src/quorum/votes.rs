@@ -111,7 +111,6 @@ impl Votes {
 /// What a node answers to an acquisition.
 #[derive(Clone, Debug)]
 pub(super) enum Vote {
-    Failed(Failure),
     /// With this token.
     Granted(u64),
     /// By another holder, for at most this long unless it is renewed.
@@ -121,27 +120,17 @@ pub(super) enum Vote {
 }
 
 impl QuorumNode {
-    pub(super) async fn vote(self: &Arc<Self>, of: &Acquisition, proposal: u64) -> Vote {
-        let vote = self.ask_for_vote(of, proposal).await;
-        if !matches!(vote, Vote::Rejoining(_)) {
-            return vote;
-        }
-        // Another client may know that this run is old enough.
-        let compared = self.compare_ages().await;
-        if compared.is_ok() && self.rejoins_in().is_zero() {
-            return self.ask_for_vote(of, proposal).await;
-        }
-        self.watch();
-        Vote::Rejoining(self.rejoins_in())
-    }
-
-    async fn ask_for_vote(&self, of: &Acquisition, proposal: u64) -> Vote {
+    pub(super) async fn vote(
+        self: &Arc<Self>,
+        of: &Acquisition,
+        proposal: u64,
+    ) -> Result<Vote, Failure> {
         let (ttl, mode, proposal) = (millis(of.ttl), mode_text(of.mode), proposal.to_string());
         let run = self.voting_run();
-        let claim = |waiter: lock_core::engine::LeaseId| {
-            format!("{}|{}", millis(WRITER_CLAIM), waiter.to_hex())
-        };
-        let claim = of.waiter.map(claim).unwrap_or_default();
+        let claim = of.waiter.map(|waiter| {
+            let claim = millis(WRITER_CLAIM);
+            format!("{claim}|{}", waiter.to_hex())
+        });
         let args = [
             self.server.retention.as_bytes(),
             of.holder.id(),
@@ -150,33 +139,15 @@ impl QuorumNode {
             ttl.as_bytes(),
             proposal.as_bytes(),
             run.as_bytes(),
-            claim.as_bytes(),
+            claim.as_deref().unwrap_or_default().as_bytes(),
         ];
         let call = Call {
             script: &VOTE,
             keys: &of.keys.all(),
             args: &args,
         };
-        let vote = async {
-            self.learn_time().await.map_err(Failure::before_request)?;
-            let done = self.server.take_in_time(call, args.len(), None).await?;
-            self.read_vote(&done.value)
-        };
-        vote.await.unwrap_or_else(Vote::Failed)
-    }
-
-    /// Asks the node for its time, unless that is known.
-    async fn learn_time(&self) -> Result<(), Failure> {
-        if !self.server.clock().is_known() {
-            let time = redis::cmd("TIME");
-            for said in self.server.link.on_each_master(&time).await? {
-                self.server.clock().learn(reply::time(&said.value)?);
-            }
-        }
-        Ok(())
-    }
-
-    fn read_vote(&self, reply: &Value) -> Result<Vote, Failure> {
+        let reply = self.server.take_in_time(call, args.len(), None).await?;
+        let reply = &reply.value;
         let Value::Array(parts) = reply else {
             return reply::token(reply).map(Vote::Granted);
         };
@@ -190,6 +161,7 @@ impl QuorumNode {
             [word, run] if reply::text(word) == Some("rejoining") => {
                 let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
                 self.saw(run, Duration::ZERO);
+                self.watch();
                 Ok(Vote::Rejoining(self.rejoins_in()))
             }
             _ => Err(reply::strange(reply)),

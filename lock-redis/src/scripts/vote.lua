@@ -5,7 +5,7 @@
 --
 -- ARGV: retention of TOKENS (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
 --       server that may vote, or nothing for any, of a waiter "<claim for ms>|<name of the waiter>",
---       and the time of the server (ms) after which nobody waits for the reply, if that is known.
+--       and the time of the server (ms) after which nobody waits for the reply.
 -- Gives the token; else what is in the way: rejoining, with the run of the server; gone; late, with
 -- the time of the server; held, with the ms until it expires.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
@@ -37,7 +37,7 @@ if owner == id then
   return {'gone', 0}
 end
 -- A copy that comes after its limit takes nothing.
-if limit and now > limit then
+if now > limit then
   return {'late', now}
 end
 

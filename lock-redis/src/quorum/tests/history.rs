@@ -1,7 +1,7 @@
 use lock_core::engine::{Entropy, SeededEntropy};
 use lock_history::{Access, Hold, Violation, check_holds};
 
-use super::super::token::Agreement;
+use super::super::token::{Agreement, Raised};
 use super::super::votes::{Decision, Votes};
 use super::node::Node;
 
@@ -34,6 +34,8 @@ struct Attempt {
     missing: Vec<usize>,
     votes: Votes,
     agreement: Agreement,
+    /// The token that nodes are asked to record.
+    raising: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,6 +96,7 @@ impl History {
             missing: (0..count).collect(),
             votes: Votes::new(count),
             agreement: Agreement::new(count, 0),
+            raising: 0,
         }
     }
 
@@ -122,7 +125,7 @@ impl History {
                     .flatten();
                 attempt.votes.add((!lost).then_some(granted.is_some()));
                 if let Some(token) = granted.filter(|_| !lost) {
-                    attempt.agreement.granted(node, token);
+                    attempt.agreement.recorded(node, token);
                 }
                 Some(match attempt.votes.election() {
                     Decision::Open => attempt,
@@ -136,13 +139,15 @@ impl History {
                 })
             }
             Phase::Raising => {
-                let (id, token) = (attempt.id, attempt.agreement.token);
+                let (id, token) = (attempt.id, attempt.raising);
                 let raised = (!request_lost)
                     .then(|| self.nodes[node].raise(id, token, self.rules.shared, self.now));
-                if let Some(raised) = raised.filter(|_| !lost) {
-                    attempt.agreement.raised(node, raised);
+                match raised.filter(|_| !lost) {
+                    Some(Raised::Done) => attempt.agreement.recorded(node, token),
+                    Some(Raised::Overtaken(last)) => attempt.agreement.overtaken(last),
+                    _ => {}
                 }
-                let is_over = attempt.missing.is_empty() && !attempt.agreement.climb();
+                let is_over = attempt.missing.is_empty() && attempt.agreement.token == token;
                 let goes_on = !attempt.missing.is_empty() && !attempt.agreement.is_reached();
                 Some(
                     match (goes_on, is_over && !attempt.agreement.is_reached()) {
@@ -167,6 +172,7 @@ impl History {
             let all = 0..self.nodes.len();
             attempt.missing = all.filter(|n| attempt.agreement.is_behind(*n)).collect();
             attempt.phase = Phase::Raising;
+            attempt.raising = attempt.agreement.token;
             return attempt;
         }
         let until = attempt.began + TTL - TTL / 10;

@@ -181,7 +181,7 @@ impl<'a> Scripts<'a> {
             Vote(of, shared) => {
                 let (id, mode) = (id(of), if shared { "s" } else { "x" });
                 let holder = format!("{id}|");
-                let args = [&id[..], &holder, mode, "60000", "0", "", "", ""];
+                let args = [&id[..], &holder, mode, "60000", "0", "", "", "9e15"];
                 match self.eval(&VOTE, &args) {
                     Reply::Integer(token) => {
                         self.is_shared = shared;
