@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::QuorumClient;
 use super::lease::{Acquisition, NodeStates, QuorumLease};
-use super::node::Quorum;
+use super::node::{Quorum, QuorumNode, go_on};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
 use crate::budget::Budget;
@@ -125,80 +125,54 @@ impl Acquisition {
     ///
     /// Whatever the nodes have granted is for the lease to release.
     async fn ask_for_votes(self: &Arc<Self>) -> Outcome {
-        let (engine, nodes) = (&self.quorum.engine, self.quorum.len());
-        let (sent, proposal) = (engine.now(), proposal());
-        let mut answers = self.quorum.ask(|node| {
+        let (quorum, proposal) = (&*self.quorum, proposal());
+        let sent = quorum.engine.now();
+        let mut answers = quorum.ask(|node| {
             let this = Arc::clone(self);
-            async move { node.vote(&this, proposal).await }
+            async move {
+                let vote = node.vote(&this, proposal).await;
+                this.states.voted(node.number, &vote);
+                vote
+            }
         });
         let mut round = Round {
-            votes: Votes::new(nodes),
-            agreement: Agreement::new(nodes, 0),
+            votes: Votes::new(quorum.len()),
+            agreement: Agreement::new(quorum.len(), 0),
             next: None,
             failures: Vec::new(),
             rejoining: Vec::new(),
         };
-        let decision = loop {
-            match round.votes.election() {
-                Decision::Open => {}
-                decision => break decision,
-            }
-            match answers.next().await {
-                Some((node, vote)) => round.count(self, node, vote),
-                None => break Decision::Unknown,
-            }
-        };
-        if decision == Decision::Yes {
-            if !answers.is_empty() {
-                // Slow nodes vote as well: each one is a node that may fail later.
-                let this = Arc::clone(self);
-                tokio::spawn(async move {
-                    while let Some((node, vote)) = answers.next().await {
-                        this.note(node, &vote);
-                    }
-                });
-            }
+        while round.votes.election() == Decision::Open
+            && let Some((node, vote)) = answers.next().await
+        {
+            round.count(&quorum.nodes[node], vote);
+        }
+        if round.votes.election() == Decision::Yes {
+            // Slow nodes vote as well: each one is a node that may fail later.
+            go_on(answers);
+            let (next, is_held, passes) = (None, false, false);
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => Outcome::Won(token),
                 // Its votes ended before the token was on record.
-                Ok(None) => Outcome::Lost {
-                    next: None,
-                    is_held: false,
-                },
-                Err(error) => Outcome::Unreachable {
-                    error,
-                    passes: false,
-                },
+                Ok(None) => Outcome::Lost { next, is_held },
+                Err(error) => Outcome::Unreachable { error, passes },
             };
         }
         // Nodes that are about to answer need no release in the dark.
-        let grace = engine.now().since(sent) + GRACE;
+        let grace = quorum.engine.now().since(sent) + GRACE;
         let rest = async {
             while let Some((node, vote)) = answers.next().await {
-                round.count(self, node, vote);
+                round.count(&quorum.nodes[node], vote);
             }
         };
         let _is_complete = tokio::time::timeout(grace, rest).await;
-        if decision == Decision::No {
-            return Outcome::Lost {
-                next: round.next,
-                is_held: round.votes.is_refused(),
-            };
+        if round.votes.election() == Decision::No {
+            let (next, is_held) = (round.next, round.votes.is_refused());
+            return Outcome::Lost { next, is_held };
         }
-        Outcome::Unreachable {
-            error: self.quorum.unavailable(&round.failures, &round.rejoining),
-            passes: !round.rejoining.is_empty(),
-        }
-    }
-
-    fn note(&self, node: usize, vote: &Result<Vote, Failure>) {
-        match vote {
-            // The request may have been executed.
-            Err(failure) if failure.outcome_unknown => {}
-            vote => self
-                .states
-                .voted(node, matches!(vote, Ok(Vote::Granted(_)))),
-        }
+        let error = quorum.unavailable(&round.failures, &round.rejoining);
+        let passes = !round.rejoining.is_empty();
+        Outcome::Unreachable { error, passes }
     }
 }
 
@@ -206,29 +180,22 @@ impl Acquisition {
 const GRACE: Duration = Duration::from_millis(2);
 
 impl Round {
-    fn count(&mut self, of: &Acquisition, node: usize, vote: Result<Vote, Failure>) {
-        of.note(node, &vote);
-        let answer = match vote {
-            Ok(Vote::Granted(token)) => {
-                self.agreement.recorded(node, token);
-                Some(true)
-            }
-            Ok(Vote::Held(left)) => {
-                self.next = self.next.max(left);
-                Some(false)
-            }
+    fn count(&mut self, node: &QuorumNode, vote: Result<Vote, Failure>) {
+        self.votes.add(match vote {
+            Ok(Vote::Granted(_)) => Some(true),
+            Ok(Vote::Held(_)) => Some(false),
+            Ok(Vote::Rejoining(_)) | Err(_) => None,
+        });
+        match vote {
+            Ok(Vote::Granted(token)) => self.agreement.recorded(node.number, token),
+            Ok(Vote::Held(left)) => self.next = self.next.max(left),
             Ok(Vote::Rejoining(left)) => {
-                let name = &of.quorum.nodes[node].name;
                 let text = "may have restarted and does not vote for another";
-                self.rejoining.push(format!("{name} {text} {left:?}"));
-                None
+                self.rejoining
+                    .push(format!("{} {text} {left:?}", node.name));
             }
-            Err(failure) => {
-                self.failures.push(failure);
-                None
-            }
-        };
-        self.votes.add(answer);
+            Err(failure) => self.failures.push(failure),
+        }
     }
 }
 

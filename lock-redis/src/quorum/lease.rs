@@ -12,7 +12,7 @@ use lock_core::{
 
 use super::node::{Answers, Quorum};
 use super::token::Agreement;
-use super::votes::{Decision, Votes};
+use super::votes::{Decision, Vote, Votes};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::server::Holder;
@@ -49,13 +49,9 @@ impl Acquisition {
     }
 
     /// Releases the lock where it is known to be granted.
-    pub(super) async fn free_votes(&self) {
+    pub(super) async fn free_votes(self: &Arc<Self>) {
         let mut answers = self.ask_to_release();
-        while self.states.is_granted()
-            && let Some((node, answer)) = answers.next().await
-        {
-            self.states.released(node, answer.ok());
-        }
+        while self.states.is_granted() && answers.next().await.is_some() {}
     }
 
     /// Releases the lock on all nodes that may have it; returns when a majority has answered, and
@@ -70,10 +66,7 @@ impl Acquisition {
                 Decision::Open | Decision::Unknown => {}
             }
             match answers.next().await {
-                Some((node, answer)) => {
-                    self.states.released(node, answer.as_ref().ok().copied());
-                    failures.extend(answer.err());
-                }
+                Some((_, answer)) => failures.extend(answer.err()),
                 None => return Err(self.quorum.unavailable(&failures, &[])),
             }
         };
@@ -89,9 +82,7 @@ impl Acquisition {
     /// They hold up nobody by themselves, but would count as failed until their lease is over.
     async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
         for backoff in BACKOFFS {
-            while let Some((node, answer)) = answers.next().await {
-                self.states.released(node, answer.ok());
-            }
+            while answers.next().await.is_some() {}
             if !self.states.open().contains(&true) {
                 return;
             }
@@ -102,13 +93,17 @@ impl Acquisition {
         while answers.next().await.is_some() {}
     }
 
-    fn ask_to_release(&self) -> Answers<Result<Released, Failure>> {
+    fn ask_to_release(self: &Arc<Self>) -> Answers<Result<Released, Failure>> {
         let open = self.states.open();
         self.quorum.ask_some(
             |node| open[node],
             |node| {
-                let (keys, holder) = (Arc::clone(&self.keys), self.holder.clone());
-                async move { node.server.withdraw(&keys, &holder).await }
+                let this = Arc::clone(self);
+                async move {
+                    let answer = node.server.withdraw(&this.keys, &this.holder).await;
+                    this.states.released(node.number, &answer);
+                    answer
+                }
             },
         )
     }
@@ -138,22 +133,22 @@ impl NodeStates {
     }
 
     /// Takes the answer to an acquisition, which may come after that to the release.
-    pub(super) fn voted(&self, node: usize, is_granted: bool) {
+    pub(super) fn voted(&self, node: usize, vote: &Result<Vote, Failure>) {
         let state = &mut self.lock()[node];
-        if *state == NodeState::Unknown {
-            *state = match is_granted {
-                true => NodeState::Granted,
-                false => NodeState::Nothing,
-            };
+        match vote {
+            _ if *state != NodeState::Unknown => {}
+            // The request may have been executed.
+            Err(failure) if failure.outcome_unknown => {}
+            Ok(Vote::Granted(_)) => *state = NodeState::Granted,
+            Ok(_) | Err(_) => *state = NodeState::Nothing,
         }
     }
 
-    /// Takes the answer to a release, if there is one.
-    fn released(&self, node: usize, answer: Option<Released>) {
+    fn released(&self, node: usize, answer: &Result<Released, Failure>) {
         self.lock()[node] = match answer {
-            Some(Released::Clean) => NodeState::Released,
-            Some(_) => NodeState::Nothing,
-            None => NodeState::Unknown,
+            Ok(Released::Clean) => NodeState::Released,
+            Ok(_) => NodeState::Nothing,
+            Err(_) => NodeState::Unknown,
         };
     }
 
@@ -264,15 +259,13 @@ mod tests {
     #[test]
     fn what_may_be_held_is_released_and_counted() {
         let states = NodeStates::new(3);
-        assert_eq!(states.open(), [true; 3]);
-        states.voted(0, true);
-        states.voted(2, false);
+        states.voted(0, &Ok(Vote::Granted(1)));
+        states.voted(1, &Err(Failure::late_renewal()));
+        states.voted(2, &Ok(Vote::Held(None)));
         assert_eq!(states.open(), [true, true, false]);
-        states.released(0, None);
-        assert_eq!(states.open(), [true, true, false]);
-        states.released(0, Some(Released::Clean));
+        states.released(0, &Ok(Released::Clean));
         assert_eq!(states.votes().verdict(), Decision::Open);
-        states.released(1, Some(Released::AlreadyLost));
+        states.released(1, &Ok(Released::AlreadyLost));
         assert_eq!(states.votes().verdict(), Decision::No);
         assert_eq!(states.open(), [false; 3]);
     }
@@ -280,17 +273,17 @@ mod tests {
     #[test]
     fn a_late_vote_does_not_undo_a_release() {
         let states = NodeStates::new(3);
-        states.released(1, Some(Released::AlreadyLost));
-        states.voted(1, true);
+        states.released(1, &Ok(Released::AlreadyLost));
+        states.voted(1, &Ok(Vote::Granted(1)));
         assert_eq!(states.open(), [true, false, true]);
     }
 
     #[test]
-    fn a_release_that_fails_leaves_it_unknown_whether_the_node_has_the_lock() {
+    fn a_node_whose_release_fails_may_have_the_lock() {
         let states = NodeStates::new(3);
-        states.voted(0, true);
+        states.voted(0, &Ok(Vote::Granted(1)));
         assert!(states.is_granted());
-        states.released(0, None);
+        states.released(0, &Err(Failure::late_renewal()));
         assert!(!states.is_granted());
         assert_eq!(states.open(), [true; 3]);
     }

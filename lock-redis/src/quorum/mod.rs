@@ -129,17 +129,18 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     let notifications = Arc::new(Notifications::default());
-    let node = |(node, master): (usize, &Endpoint)| {
+    let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
         let subscriber = Arc::new(Subscriber {
-            node,
+            node: number,
             nodes: masters.len(),
             notifications: Arc::clone(&notifications),
         });
         let link = link::connect_node(&config, subscriber, &engine)?;
         let server = Server::new(link, config.retention).of_quorum();
         Ok(Arc::new(QuorumNode {
+            number,
             server: server.with_proof(None, config.timeout),
             name: master.to_string(),
             engine: engine.clone(),

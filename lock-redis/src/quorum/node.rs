@@ -19,6 +19,8 @@ use crate::server::Server;
 /// One independent master.
 #[derive(Debug)]
 pub(super) struct QuorumNode {
+    /// Its place among the nodes.
+    pub(super) number: usize,
     pub(super) server: Server,
     pub(super) name: String,
     pub(super) engine: Engine,
@@ -42,6 +44,13 @@ pub(super) struct Quorum {
 ///
 /// Every request has left after the first answer; dropped earlier, some may not have.
 pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
+
+/// Lets slow nodes answer in the background.
+pub(super) fn go_on<T: 'static>(mut answers: Answers<T>) {
+    if !answers.is_empty() {
+        tokio::spawn(async move { while answers.next().await.is_some() {} });
+    }
+}
 
 impl Quorum {
     pub(super) fn len(&self) -> usize {

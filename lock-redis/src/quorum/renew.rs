@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
 use tokio::time::{sleep, timeout};
 
-use super::node::{Quorum, QuorumNode};
+use super::node::{Quorum, QuorumNode, go_on};
 use super::votes::{Decision, Votes};
 use crate::error::Failure;
 use crate::keys::{Counter, Keys};
@@ -57,9 +57,7 @@ impl Renewer for Quorum {
             }
         }
         // A slow node renews as well.
-        if !answers.is_empty() {
-            tokio::spawn(async move { while answers.next().await.is_some() {} });
-        }
+        go_on(answers);
         let lost = due.iter().zip(&votes);
         let lost = lost.filter(|(_, votes)| votes.verdict() == Decision::No);
         let within = (shortest / 20).min(MAX_REASON_TIMEOUT);
