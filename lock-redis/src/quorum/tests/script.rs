@@ -5,6 +5,7 @@ use std::fmt::Write;
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
 use super::super::token::Raised;
+use super::super::votes;
 use super::node::{Node, end};
 use crate::keys::{Counter, Keys};
 use crate::script::{RAISE, Script, VOTE, WITHDRAW};
@@ -133,11 +134,11 @@ fn ask_model(node: &mut Node, is_shared: &mut bool, call: Call) -> Answer {
     const NOW: u64 = 0;
     match call {
         Vote(id, shared) => match node.vote(id, shared, NOW, NOW + 1) {
-            Some(token) => {
+            votes::Vote::Granted(token) => {
                 *is_shared = shared;
                 Granted(token)
             }
-            None => Held,
+            votes::Vote::Held(_) | votes::Vote::Rejoining(_) => Held,
         },
         Raise(id, token) => match node.raise(id, token, *is_shared, NOW) {
             Raised::Done => Recorded,
