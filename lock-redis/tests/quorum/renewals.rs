@@ -6,7 +6,7 @@ use lock_testkit::servers::RedisNodes;
 use tokio::time::Instant;
 
 use super::nodes::{config, open};
-use super::support::{SOON, TTL, client, ms, request, start, to, within};
+use super::support::{SOON, TTL, client, loss, ms, request, start, to, within};
 
 /// Locks that are renewed together.
 async fn take_all<const N: usize>(locks: &Redlock, names: [&str; N]) -> [LockGuard; N] {
@@ -51,21 +51,11 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     assert!(answer.expect("two of three answer").is_some());
 
     // A round without an answer would make the reason `Unreachable`, at the end of the lease.
-    let reason = tokio::time::timeout(SOON, broken.lost().into_future()).await;
-    assert_eq!(
-        reason,
-        Ok(LostReason::Broken),
-        "after {:?}",
-        began.elapsed()
-    );
+    let reason = loss(&broken).await;
+    assert_eq!(reason, LostReason::Broken, "after {:?}", began.elapsed());
     for guard in &lost {
-        let reason = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-        assert_eq!(
-            reason,
-            Ok(LostReason::Stolen),
-            "after {:?}",
-            began.elapsed()
-        );
+        let reason = loss(guard).await;
+        assert_eq!(reason, LostReason::Stolen, "after {:?}", began.elapsed());
     }
     stays_held(&held).await;
     nodes[0].resume();
@@ -79,8 +69,8 @@ async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     let [held, doubtful] = take_all(&locks, ["held", "doubtful"]).await;
     nodes[0].stop();
     delete(&nodes, &[1], &["doubtful"]);
-    let reason = tokio::time::timeout(SOON, doubtful.lost().into_future()).await;
-    assert_eq!(reason, Ok(LostReason::Unreachable), "nobody said no");
+    let reason = loss(&doubtful).await;
+    assert_eq!(reason, LostReason::Unreachable, "nobody said no");
     stays_held(&held).await;
     nodes[0].resume();
 }
