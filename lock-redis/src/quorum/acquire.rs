@@ -10,7 +10,7 @@ use lock_core::{
 };
 
 use super::QuorumClient;
-use super::lease::{Acquisition, NodeStates, QuorumLease};
+use super::lease::{Acquisition, QuorumLease};
 use super::node::{Quorum, QuorumNode, go_on};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
@@ -18,7 +18,6 @@ use crate::budget::Budget;
 use crate::error::Failure;
 use crate::keys::{Counter, Keys};
 use crate::server::Holder;
-use crate::tokens::Tokens;
 
 impl QuorumClient {
     /// Makes attempts until one is won. Releases what an attempt has before the next one, so that of
@@ -36,16 +35,12 @@ impl QuorumClient {
             if is_waiting_writer {
                 waiter.get_or_insert(id);
             }
+            let holder = Holder::new(id, request.label());
             let attempt = Arc::new(Acquisition {
-                quorum: Arc::clone(quorum),
-                keys: Arc::clone(&keys),
-                id,
-                holder: Holder::new(id, request.label()),
                 mode: request.mode(),
                 ttl: request.ttl(),
                 waiter,
-                tokens: Tokens::default(),
-                states: NodeStates::new(quorum.len()),
+                ..Acquisition::new(quorum, Arc::clone(&keys), id, holder)
             });
             // Armed before anything is sent.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));

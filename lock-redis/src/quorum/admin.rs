@@ -63,7 +63,8 @@ impl LockAdmin for QuorumClient {
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let acquisition = Acquisition::unknown(&self.0, Keys::of(key, Counter::Lock), id);
+        let keys = Arc::new(Keys::of(key, Counter::Lock));
+        let acquisition = Arc::new(Acquisition::new(&self.0, keys, id, id.into()));
         acquisition.release().await.map_err(of(key))
     }
 }

@@ -33,19 +33,19 @@ pub(super) struct Acquisition {
 }
 
 impl Acquisition {
-    /// Of which nothing is known but its id.
-    pub(super) fn unknown(quorum: &Arc<Quorum>, keys: Keys, id: LeaseId) -> Arc<Self> {
-        Arc::new(Self {
-            states: NodeStates::new(quorum.len()),
+    /// Of which nothing is known but its holder.
+    pub(super) fn new(quorum: &Arc<Quorum>, keys: Arc<Keys>, id: LeaseId, holder: Holder) -> Self {
+        Self {
             quorum: Arc::clone(quorum),
-            keys: Arc::new(keys),
+            keys,
             id,
-            holder: id.into(),
+            holder,
             mode: Mode::Exclusive,
             ttl: Duration::ZERO,
             waiter: None,
             tokens: Tokens::default(),
-        })
+            states: NodeStates::new(quorum.len()),
+        }
     }
 
     /// Releases the lock where it is known to be granted.

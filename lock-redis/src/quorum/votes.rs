@@ -19,7 +19,7 @@ pub(super) const fn majority(nodes: usize) -> usize {
 }
 
 /// The answers of nodes to one question so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Votes {
     nodes: usize,
     yes: usize,
@@ -40,14 +40,9 @@ pub(super) enum Decision {
 }
 
 impl Votes {
-    pub(super) const fn new(nodes: usize) -> Self {
-        let (yes, no, silent) = (0, 0, 0);
-        Self {
-            nodes,
-            yes,
-            no,
-            silent,
-        }
+    pub(super) fn new(nodes: usize) -> Self {
+        let none = Self::default();
+        Self { nodes, ..none }
     }
 
     /// Counts the answer of one node; `None` for a node that has none.
