@@ -11,7 +11,7 @@ use lock_core::{
 
 use super::QuorumClient;
 use super::lease::{Acquisition, QuorumLease};
-use super::node::{Quorum, QuorumNode, go_on};
+use super::node::{Quorum, QuorumNode, spawn_rest};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
 use crate::budget::Budget;
@@ -144,7 +144,7 @@ impl Acquisition {
         }
         if round.votes.election() == Decision::Yes {
             // Slow nodes vote as well: each one is a node that may fail later.
-            go_on(answers);
+            spawn_rest(answers);
             let (next, is_held, passes) = (None, false, false);
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => Outcome::Won(token),

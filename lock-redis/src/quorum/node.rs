@@ -46,7 +46,7 @@ pub(super) struct Quorum {
 pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
 /// Lets slow nodes answer in the background.
-pub(super) fn go_on<T: 'static>(mut answers: Answers<T>) {
+pub(super) fn spawn_rest<T: 'static>(mut answers: Answers<T>) {
     if !answers.is_empty() {
         tokio::spawn(async move { while answers.next().await.is_some() {} });
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
 use tokio::time::{sleep, timeout};
 
-use super::node::{Quorum, QuorumNode, go_on};
+use super::node::{Quorum, QuorumNode, spawn_rest};
 use super::votes::{Decision, Votes};
 use crate::error::Failure;
 use crate::keys::{Counter, Keys};
@@ -57,7 +57,7 @@ impl Renewer for Quorum {
             }
         }
         // A slow node renews as well.
-        go_on(answers);
+        spawn_rest(answers);
         let lost = due.iter().zip(&votes);
         let lost = lost.filter(|(_, votes)| votes.verdict() == Decision::No);
         let within = (shortest / 20).min(MAX_REASON_TIMEOUT);

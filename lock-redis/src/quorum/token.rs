@@ -33,6 +33,7 @@ pub(super) fn proposal() -> u64 {
 pub(super) struct Agreement {
     /// The token to agree on.
     pub(super) token: u64,
+    /// 0 for a node that has none.
     recorded: Vec<u64>,
 }
 
@@ -63,7 +64,7 @@ impl Agreement {
 
     /// Whether the node has to record the token.
     pub(super) fn is_behind(&self, node: usize) -> bool {
-        self.recorded[node] != self.token
+        self.recorded[node] < self.token.max(1)
     }
 }
 

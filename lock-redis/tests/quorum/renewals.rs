@@ -2,20 +2,25 @@
 
 use lock_core::{DistributedLock, LockGuard, LostReason};
 use lock_redis::Redlock;
-use lock_testkit::servers::RedisNodes;
+use lock_testkit::servers::{RedisNodes, RedisServer};
 use tokio::time::Instant;
 
-use super::nodes::{config, open};
-use super::support::{SOON, TTL, client, loss, ms, request, start, to, within};
+use super::nodes::{config, holders, open};
+use super::support::{SOON, TTL, client, loss, ms, request, start, to, until, within};
 
-/// Locks that are renewed together.
-async fn take_all<const N: usize>(locks: &Redlock, names: [&str; N]) -> [LockGuard; N] {
+/// Locks that all nodes have, and that are renewed together.
+async fn take_all<const N: usize>(
+    nodes: &RedisNodes,
+    locks: &Redlock,
+    names: [&str; N],
+) -> [LockGuard; N] {
     let mut guards = Vec::new();
     for name in names {
         let guard = locks.acquire(&within(request(name), SOON)).await;
         guards.push(guard.expect("it is free"));
     }
-    assert!(locks.shutdown(SOON).await, "a vote is outstanding");
+    let has_all = |node: &RedisServer| names.iter().all(|name| holders(node, name) == 1);
+    until("all nodes have voted", || nodes.iter().all(has_all)).await;
     guards.try_into().expect("one for each name")
 }
 
@@ -42,7 +47,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     let locks = open(config(nodes.iter().map(|node| node.port()), ms(250))).await;
     let operator = client(&nodes).await;
     let names = ["held", "a", "b", "c", "d", "broken"];
-    let [held, lost @ .., broken] = take_all(&locks, names).await;
+    let [held, lost @ .., broken] = take_all(&nodes, &locks, names).await;
     let began = Instant::now();
     nodes[0].stop();
     delete(&nodes, &[1, 2], &["a", "b", "c", "d"]);
@@ -66,7 +71,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
 async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     let nodes = start(3);
     let locks = open(to(&nodes)).await;
-    let [held, doubtful] = take_all(&locks, ["held", "doubtful"]).await;
+    let [held, doubtful] = take_all(&nodes, &locks, ["held", "doubtful"]).await;
     nodes[0].stop();
     delete(&nodes, &[1], &["doubtful"]);
     let reason = loss(&doubtful).await;
