@@ -144,7 +144,8 @@ impl Quorum {
     /// Subscribes to the nodes' notifications, once. Nobody waits for that: until then, and where it
     /// is impossible, the next renewal shows a loss.
     pub(super) fn subscribe(&self) {
-        if !self.is_subscribed.swap(true, Ordering::Relaxed) {
+        let is_subscribed = &self.is_subscribed;
+        if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
             for node in &self.nodes {
                 let link = Arc::clone(&node.server.link);
                 let subscribed = async move { drop(link.channel().await) };

@@ -137,7 +137,7 @@ async fn a_lock_named_like_the_ages_is_a_lock() {
     // Clients that note ages do not touch it.
     let stranger = careful(&nodes).await;
     for locks in [&other, &stranger] {
-        assert_refused(&locks, request("polylock:age"), ErrorKind::Contended).await;
+        assert_refused(locks, request("polylock:age"), ErrorKind::Contended).await;
     }
     guard.renew().await.expect("nobody has overwritten it");
     release(guard).await;
