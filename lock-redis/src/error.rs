@@ -44,9 +44,6 @@ pub(crate) enum Cause {
         source: Source,
     },
 
-    #[error("the runtime that the connection to {server} belongs to is shut down")]
-    Runtime { server: Arc<str> },
-
     #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
 
@@ -242,7 +239,6 @@ impl Cause {
             | Self::LateRenewal
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
-            | Self::Runtime { .. }
             | Self::Silent { .. }
             | Self::Unacknowledged { .. }
             | Self::Unconfirmed { .. }

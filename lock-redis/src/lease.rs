@@ -10,7 +10,8 @@ use lock_core::{
     Upkeep,
 };
 
-use crate::crowds::Crowds;
+use crate::budget::Budget;
+use crate::contended::ContendedKeys;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::live::Live;
@@ -24,7 +25,7 @@ pub(crate) struct Shared {
     pub(crate) server: Arc<Server>,
     pub(crate) renewer: Arc<dyn Renewer>,
     pub(crate) live: Arc<Live>,
-    pub(crate) crowds: Crowds,
+    pub(crate) contended: ContendedKeys,
     pub(crate) engine: Engine,
     /// What one request takes at most.
     pub(crate) longest: Duration,
@@ -72,10 +73,21 @@ impl RedisLease {
         &self.keys
     }
 
-    /// Says whether a request may be under way, and arrive after the release; gives what was said
-    /// before.
-    pub(crate) fn is_under_way(&self, is: bool) -> bool {
-        self.has_copies.swap(is, Ordering::Relaxed)
+    /// Bounds a request by the wait. Until its outcome is known, and if it is dropped, a release has to
+    /// reckon with its arrival.
+    pub(crate) async fn answered<T>(
+        &self,
+        budget: Budget,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Option<Result<T, Failure>> {
+        let before = self.has_copies.swap(true, Ordering::Relaxed);
+        let answer = budget.bound(request).await;
+        match &answer {
+            Some(Err(failure)) if failure.outcome_unknown => {}
+            Some(_) => self.has_copies.store(before, Ordering::Relaxed),
+            None => {}
+        }
+        answer
     }
 
     /// The place in the queue.
@@ -148,7 +160,9 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let Shared { server, crowds, .. } = &*self.shared;
+        let Shared {
+            server, contended, ..
+        } = &*self.shared;
         let ticket = self.ticket.load(Ordering::Relaxed);
         let ticket = (ticket > 0).then_some(ticket);
         let freed = server.release(&self.keys, &self.holder, ticket).await?;
@@ -156,7 +170,7 @@ impl Lease for RedisLease {
             self.release_copies();
         }
         if freed == Freed::Granted {
-            crowds.met(self.keys.name());
+            contended.met(self.keys.name());
         }
         Ok(match freed {
             Freed::Nothing => Released::AlreadyLost,

@@ -1,13 +1,13 @@
 //! Locks in Redis: one server, Sentinel, Cluster, and a quorum of independent masters.
 
+mod acquire;
 mod admin;
-mod attempt;
 mod backend;
 mod budget;
 mod checks;
 mod clock;
 mod config;
-mod crowds;
+mod contended;
 mod error;
 mod foreign;
 mod inbox;
@@ -16,6 +16,7 @@ mod lease;
 mod link;
 mod live;
 mod lock;
+mod queue;
 mod quorum;
 mod refusal;
 mod reply;

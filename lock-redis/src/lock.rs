@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -6,22 +7,18 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, Lease, LockGuard,
-    PendingRelease, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
+    Waiting,
 };
-use tokio::runtime::Handle;
 
-use crate::attempt::{Attempt, Outcome};
-use crate::budget::Budget;
 use crate::checks::look;
 use crate::config::RedisConfig;
-use crate::crowds::Crowds;
+use crate::contended::ContendedKeys;
 use crate::inbox::Inbox;
-use crate::keys::Keys;
-use crate::lease::{RedisLease, RedisRenewer, Shared};
-use crate::link::{self, Deaf, Ears, Runtimes};
+use crate::lease::{RedisRenewer, Shared};
+use crate::link::{self, Deaf, Ears};
 use crate::live::Live;
-use crate::server::{Claim, Holder, Server};
+use crate::server::Server;
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
 ///
@@ -43,7 +40,7 @@ use crate::server::{Claim, Holder, Server};
 /// ```
 #[derive(Debug)]
 pub struct Redis {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
 }
 
 #[derive(Debug)]
@@ -55,8 +52,8 @@ pub(crate) struct Client {
     pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
     pub(crate) longest: Duration,
-    /// The runtimes whose connections hear, or tried to.
-    listening: Runtimes,
+    /// Whether the server was asked to tell of locks that are broken.
+    pub(crate) listens: AtomicBool,
 }
 
 /// Name of the backend.
@@ -106,21 +103,21 @@ impl Redis {
             }
         };
         Ok(Self {
-            client: Client {
+            client: Arc::new(Client {
                 shared: Arc::new(Shared {
                     engine: engine.clone(),
                     longest,
                     server,
                     renewer,
                     live,
-                    crowds: Crowds::default(),
+                    contended: ContendedKeys::default(),
                 }),
                 engine,
                 inbox,
                 longest,
                 replicas,
-                listening: Runtimes::default(),
-            },
+                listens: AtomicBool::new(false),
+            }),
         })
     }
 }
@@ -193,79 +190,10 @@ impl DistributedLock for Redis {
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        Some(&self.client)
+        Some(&*self.client)
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
         self.client.engine.drain(within).await
-    }
-}
-
-impl Client {
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request, self.longest);
-        loop {
-            if let Some(guard) = self.attempt(request, budget).await? {
-                return Ok(guard);
-            }
-            if !budget.waits() || budget.is_over() {
-                return Err(budget.contended());
-            }
-        }
-    }
-
-    /// One attempt with an id of its own; `None` if its lease ended unnoticed.
-    async fn attempt(&self, request: &AcquireRequest, budget: Budget) -> Result<Option<LockGuard>> {
-        let (pending, lease, claim) = self.arm(request)?;
-        let attempt = Attempt {
-            client: self,
-            request,
-            budget,
-            id: lease.id(),
-            lease: &lease,
-            claim,
-        };
-        match attempt.run().await {
-            Ok(Outcome::Granted(grant)) => {
-                let guard = pending.granted(request, grant)?;
-                self.listen();
-                Ok(Some(guard))
-            }
-            Ok(Outcome::Gone) => {
-                pending.disarm();
-                Ok(None)
-            }
-            Ok(Outcome::Refused(error)) => {
-                pending.disarm();
-                Err(error)
-            }
-            // What the server may keep is undone in the background.
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Arms the undoing of an acquisition before anything is sent.
-    fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
-        let key = request.key();
-        let keys = Keys::checked(key, self.shared.server.counter())?;
-        let id = self.engine.lease_id();
-        let claim = Claim {
-            holder: Holder::new(id, request.label()),
-            mode: request.mode(),
-            ttl: request.ttl(),
-        };
-        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
-        let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
-        Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
-    }
-
-    /// Has the connection of this runtime tell who holds a lock that it was broken. Nobody waits for
-    /// that: until then, and where it is impossible, the next renewal tells.
-    fn listen(&self) {
-        let runtime = Handle::current();
-        if self.listening.add(&runtime) {
-            let link = Arc::clone(&self.shared.server.link);
-            drop(runtime.spawn(async move { drop(link.channel().await) }));
-        }
     }
 }

@@ -101,13 +101,19 @@ impl DistributedLock for ZooKeeper {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let acquired = match self.client.acquire(request).await {
-            Err(error) if error.kind() == ErrorKind::Foreign => {
-                Err(Box::pin(self.client.explained(request.key(), error)).await)
+        let (client, request) = (self.client.clone(), request.clone());
+        let key = request.key().clone();
+        let acquired = self.client.engine.run(async move {
+            match client.acquire(&request).await {
+                Err(error) if error.kind() == ErrorKind::Foreign => {
+                    Err(client.explained(request.key(), error).await)
+                }
+                acquired => acquired,
             }
-            acquired => acquired,
-        };
-        acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
+        });
+        acquired
+            .await
+            .map_err(|e| e.with_backend(NAME).with_key(&key))
     }
 
     async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {

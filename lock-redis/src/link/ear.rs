@@ -36,7 +36,7 @@ enum State {
 impl Ear {
     pub(super) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
         Self {
-            channel: shared.channel().into(),
+            channel: Arc::clone(shared.channel()),
             map,
             shared,
             state: Arc::new(watch::Sender::new(State::Searching(None))),

@@ -1,19 +1,18 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::dial::Dial;
 use super::on_demand::{Missing, OnDemand};
 use super::shared::{BROKEN, Shared};
 use super::{Take, Taken, request};
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{Failure, Refusal};
 use crate::reply;
 use lock_core::engine::before;
 
@@ -24,13 +23,10 @@ pub(super) struct Lane {
     dial: Arc<Dial>,
     shared: Arc<Shared>,
     runtime: Handle,
-    channel: Arc<str>,
     connection: Arc<OnDemand<Connection>>,
     made: AtomicU64,
     /// Serialises subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
-    /// A task that ends with the runtime.
-    pub(super) witness: OnceLock<AbortHandle>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,18 +58,12 @@ impl Lane {
     pub(super) fn new(dial: Arc<Dial>, shared: Arc<Shared>, runtime: Handle) -> Self {
         Self {
             dial,
-            channel: shared.channel_of(runtime.id()),
             shared,
             runtime,
             connection: OnDemand::new(),
             made: AtomicU64::new(0),
             subscribing: tokio::sync::Mutex::new(()),
-            witness: OnceLock::new(),
         }
-    }
-
-    pub(super) fn channel(&self) -> &Arc<str> {
-        &self.channel
     }
 
     /// Connects, unless there is a connection.
@@ -153,13 +143,11 @@ impl Lane {
         Ok((taken, acked))
     }
 
-    /// Subscribes to the channel of the lane; false if that is impossible here.
+    /// Subscribes to the channel of the link; false if that is impossible here.
     pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
         if self.is_heard() {
             return Ok(true);
         }
-        // From here on, whatever connection comes next subscribes before anything else.
-        self.shared.listen(&self.runtime);
         loop {
             self.connection(deadline).await?;
             let turn = before(deadline, self.subscribing.lock()).await;
@@ -184,7 +172,7 @@ impl Lane {
         }
     }
 
-    /// Whether the channel of the lane is heard already.
+    /// Whether the channel is heard already.
     pub(super) fn is_heard(&self) -> bool {
         let subscribed = |now: &Connection| now.hearing == Hearing::Subscribed;
         self.connection.is(subscribed)
@@ -208,10 +196,6 @@ impl Lane {
         made.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
             Missing::Late => self.silent(false),
-            Missing::Runtime => {
-                let server = Arc::clone(&self.dial.server);
-                Cause::Runtime { server }.into()
-            }
         })
     }
 
@@ -233,7 +217,8 @@ impl Lane {
             hearing: Hearing::NotAsked,
             life,
         };
-        if self.shared.listens(self.runtime.id()) {
+        // Before anything else: waiters may count on the channel already.
+        if self.shared.subscriber() == Some(self.runtime.id()) {
             connection.hearing = self.subscribe(&mut connection).await?;
         }
         Ok(connection)
@@ -277,10 +262,10 @@ impl Lane {
         let attempt = async {
             connection
                 .redis
-                .subscribe(&[&*self.channel, BROKEN])
+                .subscribe(&[&**self.shared.channel(), BROKEN])
                 .await?;
             let mut publish = redis::cmd("PUBLISH");
-            publish.arg(&*self.channel).arg("");
+            publish.arg(&**self.shared.channel()).arg("");
             publish.query_async::<()>(&mut connection.redis).await
         };
         let Err(error) = attempt.await else {
@@ -373,19 +358,10 @@ impl Drop for Waited<'_> {
     }
 }
 
-impl Drop for Lane {
-    fn drop(&mut self) {
-        if let Some(witness) = self.witness.get() {
-            witness.abort();
-        }
-    }
-}
-
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
             .field("server", &self.dial.server)
-            .field("channel", &self.channel)
             .finish_non_exhaustive()
     }
 }

@@ -56,7 +56,7 @@ impl Map {
         let found = self.slots.get(spawn, &self.shared, deadline, make);
         found.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
-            Missing::Late | Missing::Runtime => self.silent(),
+            Missing::Late => self.silent(),
         })
     }
 

@@ -12,7 +12,6 @@ mod node;
 mod on_demand;
 mod reports;
 mod request;
-mod runtimes;
 mod scan;
 mod sentinel;
 mod shared;
@@ -21,7 +20,6 @@ mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
-mod witness;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,8 +37,6 @@ use self::cluster::Cluster;
 use self::sentinel::Sentinel;
 use self::shared::Shared;
 use self::single::Single;
-
-pub(crate) use self::runtimes::Runtimes;
 
 /// One run of a script. All keys lie in one slot.
 #[derive(Clone, Copy, Debug)]
@@ -150,8 +146,8 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The channel that is heard for tasks of the current runtime, subscribed to on return; `None`
-    /// where there is no way to.
+    /// The channel that is heard, subscribed to on return; `None` where there is no way to. Tasks of
+    /// the engine ask for it.
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
 
     /// The same channel if it is subscribed to already, without a request.

@@ -1,26 +1,31 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::runtime::{Handle, Id};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::dial::Dial;
 use super::lane::Lane;
 use super::shared::Shared;
-use super::witness::witness;
 use super::{Call, Done, Said, Take, Taken, request};
 use crate::error::{Cause, Failure, Refusal};
 
-type Lanes = Arc<RwLock<HashMap<(Id, Use), Arc<Lane>>>>;
-
 /// One server.
+///
+/// An acquisition that finds its lock free and a release go over a connection of the caller's
+/// runtime: a hop to another thread costs 5 us, and half of the throughput of many tasks. Waiters
+/// and renewals use that of the engine, which also hears the messages of the server.
 pub(super) struct Node {
     dial: Arc<Dial>,
     shared: Arc<Shared>,
-    lanes: Lanes,
+    /// Each belongs to a task of its runtime, and ends with it.
+    connections: RwLock<HashMap<(Id, Use), Weak<Lane>>>,
+    /// Ends these tasks.
+    end: watch::Sender<()>,
 }
 
 /// What goes along with a script.
@@ -44,7 +49,8 @@ impl Node {
         Self {
             dial: Arc::new(dial),
             shared,
-            lanes: Arc::default(),
+            connections: RwLock::default(),
+            end: watch::Sender::new(()),
         }
     }
 
@@ -151,22 +157,30 @@ impl Node {
         if !self.shared.push {
             return Ok(None);
         }
-        let lane = self.lane(Use::Calls);
-        let listens = lane.listen(deadline).await?;
-        Ok(listens.then(|| Arc::clone(lane.channel())))
+        self.shared.subscribe_on(Handle::current().id());
+        let listens = match self.subscriber() {
+            Some(lane) => lane.listen(deadline).await?,
+            None => self.lane(Use::Calls).listen(deadline).await?,
+        };
+        Ok(listens.then(|| Arc::clone(self.shared.channel())))
     }
 
     /// The channel, if it is heard already.
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
-        let lane = self.lane(Use::Calls);
-        lane.is_heard().then(|| Arc::clone(lane.channel()))
+        let is_heard = self.subscriber().is_some_and(|lane| lane.is_heard());
+        is_heard.then(|| Arc::clone(self.shared.channel()))
+    }
+
+    fn subscriber(&self) -> Option<Arc<Lane>> {
+        self.known((self.shared.subscriber()?, Use::Calls))
     }
 
     /// Closes the connections; the next call makes others.
     pub(super) fn hang_up(&self) {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let lanes: Vec<_> = lanes.values().cloned().collect();
-        lanes.iter().for_each(|lane| lane.hang_up());
+        let all = self.connections.read();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        let all: Vec<_> = all.values().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(|lane| lane.hang_up());
     }
 
     async fn run_with(
@@ -214,35 +228,33 @@ impl Node {
     fn lane(&self, used: Use) -> Arc<Lane> {
         let runtime = Handle::current();
         let at = (runtime.id(), used);
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(&at) {
-            return Arc::clone(lane);
-        }
-        drop(lanes);
-        self.add_lane(&runtime, at)
+        self.known(at).unwrap_or_else(|| self.add(&runtime, at))
     }
 
-    fn add_lane(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Lane> {
-        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-        let lane = lanes.entry(at).or_insert_with(|| {
-            let (dial, shared) = (Arc::clone(&self.dial), Arc::clone(&self.shared));
-            Arc::new(Lane::new(dial, shared, runtime.clone()))
-        });
-        let lane = Arc::clone(lane);
-        drop(lanes);
-        // Outside the lock: on a runtime that is over already, this ends at once.
-        lane.witness.get_or_init(|| {
-            let lanes = Arc::downgrade(&self.lanes);
-            witness(runtime, move || {
-                if let Some(lanes) = lanes.upgrade() {
-                    let removed = lanes
-                        .write()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .remove(&at);
-                    drop(removed);
-                }
-            })
-        });
+    fn known(&self, at: (Id, Use)) -> Option<Arc<Lane>> {
+        let connections = self.connections.read();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        connections.get(&at)?.upgrade()
+    }
+
+    fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Lane> {
+        let connections = self.connections.write();
+        let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = connections.get(&at).and_then(Weak::upgrade) {
+            return lane;
+        }
+        let (dial, shared) = (Arc::clone(&self.dial), Arc::clone(&self.shared));
+        let lane = Arc::new(Lane::new(dial, shared, runtime.clone()));
+        connections.retain(|_, lane| lane.strong_count() > 0);
+        connections.insert(at, Arc::downgrade(&lane));
+        drop(connections);
+        let (owned, mut end) = (Arc::clone(&lane), self.end.subscribe());
+        // Outside of the mutex: a runtime that is over drops the task at once.
+        drop(runtime.spawn(async move {
+            // Never told: closed with the node.
+            drop(end.changed().await);
+            drop(owned);
+        }));
         lane
     }
 }

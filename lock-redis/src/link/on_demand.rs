@@ -30,10 +30,8 @@ enum State<T> {
 /// Why there is nothing.
 pub(super) enum Missing {
     Failed(Failure),
-    /// It is not there yet.
+    /// It is not there in time.
     Late,
-    /// The runtime of the task is shut down.
-    Runtime,
 }
 
 impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
@@ -104,12 +102,11 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
             }
             let settled = state.wait_for(|state| !matches!(state, State::Making));
             match before(deadline, settled).await {
-                None => return Err(Missing::Late),
-                Some(Err(_)) => return Err(Missing::Runtime),
+                None | Some(Err(_)) => return Err(Missing::Late),
                 Some(Ok(state)) => match &*state {
                     State::Present(it) => return Ok(it.clone()),
                     State::Failed(failure, _) => return Err(Missing::Failed(failure.clone())),
-                    State::Dropped => return Err(Missing::Runtime),
+                    State::Dropped => return Err(Missing::Late),
                     // It was made, and thrown away before this caller looked.
                     State::Absent | State::Making => {}
                 },
@@ -206,7 +203,7 @@ mod tests {
         let make = || async { Ok(1) };
         for _ in 0..2 {
             let found = place.get(drop, &shared(), soon(), make).await;
-            assert!(matches!(found, Err(Missing::Runtime)));
+            assert!(matches!(found, Err(Missing::Late)));
         }
         let spawn = |task| drop(tokio::spawn(task));
         let found = place.get(spawn, &shared(), soon(), make).await;

@@ -195,7 +195,7 @@ impl Master {
         let found = self.current.get(spawn, &self.shared, deadline, make);
         found.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
-            Missing::Late | Missing::Runtime => self.lost(),
+            Missing::Late => self.lost(),
         })
     }
 

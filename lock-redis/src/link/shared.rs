@@ -1,13 +1,12 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lock_core::engine::Engine;
-use tokio::runtime::{Handle, Id};
+use tokio::runtime::Id;
 use tokio::time::Instant;
 
 use super::Ears;
-use super::runtimes::Runtimes;
 use crate::config::RedisConfig;
 
 /// Where every client hears of locks that an administrator breaks; the script knows it as well.
@@ -21,10 +20,10 @@ pub(super) struct Shared {
     pub(super) timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) push: bool,
-    /// What the channels of this link begin with.
-    channel: String,
-    /// Runtimes whose channel is wanted, on whatever server is used for them next.
-    listening: Runtimes,
+    /// The same on every server, so that a queue that moves keeps its waiters.
+    channel: Arc<str>,
+    /// The runtime whose connections subscribe to the channel: the first that asked for it.
+    subscriber: OnceLock<Id>,
     has_warned: AtomicBool,
 }
 
@@ -36,8 +35,8 @@ impl Shared {
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,
             push: config.push,
-            channel: format!("polylock:{}", engine.lease_id().to_hex()),
-            listening: Runtimes::default(),
+            channel: format!("polylock:{}", engine.lease_id().to_hex()).into(),
+            subscriber: OnceLock::new(),
             has_warned: AtomicBool::new(false),
         }
     }
@@ -62,22 +61,16 @@ impl Shared {
         }
     }
 
-    /// The channel of the whole link.
-    pub(super) fn channel(&self) -> &str {
+    pub(super) fn channel(&self) -> &Arc<str> {
         &self.channel
     }
 
-    /// The channel of one runtime, the same on every server, so that a queue that moves keeps its
-    /// waiters.
-    pub(super) fn channel_of(&self, runtime: Id) -> Arc<str> {
-        format!("{}:{runtime}", self.channel).into()
+    /// Has the connections of a runtime subscribe to the channel, whatever server is used next.
+    pub(super) fn subscribe_on(&self, runtime: Id) {
+        self.subscriber.get_or_init(|| runtime);
     }
 
-    pub(super) fn listens(&self, runtime: Id) -> bool {
-        self.listening.contains(runtime)
-    }
-
-    pub(super) fn listen(&self, runtime: &Handle) {
-        self.listening.add(runtime);
+    pub(super) fn subscriber(&self) -> Option<Id> {
+        self.subscriber.get().copied()
     }
 }

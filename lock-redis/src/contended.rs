@@ -1,4 +1,4 @@
-//! Where the plain commands that take a free lock would be a wasted round trip.
+//! The keys where the plain commands that take a free lock would be a wasted round trip.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,15 +7,15 @@ use lock_core::LockKey;
 
 /// Which keys somebody else wanted lately: a hint in constant memory. Keys that share a bit share
 /// their luck.
-pub(crate) struct Crowds {
+pub(crate) struct ContendedKeys {
     bits: [AtomicU64; WORDS],
     hasher: RandomState,
 }
 
 const WORDS: usize = 64;
 
-impl Crowds {
-    pub(crate) fn is_crowded(&self, key: &LockKey) -> bool {
+impl ContendedKeys {
+    pub(crate) fn is_contended(&self, key: &LockKey) -> bool {
         let (word, bit) = self.place(key);
         word.load(Ordering::Relaxed) & bit != 0
     }
@@ -41,7 +41,7 @@ impl Crowds {
     }
 }
 
-impl Default for Crowds {
+impl Default for ContendedKeys {
     fn default() -> Self {
         Self {
             bits: [const { AtomicU64::new(0) }; WORDS],
@@ -50,9 +50,9 @@ impl Default for Crowds {
     }
 }
 
-impl std::fmt::Debug for Crowds {
+impl std::fmt::Debug for ContendedKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Crowds").finish_non_exhaustive()
+        f.debug_struct("ContendedKeys").finish_non_exhaustive()
     }
 }
 
@@ -62,11 +62,11 @@ mod tests {
 
     #[test]
     fn remembers_a_key_until_it_was_free() {
-        let (crowds, key) = (Crowds::default(), LockKey::new("a").unwrap());
-        assert!(!crowds.is_crowded(&key));
-        crowds.met(&key);
-        assert!(crowds.is_crowded(&key));
-        crowds.clear(&key);
-        assert!(!crowds.is_crowded(&key));
+        let (contended, key) = (ContendedKeys::default(), LockKey::new("a").unwrap());
+        assert!(!contended.is_contended(&key));
+        contended.met(&key);
+        assert!(contended.is_contended(&key));
+        contended.clear(&key);
+        assert!(!contended.is_contended(&key));
     }
 }
