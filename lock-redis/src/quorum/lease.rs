@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::server::Holder;
 use crate::tokens::Tokens;
 
 /// One acquisition on several masters, which may become a lease.
+#[derive(Debug)]
 pub(super) struct Acquisition {
     pub(super) quorum: Arc<Quorum>,
     pub(super) keys: Arc<Keys>,
@@ -183,6 +183,7 @@ impl NodeStates {
 }
 
 /// The lease of an acquisition. Its requests may outlive it.
+#[derive(Debug)]
 pub(super) struct QuorumLease(pub(super) Arc<Acquisition>);
 
 #[async_trait]
@@ -240,15 +241,6 @@ impl Lease for QuorumLease {
 impl Drop for QuorumLease {
     fn drop(&mut self) {
         self.0.quorum.notifications.detach(self.0.id);
-    }
-}
-
-impl fmt::Debug for QuorumLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumLease")
-            .field("keys", &self.0.keys)
-            .field("holder", &self.0.holder)
-            .finish_non_exhaustive()
     }
 }
 
