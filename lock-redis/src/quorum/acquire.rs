@@ -74,7 +74,7 @@ impl QuorumClient {
 impl Quorum {
     /// A lease must not outlast the time for which a node that has forgotten it stays out.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
-        let delay = self.rejoin_delay;
+        let delay = self.nodes[0].rejoin_delay;
         if !delay.is_zero() && ttl > delay {
             let message = format!(
                 "a ttl of {ttl:?} is longer than a restarted node stays out: raise rejoin-delay, \
@@ -171,7 +171,7 @@ impl Acquisition {
     }
 }
 
-/// Shorter than anybody notices, and longer than a node takes that is not slow.
+/// Too short to matter, and longer than the answer of a node that is not slow takes.
 const GRACE: Duration = Duration::from_millis(2);
 
 impl Round {

@@ -158,7 +158,7 @@ fn same_host(endpoints: &[Endpoint]) -> Finding {
     });
     let hosts: Vec<&str> = hosts.collect();
     let is_twice = |host: &str| hosts.iter().filter(|other| **other == host).count() > 1;
-    // Who tries a quorum out on one machine knows that it is one.
+    // A quorum on the own machine is a trial.
     let mut shared = hosts
         .iter()
         .filter(|host| is_twice(host) && !is_loopback(host));

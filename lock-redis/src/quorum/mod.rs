@@ -39,7 +39,7 @@ use crate::server::Server;
 
 pub(crate) use self::health::examine;
 
-/// Locks on several independent Redis masters, held by whoever has the votes of a majority.
+/// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///
 /// With `n` masters, three or more, `n/2 + 1` have to answer, and the lock survives the loss of the
 /// others with all that they knew. Each one is written to in the same form as by
@@ -98,7 +98,7 @@ impl Redlock {
         let quorum = open(&config).map_err(|e| e.with_backend(NAME))?;
         let reached = reach(&quorum, config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
-        // Those that have not answered yet as well: somebody may need their votes later.
+        // Those that have not answered yet as well: their votes may be needed later.
         for node in &quorum.nodes {
             if !node.rejoins_in().is_zero() {
                 node.watch();
@@ -153,7 +153,6 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     Ok(Quorum {
         nodes: nodes?,
         engine,
-        rejoin_delay: config.rejoin_delay,
         notifications,
         is_subscribed: AtomicBool::default(),
     })
@@ -216,7 +215,7 @@ async fn let_in(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
         match link.on_each_master(&redis::cmd("PING")).await {
-            // Who may not ask has been let in.
+            // The user is logged in, and may not run the command.
             Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
             Err(failure) if failure.is_retryable() && Instant::now() < until => {
                 tokio::time::sleep(CONNECT_BACKOFF).await;
@@ -260,8 +259,8 @@ impl DistributedLock for Redlock {
     async fn shutdown(&self, within: Duration) -> bool {
         let QuorumClient(quorum) = &self.client;
         // What this client has seen of rejoining nodes counts for those that come after it.
-        let told = tokio::time::timeout(within, quorum.tell_ages());
-        let (drained, _) = tokio::join!(quorum.engine.drain(within), told);
+        let ages = tokio::time::timeout(within, quorum.tell_ages());
+        let (drained, _) = tokio::join!(quorum.engine.drain(within), ages);
         drained
     }
 }

@@ -34,7 +34,6 @@ pub(super) struct QuorumNode {
 pub(super) struct Quorum {
     pub(super) nodes: Vec<Arc<QuorumNode>>,
     pub(super) engine: Engine,
-    pub(super) rejoin_delay: Duration,
     pub(super) notifications: Arc<Notifications>,
     pub(super) is_subscribed: AtomicBool,
 }

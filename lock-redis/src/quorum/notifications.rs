@@ -60,7 +60,7 @@ pub(super) struct Subscriber {
 }
 
 impl Ears for Subscriber {
-    /// Takes `broken|<id>` at its word: who may publish on this channel may break locks as well.
+    /// Trusts `broken|<id>`: a client that may publish on this channel may break locks as well.
     fn heard(&self, payload: &[u8]) {
         let id = payload.strip_prefix(b"broken|");
         let id = id.and_then(|id| std::str::from_utf8(id).ok());

@@ -64,7 +64,7 @@ impl Votes {
     }
 
     /// Whether an acquisition has its votes. `No` only if a majority has answered: silence is not
-    /// contention. With a majority of answers and one refusal among them, somebody else is in the way.
+    /// contention. With a majority of answers and one refusal among them, another client is in the way.
     pub(super) const fn election(&self) -> Decision {
         if self.yes >= self.majority() {
             Decision::Yes

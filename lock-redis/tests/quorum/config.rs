@@ -4,7 +4,9 @@ use lock_core::{DistributedLock, ErrorKind, Mode, Registry};
 use lock_redis::{RedisBackend, RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 
-use super::support::{SOON, TTL, assert_refused, ms, release, request, start, take, to, within};
+use super::support::{
+    SOON, TTL, all_voted, assert_refused, ms, release, request, start, take, to, within,
+};
 use crate::support::rights;
 
 async fn refusal(config: RedisConfig) -> String {
@@ -62,7 +64,8 @@ async fn a_url_opens_a_quorum() {
     assert_eq!(locks.capabilities().backend, "redlock");
     let request = within(request("a"), SOON);
     let guard = locks.acquire(&request).await.expect("it is free");
-    for node in nodes.iter().take(1) {
+    all_voted(&nodes, "shop:a").await;
+    for node in nodes.iter() {
         let value = node.command(&["GET", "shop:a"]).text().expect("it is held");
         assert_eq!(value.find('|'), Some(32), "{value}");
     }

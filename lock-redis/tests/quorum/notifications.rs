@@ -5,7 +5,7 @@ use lock_redis::Redlock;
 use lock_testkit::servers::{RedisNodes, RedisServer, Reply};
 use tokio::time::Instant;
 
-use super::support::{SOON, client, loss, ms, request, start, until, within};
+use super::support::{SOON, all_voted, client, loss, ms, request, start, until, within};
 
 /// The first renewal is due after 40 s.
 async fn held(locks: &Redlock, name: &str) -> LockGuard {
@@ -64,6 +64,7 @@ async fn what_one_node_publishes_costs_no_lock() {
     let locks = client(&nodes).await;
     let guard = held(&locks, "a").await;
     until("the client listens", || nodes.iter().all(is_heard)).await;
+    all_voted(&nodes, "a").await;
     let value = nodes[1].command(&["GET", "a"]).text().expect("it is held");
     nodes[1].command(&["DEL", "a"]);
     let message = format!("broken|{}", &value[..32]);

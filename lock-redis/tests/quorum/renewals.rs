@@ -2,11 +2,11 @@
 
 use lock_core::{DistributedLock, LockGuard, LostReason};
 use lock_redis::Redlock;
-use lock_testkit::servers::{RedisNodes, RedisServer};
+use lock_testkit::servers::RedisNodes;
 use tokio::time::Instant;
 
-use super::nodes::{config, holders, open};
-use super::support::{SOON, TTL, client, loss, ms, request, start, to, until, within};
+use super::nodes::{config, open};
+use super::support::{SOON, TTL, all_voted, client, loss, ms, request, start, to, within};
 
 /// Locks that all nodes have, and that are renewed together.
 async fn take_all<const N: usize>(
@@ -19,8 +19,9 @@ async fn take_all<const N: usize>(
         let guard = locks.acquire(&within(request(name), SOON)).await;
         guards.push(guard.expect("it is free"));
     }
-    let has_all = |node: &RedisServer| names.iter().all(|name| holders(node, name) == 1);
-    until("all nodes have voted", || nodes.iter().all(has_all)).await;
+    for name in names {
+        all_voted(nodes, name).await;
+    }
     guards.try_into().expect("one for each name")
 }
 

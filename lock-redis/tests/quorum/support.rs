@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Renewal, Wait};
 use lock_redis::{RedisConfig, Redlock};
-use lock_testkit::servers::{RedisNodes, RedisOptions};
+use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
 
-use super::nodes::{PATIENT, config};
+use super::nodes::{PATIENT, config, holders};
 
 pub(crate) use crate::support::{SOON, assert_took, loss, ms, until, within};
 
@@ -38,6 +38,12 @@ pub(crate) fn lease(name: &str) -> AcquireRequest {
 
 pub(crate) fn once(request: AcquireRequest) -> AcquireRequest {
     request.with_wait(Wait::Never)
+}
+
+/// Waits for the votes that an acquisition does not wait for.
+pub(crate) async fn all_voted(nodes: &[RedisServer], name: &str) {
+    let has_it = |node: &RedisServer| holders(node, name) == 1;
+    until("all nodes have voted", || nodes.iter().all(has_it)).await;
 }
 
 /// Makes one attempt, which is refused.
