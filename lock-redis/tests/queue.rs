@@ -166,6 +166,43 @@ async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
     }
 }
 
+#[tokio::test]
+async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
+    let place = Place::new().await;
+    let (holder, other) = (place.elsewhere().await, place.elsewhere().await);
+    let guard = take(&holder, "a").await;
+    let config = place.config();
+    let blocked = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async move {
+            let locks = open(config).await;
+            let first = waiting(&locks, within(request("a"), SOON * 4));
+            tokio::time::sleep(ms(500)).await;
+            std::thread::sleep(ALIVE * 2);
+            let first = first.await.expect("no panic").expect("it is granted");
+            assert!(first.is_held(), "it was renewed meanwhile");
+            first.release().await.expect("it is released");
+        });
+    });
+    place.queued("a", 1).await;
+    let second = waiting(&other, within(request("a"), SOON * 4));
+    place.queued("a", 2).await;
+    tokio::time::sleep(ALIVE + ms(500)).await;
+    guard.release().await.expect("it is released");
+    place.queued("a", 1).await;
+    tokio::time::sleep(ms(500)).await;
+    assert!(!second.is_finished(), "the second waiter went first");
+    let second = second.await.expect("no panic").expect("it is granted");
+    blocked
+        .join()
+        .expect("the first waiter had the lock before");
+    second.release().await.expect("it is released");
+    place.assert_nothing_left(&[&holder, &other], "a").await;
+}
+
 /// Waiters who are not told get the lock all the same, one after the other.
 async fn serve_untold(place: &Place, config: lock_redis::RedisConfig) {
     let (locks, other) = (open(config).await, place.elsewhere().await);
