@@ -206,12 +206,6 @@ impl Failure {
         }
     }
 
-    /// What failed came before the request itself, which has changed nothing.
-    pub(crate) fn before_request(mut self) -> Self {
-        self.outcome_unknown = false;
-        self
-    }
-
     /// What the server refused, if that is what happened.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {

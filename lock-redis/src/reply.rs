@@ -45,13 +45,6 @@ pub(crate) fn late(reply: &Value) -> Option<u64> {
     }
 }
 
-/// Reads the answer to `TIME`, in milliseconds since 1970.
-pub(crate) fn time(reply: &Value) -> Result<u64, Failure> {
-    let time = redis::from_redis_value::<(u64, u64)>(reply.clone());
-    let (secs, micros) = time.map_err(|_| strange(reply))?;
-    Ok(secs * 1_000 + micros / 1_000)
-}
-
 /// Reads a fencing token.
 pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
     match reply {

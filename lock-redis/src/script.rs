@@ -82,7 +82,7 @@ script!(
 );
 script!(
     /// Takes the vote of one of several nodes.
-    VOTE = "vote": "holders", "fence", "vote"
+    VOTE = "vote": "holders", "vote"
 );
 script!(
     /// Tells who lost a lock whether it was broken.

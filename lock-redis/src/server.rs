@@ -190,11 +190,6 @@ impl Server {
         Self { database, ..self }
     }
 
-    /// How late it is at the servers.
-    pub(crate) fn clock(&self) -> &ServerClock {
-        &self.clock
-    }
-
     /// Has renewals count only if replicas have them, and confirmed within a time.
     pub(crate) fn with_proof(
         mut self,

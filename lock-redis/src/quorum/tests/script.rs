@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 
-use super::super::node::Raised;
+use super::super::token::Raised;
+use super::super::votes;
 use super::node::{Node, end};
 use crate::keys::{Counter, Keys};
 use crate::script::{RAISE, Script, VOTE, WITHDRAW};
@@ -133,17 +134,16 @@ fn ask_model(node: &mut Node, is_shared: &mut bool, call: Call) -> Answer {
     const NOW: u64 = 0;
     match call {
         Vote(id, shared) => match node.vote(id, shared, NOW, NOW + 1) {
-            Some(token) => {
+            votes::Vote::Granted(token) => {
                 *is_shared = shared;
                 Granted(token)
             }
-            None => Held,
+            votes::Vote::Held(_) | votes::Vote::Rejoining(_) => Held,
         },
         Raise(id, token) => match node.raise(id, token, *is_shared, NOW) {
             Raised::Done => Recorded,
             Raised::NotHeld => NotHeld,
             Raised::Overtaken(last) => Overtaken(last),
-            Raised::Failed(failure) => panic!("a model does not fail: {failure:?}"),
         },
         Release(id) => {
             node.release(id);
@@ -182,7 +182,7 @@ impl<'a> Scripts<'a> {
             Vote(of, shared) => {
                 let (id, mode) = (id(of), if shared { "s" } else { "x" });
                 let holder = format!("{id}|");
-                let args = [&id[..], &holder, mode, "60000", "0", "", "", ""];
+                let args = [&id[..], &holder, mode, "60000", "0", "", "", "9e15"];
                 match self.eval(&VOTE, &args) {
                     Reply::Integer(token) => {
                         self.is_shared = shared;

@@ -1,27 +1,84 @@
-//! What a quorum is like besides what each of its masters is. Pure.
+//! The health checks of a quorum: each master's own, and those of all together.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::Finding;
+use futures_util::StreamExt;
+use lock_core::{Error, Finding, Result};
 
-use super::vote::majority;
-use crate::checks::Facts;
+use super::node::QuorumNode;
+use super::votes::majority;
+use super::{NAME, let_in, open};
+use crate::checks::{Facts, look, merged};
 use crate::config::{Endpoint, RedisConfig, Servers};
+use crate::error::{Failure, Refusal};
 use crate::keys::AGE_KEY;
 
-/// What is known of one of them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Master {
-    pub(super) facts: Facts,
-    pub(super) age: Age,
-    /// Why nothing is.
-    pub(super) failure: Option<String>,
+/// Looks at the masters of a quorum, and closes the connections to them.
+pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<Vec<Finding>> {
+    let named = |error: Error| error.with_backend(NAME);
+    let quorum = open(&config).map_err(named)?;
+    // As its nodes have it.
+    config.push = false;
+    let shared: (Arc<RedisConfig>, Arc<str>) = (Arc::new(config), namespace.into());
+    let mut answers = quorum.ask(|node| {
+        let (config, namespace) = shared.clone();
+        async move { look_at(&node, &config, &namespace).await }
+    });
+    let mut masters = vec![Master::default(); quorum.len()];
+    let mut found = vec![None; quorum.len()];
+    let mut failures = Vec::new();
+    while let Some((number, answer)) = answers.next().await {
+        let master = &mut masters[number];
+        match answer {
+            Ok((facts, age, findings)) => {
+                (master.facts, master.age) = (facts, age);
+                let name: Arc<str> = quorum.nodes[number].name.as_str().into();
+                found[number] = Some((name, findings));
+            }
+            Err(failure) => {
+                master.failure = Some(failure.cause.to_string());
+                failures.push(failure);
+            }
+        }
+    }
+    if quorum.is_too_few(failures.len()) {
+        return Err(named(quorum.unavailable(&failures, &[])));
+    }
+    let mut found = merged(found.into_iter().flatten().collect());
+    found.extend(findings(&masters, &shared.0));
+    Ok(found)
 }
 
-/// For how long clients know it to be up.
+async fn look_at(
+    node: &QuorumNode,
+    config: &RedisConfig,
+    namespace: &str,
+) -> Result<(Facts, Age, Vec<Finding>), Failure> {
+    let link = &*node.server.link;
+    let_in(link, config).await?;
+    let (mut facts, found) = look(link, config, namespace).await?;
+    let age = match node.known_age().await {
+        Ok(age) => Age::Known(age),
+        Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => Age::Denied,
+        Err(_) => Age::Unknown,
+    };
+    Ok((facts.swap_remove(0), age, found))
+}
+
+/// What is known of one master.
+#[derive(Clone, Debug, Default)]
+struct Master {
+    facts: Facts,
+    age: Age,
+    /// Why nothing is.
+    failure: Option<String>,
+}
+
+/// How long clients know it to be up.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Age {
+enum Age {
     /// This user may not use the key that says it.
     Denied,
     Known(Duration),
@@ -29,14 +86,14 @@ pub(super) enum Age {
     Unknown,
 }
 
-/// What each check shows.
-pub(super) fn findings(masters: &[Master], config: &RedisConfig) -> Vec<Finding> {
+/// What each check of all masters together shows. Pure.
+fn findings(masters: &[Master], config: &RedisConfig) -> Vec<Finding> {
     let endpoints = match &config.servers {
         Servers::Quorum(endpoints) => &endpoints[..],
         _ => &[],
     };
     vec![
-        quorum(masters.len()),
+        size(masters.len()),
         nodes(masters),
         same_server(masters, endpoints),
         same_host(endpoints),
@@ -44,53 +101,39 @@ pub(super) fn findings(masters: &[Master], config: &RedisConfig) -> Vec<Finding>
     ]
 }
 
-fn quorum(count: usize) -> Finding {
+fn size(count: usize) -> Finding {
     let needed = majority(count);
-    if count.is_multiple_of(2) {
-        return Finding::warning(
-            "quorum",
-            format!("the quorum has {count} masters, of which {needed} have to answer"),
-            format!(
-                "it carries the loss of no more of them than {} do",
-                count - 1
-            ),
-            "add one or leave one out",
-        );
-    }
     let what = format!("the quorum has {count} masters, of which {needed} have to answer");
-    Finding::good("quorum", what)
+    if !count.is_multiple_of(2) {
+        return Finding::good("quorum", what);
+    }
+    let fewer = count - 1;
+    let why = format!("it carries the loss of no more of them than {fewer} do");
+    Finding::warning("quorum", what, why, "add one or leave one out")
 }
 
 fn nodes(masters: &[Master]) -> Finding {
-    let failures: Vec<&str> = masters
+    let failures = masters
         .iter()
-        .filter_map(|master| master.failure.as_deref())
-        .collect();
+        .filter_map(|master| master.failure.as_deref());
+    let failures: Vec<&str> = failures.collect();
     if failures.is_empty() {
         return Finding::good("nodes", "all masters answer");
     }
+    let (count, of, causes) = (failures.len(), masters.len(), failures.join("; "));
     Finding::warning(
         "nodes",
-        format!(
-            "{} of {} masters do not answer: {}",
-            failures.len(),
-            masters.len(),
-            failures.join("; ")
-        ),
+        format!("{count} of {of} masters do not answer: {causes}"),
         "the quorum carries the loss of so many fewer",
         "bring them back, or have all clients name others",
     )
 }
 
 fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> Finding {
-    let ids: Vec<_> = masters
-        .iter()
-        .map(|master| master.facts.run_id.as_ref())
-        .collect();
-    for (at, id) in ids.iter().enumerate() {
-        let first = ids[..at]
-            .iter()
-            .position(|earlier| id.is_some() && earlier == id);
+    let ids = masters.iter().map(|master| master.facts.run_id.as_ref());
+    let ids: Vec<_> = ids.collect();
+    for (at, id) in ids.iter().enumerate().filter(|(_, id)| id.is_some()) {
+        let first = ids[..at].iter().position(|earlier| earlier == id);
         if let (Some(first), Some(one)) = (first, endpoints.get(at)) {
             let other = &endpoints[first];
             return Finding::error(
@@ -101,33 +144,25 @@ fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> Finding {
             );
         }
     }
-    let untold = masters
-        .iter()
-        .filter(|master| master.facts.run_id.is_none());
-    match untold.count() {
-        0 => Finding::good("same-server", "each master is a server of its own"),
-        _ => Finding::unknown(
-            "same-server",
-            "INFO does not tell of each master which one it is",
-        ),
+    if ids.contains(&None) {
+        let what = "INFO does not tell of each master which one it is";
+        return Finding::unknown("same-server", what);
     }
+    Finding::good("same-server", "each master is a server of its own")
 }
 
 fn same_host(endpoints: &[Endpoint]) -> Finding {
-    let hosts: Vec<&str> = endpoints
+    let hosts = endpoints.iter().filter_map(|endpoint| match endpoint {
+        Endpoint::Tcp { host, .. } => Some(host.as_str()),
+        Endpoint::Unix(_) => None,
+    });
+    let hosts: Vec<&str> = hosts.collect();
+    let is_twice = |host: &str| hosts.iter().filter(|other| **other == host).count() > 1;
+    // A quorum on the own machine is a trial.
+    let mut shared = hosts
         .iter()
-        .filter_map(|endpoint| match endpoint {
-            Endpoint::Tcp { host, .. } => Some(host.as_str()),
-            Endpoint::Unix(_) => None,
-        })
-        .collect();
-    let is_twice = |host: &&&str| hosts.iter().filter(|other| other == host).count() > 1;
-    // Who tries a quorum out on one machine knows that it is one.
-    match hosts
-        .iter()
-        .filter(is_twice)
-        .find(|host| !is_loopback(host))
-    {
+        .filter(|host| is_twice(host) && !is_loopback(host));
+    match shared.next() {
         Some(host) => Finding::warning(
             "same-host",
             format!("several masters are on {host}"),
@@ -145,11 +180,13 @@ fn is_loopback(host: &str) -> bool {
 
 /// Whether a master that restarts may vote for a second holder, and whether some cannot vote yet.
 fn rejoin(masters: &[Master], delay: Duration) -> Finding {
-    let answering = || masters.iter().filter(|master| master.failure.is_none());
+    let mut answering = masters.iter().filter(|master| master.failure.is_none());
     if delay.is_zero() {
-        let keeps_all = |master: &Master| master.facts.fsync.as_deref() == Some("always");
-        let appends = |master: &Master| master.facts.has_aof == Some(true);
-        if answering().all(|master| keeps_all(master) && appends(master)) {
+        let keeps_all = |master: &Master| {
+            let facts = &master.facts;
+            facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
+        };
+        if answering.all(keeps_all) {
             let what = "a master that restarts votes at once, and has kept every write";
             return Finding::good("rejoin", what);
         }
@@ -160,7 +197,10 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
             "leave rejoin-delay at 30s, or set appendfsync to always",
         );
     }
-    if answering().any(|master| master.facts.run_id.is_none()) {
+    if answering
+        .clone()
+        .any(|master| master.facts.run_id.is_none())
+    {
         return Finding::error(
             "rejoin",
             "this user may not run INFO, which says whether a master has restarted",
@@ -168,7 +208,7 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
             "give the user +info",
         );
     }
-    if answering().any(|master| master.age == Age::Denied) {
+    if answering.clone().any(|master| master.age == Age::Denied) {
         return Finding::warning(
             "rejoin",
             format!(
@@ -179,14 +219,11 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
         );
     }
     let is_old = |master: &&Master| matches!(master.age, Age::Known(age) if age >= delay);
-    let may_vote = answering().filter(is_old).count();
-    if may_vote < majority(masters.len()) {
+    let (may_vote, of) = (answering.filter(is_old).count(), masters.len());
+    if may_vote < majority(of) {
         return Finding::warning(
             "rejoin",
-            format!(
-                "{may_vote} of {} masters are known to be up for {delay:?}",
-                masters.len()
-            ),
+            format!("{may_vote} of {of} masters are known to be up for {delay:?}"),
             "nothing can be acquired until clients have watched a majority for so long",
             "let a client wait for longer, or give a quorum that nobody has used yet \
              rejoin-delay=0s until then",
