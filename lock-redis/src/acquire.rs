@@ -56,10 +56,15 @@ impl Client {
             match lease.answered(budget, taking).await {
                 Some(Ok(Taken::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
-                    return self.settle(pending, request, Outcome::Granted(grant));
+                    return self.settle(pending, &lease, request, Outcome::Granted(grant));
                 }
                 Some(Ok(Taken::Held)) if !budget.waits() => {
-                    return self.settle(pending, request, Outcome::Refused(budget.contended()));
+                    return self.settle(
+                        pending,
+                        &lease,
+                        request,
+                        Outcome::Refused(budget.contended()),
+                    );
                 }
                 answer => taken = Some(answer),
             }
@@ -70,11 +75,12 @@ impl Client {
             waiter.note(taken)?;
         }
         if asks && let Some(outcome) = waiter.ask_first().await? {
-            return self.settle(pending, request, outcome);
+            return self.settle(pending, &lease, request, outcome);
         }
         let waiting = self.engine.run(async move {
             let outcome = waiter.run().await?;
-            waiter.client.settle(pending, &waiter.request, outcome)
+            let (client, request) = (&waiter.client, &waiter.request);
+            client.settle(pending, &waiter.lease, request, outcome)
         });
         waiting.await
     }
@@ -98,6 +104,7 @@ impl Client {
     fn settle(
         &self,
         pending: PendingRelease,
+        lease: &RedisLease,
         request: &AcquireRequest,
         outcome: Outcome,
     ) -> Result<Option<LockGuard>> {
@@ -105,16 +112,15 @@ impl Client {
             Outcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
                 self.listen();
-                Ok(Some(guard))
+                return Ok(Some(guard));
             }
-            Outcome::Gone => {
-                pending.disarm();
-                Ok(None)
-            }
-            Outcome::Refused(error) => {
-                pending.disarm();
-                Err(error)
-            }
+            // A copy of an earlier request may arrive and take the lock: dropped, it is undone.
+            _ if lease.is_under_way() => drop(pending),
+            _ => pending.disarm(),
+        }
+        match outcome {
+            Outcome::Refused(error) => Err(error),
+            _ => Ok(None),
         }
     }
 

@@ -90,6 +90,11 @@ impl RedisLease {
         answer
     }
 
+    /// Whether a request of this acquisition may still be under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.has_copies.load(Ordering::Relaxed)
+    }
+
     /// The place in the queue.
     pub(crate) fn joined(&self, ticket: u64) {
         self.ticket.store(ticket, Ordering::Relaxed);

@@ -26,7 +26,7 @@ pub(crate) struct Waiter {
     pub(crate) request: AcquireRequest,
     budget: Budget,
     id: LeaseId,
-    lease: Arc<RedisLease>,
+    pub(crate) lease: Arc<RedisLease>,
     claim: Claim,
     phase: Phase,
     /// Whether a request of this acquisition may still be under way.
