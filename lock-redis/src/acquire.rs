@@ -8,10 +8,10 @@ use lock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRel
 use crate::budget::Budget;
 use crate::keys::Keys;
 use crate::lease::RedisLease;
-use crate::link::Taken;
 use crate::lock::Client;
 use crate::queue::Waiter;
-use crate::server::{Claim, Holder};
+use crate::server::{Acquisition, Holder};
+use crate::topology::Taken;
 
 /// How an acquisition ends.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Client {
         let key = lease.keys().name();
         let mut taken = None;
         if claim.mode == Mode::Exclusive
-            && !(budget.waits() && self.shared.contended.is_contended(key))
+            && !(budget.waits() && self.shared.contention.is_contended(key))
         {
             let sent = self.engine.now();
             let server = &self.shared.server;
@@ -86,11 +86,14 @@ impl Client {
     }
 
     /// Arms the undoing of an acquisition before anything is sent.
-    fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
+    fn arm(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<(PendingRelease, Arc<RedisLease>, Acquisition)> {
         let key = request.key();
         let keys = Keys::checked(key, self.shared.server.counter())?;
         let id = self.engine.lease_id();
-        let claim = Claim {
+        let claim = Acquisition {
             holder: Holder::new(id, request.label()),
             mode: request.mode(),
             ttl: request.ttl(),
@@ -128,9 +131,9 @@ impl Client {
     /// where it is impossible, the next renewal tells.
     fn listen(&self) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
-            let link = Arc::clone(&self.shared.server.link);
+            let topology = Arc::clone(&self.shared.server.topology);
             self.engine
-                .spawn_service(async move { drop(link.channel().await) });
+                .spawn_service(async move { drop(topology.channel().await) });
         }
     }
 }

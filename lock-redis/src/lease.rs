@@ -11,21 +11,21 @@ use lock_core::{
 };
 
 use crate::budget::Budget;
-use crate::contended::ContendedKeys;
+use crate::contention::ContentionHint;
 use crate::error::Failure;
+use crate::held_leases::HeldLeases;
 use crate::keys::Keys;
-use crate::live::Live;
 use crate::script::BLOCK;
-use crate::server::{Claim, Freed, Holder, Server, Told};
+use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks, Server};
 use crate::tokens::Tokens;
 
 /// What all leases on one server share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LeaseContext {
     pub(crate) server: Arc<Server>,
     pub(crate) renewer: Arc<dyn Renewer>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) contended: ContendedKeys,
+    pub(crate) held_leases: Arc<HeldLeases>,
+    pub(crate) contention: ContentionHint,
     pub(crate) engine: Engine,
     /// What one request takes at most.
     pub(crate) longest: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
 
 /// One acquisition on one server.
 pub(crate) struct RedisLease {
-    shared: Arc<Shared>,
+    shared: Arc<LeaseContext>,
     keys: Keys,
     id: LeaseId,
     holder: Holder,
@@ -50,7 +50,12 @@ pub(crate) struct RedisLease {
 }
 
 impl RedisLease {
-    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId, claim: &Claim) -> Self {
+    pub(crate) fn new(
+        shared: &Arc<LeaseContext>,
+        keys: Keys,
+        id: LeaseId,
+        claim: &Acquisition,
+    ) -> Self {
         Self {
             shared: Arc::clone(shared),
             keys,
@@ -111,7 +116,7 @@ impl RedisLease {
         let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
         let holder = self.holder.clone();
         self.shared.engine.spawn_service(async move {
-            tokio::time::sleep(shared.longest.max(COPIES)).await;
+            tokio::time::sleep(shared.longest.max(LATE_REQUESTS)).await;
             drop(shared.server.release(&keys, &holder, None).await);
         });
     }
@@ -122,7 +127,7 @@ impl RedisLease {
 const MAX_BLOCK: u64 = 256;
 
 /// How long a request may be under way on a connection that was given up, at least.
-const COPIES: Duration = Duration::from_secs(1);
+const LATE_REQUESTS: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Lease for RedisLease {
@@ -136,7 +141,7 @@ impl Lease for RedisLease {
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
         let untold = (self.mode == Mode::Exclusive).then(|| self.tokens.current());
-        self.shared.live.attach(self.id, control, untold);
+        self.shared.held_leases.attach(self.id, control, untold);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -165,8 +170,8 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let Shared {
-            server, contended, ..
+        let LeaseContext {
+            server, contention, ..
         } = &*self.shared;
         let ticket = self.ticket.load(Ordering::Relaxed);
         let ticket = (ticket > 0).then_some(ticket);
@@ -174,12 +179,12 @@ impl Lease for RedisLease {
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();
         }
-        if freed == Freed::Granted {
-            contended.met(self.keys.name());
+        if freed == ReleaseReply::Granted {
+            contention.record(self.keys.name());
         }
         Ok(match freed {
-            Freed::Nothing => Released::AlreadyLost,
-            Freed::Granted | Freed::Lock => Released::Clean,
+            ReleaseReply::Nothing => Released::AlreadyLost,
+            ReleaseReply::Granted | ReleaseReply::Lock => Released::Clean,
         })
     }
 }
@@ -187,7 +192,7 @@ impl Lease for RedisLease {
 impl Drop for RedisLease {
     fn drop(&mut self) {
         if *self.attached.get_mut() {
-            self.shared.live.detach(self.id);
+            self.shared.held_leases.detach(self.id);
         }
     }
 }
@@ -205,20 +210,20 @@ impl fmt::Debug for RedisLease {
 #[derive(Debug)]
 pub(crate) struct RedisRenewer {
     pub(crate) server: Arc<Server>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) held_leases: Arc<HeldLeases>,
 }
 
 #[async_trait]
 impl Renewer for RedisRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let told = Told {
-            lost: &|id, reason| self.live.lost(id, reason),
-            note: &|id| self.live.untold(id),
+        let told = RenewalCallbacks {
+            lost: &|id, reason| self.held_leases.lost(id, reason),
+            note: &|id| self.held_leases.untold(id),
         };
         let answers = self.server.renew(due, told).await;
         let answers = answers.into_iter().zip(due).map(|(answer, one)| {
             if matches!(answer, Ok(LeaseState::Held)) {
-                self.live.told(one.id);
+                self.held_leases.told(one.id);
             }
             answer.map_err(Failure::into)
         });

@@ -12,12 +12,12 @@ use lock_core::{
 
 use crate::checks::look;
 use crate::config::RedisConfig;
-use crate::contended::ContendedKeys;
-use crate::inbox::Inbox;
-use crate::lease::{RedisRenewer, Shared};
-use crate::link::{self, Deaf, Ears};
-use crate::live::Live;
+use crate::contention::ContentionHint;
+use crate::held_leases::HeldLeases;
+use crate::lease::{LeaseContext, RedisRenewer};
+use crate::notifications::GrantNotifications;
 use crate::server::Server;
+use crate::topology::{self, ConnectionEvents, NoEvents};
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
 ///
@@ -45,8 +45,8 @@ pub struct Redis {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) engine: Engine,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) shared: Arc<LeaseContext>,
+    pub(crate) notifications: Arc<GrantNotifications>,
     /// How many replicas have to know of a grant, and how long they are waited for.
     pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
@@ -74,24 +74,24 @@ impl Redis {
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-        let inbox = Arc::<Inbox>::default();
-        let live = Arc::<Live>::default();
-        let ears = Arc::new(Listener {
-            inbox: Arc::clone(&inbox),
-            live: Arc::clone(&live),
+        let notifications = Arc::<GrantNotifications>::default();
+        let held_leases = Arc::<HeldLeases>::default();
+        let events = Arc::new(Listener {
+            notifications: Arc::clone(&notifications),
+            held_leases: Arc::clone(&held_leases),
         });
-        let link = link::connect(&config, ears, &engine)
+        let topology = topology::connect(&config, events, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        let confirms = link.confirms();
+        let confirms = topology.confirms();
         let replicas =
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
-        let server = Server::new(link, config.retention).in_database(config.database);
+        let server = Server::new(topology, config.retention).in_database(config.database);
         let server = server.with_proof(replicas, config.timeout);
         let server = Arc::new(server);
         let renewer = Arc::new(RedisRenewer {
             server: Arc::clone(&server),
-            live: Arc::clone(&live),
+            held_leases: Arc::clone(&held_leases),
         });
         let longest = {
             let confirms = u32::from(confirms);
@@ -103,16 +103,16 @@ impl Redis {
         };
         Ok(Self {
             client: Arc::new(Client {
-                shared: Arc::new(Shared {
+                shared: Arc::new(LeaseContext {
                     engine: engine.clone(),
                     longest,
                     server,
                     renewer,
-                    live,
-                    contended: ContendedKeys::default(),
+                    held_leases,
+                    contention: ContentionHint::default(),
                 }),
                 engine,
-                inbox,
+                notifications,
                 longest,
                 replicas,
                 listens: AtomicBool::new(false),
@@ -126,8 +126,8 @@ pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     let seen = async {
-        let link = link::open(&config, Arc::new(Deaf), &engine).await?;
-        look(&*link, &config, namespace).await
+        let topology = topology::open(&config, Arc::new(NoEvents), &engine).await?;
+        look(&*topology, &config, namespace).await
     };
     match seen.await {
         Ok((_, found)) => Ok(found),
@@ -138,24 +138,24 @@ pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<
 /// What the connection tells the locks.
 #[derive(Debug)]
 struct Listener {
-    inbox: Arc<Inbox>,
-    live: Arc<Live>,
+    notifications: Arc<GrantNotifications>,
+    held_leases: Arc<HeldLeases>,
 }
 
-impl Ears for Listener {
-    fn heard(&self, payload: &[u8]) {
-        if !self.live.broken(payload) {
-            self.inbox.deliver(payload);
+impl ConnectionEvents for Listener {
+    fn on_message(&self, payload: &[u8]) {
+        if !self.held_leases.broken(payload) {
+            self.notifications.deliver(payload);
         }
     }
 
-    fn deaf(&self) {
-        self.inbox.deaf();
+    fn on_disconnect(&self) {
+        self.notifications.on_disconnect();
     }
 
-    fn moved(&self) {
-        self.live.check();
-        self.inbox.moved();
+    fn on_failover(&self) {
+        self.held_leases.check();
+        self.notifications.on_failover();
     }
 }
 

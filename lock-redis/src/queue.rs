@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::acquire::Outcome;
 use crate::budget::Budget;
 use crate::error::Failure;
-use crate::inbox::{Heard, Listening};
 use crate::lease::RedisLease;
-use crate::link::Taken;
 use crate::lock::Client;
-use crate::server::{Answer, Claim, MAX_AGE, Place, Ticket};
+use crate::notifications::{Event, GrantReceiver};
+use crate::server::{AcquireReply, Acquisition, MAX_AGE, QueueEntry, Ticket};
+use crate::topology::Taken;
 
 /// An acquisition that has not been granted at once.
 ///
@@ -27,14 +27,14 @@ pub(crate) struct Waiter {
     budget: Budget,
     id: LeaseId,
     pub(crate) lease: Arc<RedisLease>,
-    claim: Claim,
+    claim: Acquisition,
     phase: Phase,
     /// Whether a request of this acquisition may still be under way.
     is_unanswered: bool,
     subscription: Subscription,
     /// The place that the server has given.
     ticket: Option<u64>,
-    beats: Beats,
+    beats: Heartbeats,
     poll: Duration,
 }
 
@@ -59,7 +59,7 @@ enum Subscription {
     Failed,
     /// There is no way to hear: it asks again and again.
     Impossible,
-    Active(Arc<str>, Listening),
+    Active(Arc<str>, GrantReceiver),
 }
 
 impl Waiter {
@@ -68,7 +68,7 @@ impl Waiter {
         request: &AcquireRequest,
         budget: Budget,
         lease: &Arc<RedisLease>,
-        claim: Claim,
+        claim: Acquisition,
     ) -> Self {
         Self {
             client: Arc::clone(client),
@@ -81,8 +81,8 @@ impl Waiter {
             is_unanswered: false,
             subscription: Subscription::None,
             ticket: None,
-            beats: Beats::default(),
-            poll: FIRST_POLL,
+            beats: Heartbeats::default(),
+            poll: MIN_POLL,
         }
     }
 
@@ -102,7 +102,7 @@ impl Waiter {
     /// costs no second request then. `None` if there is something to wait for.
     pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
         if self.budget.waits()
-            && let Some(channel) = self.client.shared.server.link.subscribed()
+            && let Some(channel) = self.client.shared.server.topology.subscribed()
         {
             self.listen(Some(channel));
         }
@@ -130,33 +130,33 @@ impl Waiter {
     async fn ask(&mut self) -> Result<Option<Outcome>> {
         let sent = self.client.engine.now();
         let place = self.place(sent);
-        let contended = &self.client.shared.contended;
+        let contended = &self.client.shared.contention;
         let key = self.lease.keys().name();
         let answer = self
             .lease
             .answered(self.budget, self.request_lock(place.as_ref()));
         match answer.await {
-            Some(Ok(Answer::Granted(token))) => {
+            Some(Ok(AcquireReply::Granted(token))) => {
                 if !matches!(self.phase, Phase::Held { .. }) {
                     contended.clear(key);
                 }
                 let token = self.lease.granted(token);
                 return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
             }
-            Some(Ok(Answer::Gone)) => return Ok(Some(Outcome::Gone)),
-            Some(Ok(Answer::Limit(limit))) => {
+            Some(Ok(AcquireReply::Gone)) => return Ok(Some(Outcome::Gone)),
+            Some(Ok(AcquireReply::Limit(limit))) => {
                 return Ok(Some(Outcome::Refused(other_limit(limit))));
             }
-            Some(Ok(Answer::Held)) if !self.budget.waits() => {
+            Some(Ok(AcquireReply::Held)) if !self.budget.waits() => {
                 return Ok(Some(Outcome::Refused(self.budget.contended())));
             }
-            Some(Ok(Answer::Held)) => self.is_held(None),
-            Some(Ok(Answer::Queued {
+            Some(Ok(AcquireReply::Held)) => self.is_held(None),
+            Some(Ok(AcquireReply::Queued {
                 next,
                 ahead,
                 ticket,
             })) => {
-                contended.met(key);
+                contended.record(key);
                 self.ticket = Some(ticket);
                 self.lease.joined(ticket);
                 self.is_held(next.filter(|_| ahead == 0));
@@ -167,7 +167,7 @@ impl Waiter {
         Ok(None)
     }
 
-    async fn request_lock(&self, place: Option<&Place>) -> Result<Answer, Failure> {
+    async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, Failure> {
         let (keys, server) = (self.lease.keys(), &self.client.shared.server);
         let Some(replicas) = self.client.replicas else {
             return server.acquire(keys, &self.claim, place, None).await;
@@ -176,7 +176,7 @@ impl Waiter {
             // Replicas need not know of a heartbeat. What is granted is asked for again below: that
             // extends the lease, a write behind which the replicas have the grant as well.
             match server.acquire(keys, &self.claim, place, None).await? {
-                Answer::Granted(_) => {}
+                AcquireReply::Granted(_) => {}
                 answer => return Ok(answer),
             }
         }
@@ -186,7 +186,7 @@ impl Waiter {
 
     async fn subscribe(&mut self) -> Result<()> {
         let client = Arc::clone(&self.client);
-        let channel = client.shared.server.link.channel();
+        let channel = client.shared.server.topology.channel();
         match self.budget.bound(channel).await {
             Some(Ok(channel)) => self.listen(channel),
             Some(Err(failure)) => {
@@ -204,32 +204,34 @@ impl Waiter {
             return Ok(());
         }
         // No longer, for the heartbeat that follows keeps the place.
-        let again = timeout(ALIVE / 3, self.subscribe()).await;
+        let again = timeout(HEARTBEAT_TIMEOUT / 3, self.subscribe()).await;
         again.unwrap_or(Ok(()))
     }
 
     fn listen(&mut self, channel: Option<Arc<str>>) {
         self.subscription = match channel {
-            Some(channel) => Subscription::Active(channel, self.client.inbox.listen(self.id)),
+            Some(channel) => {
+                Subscription::Active(channel, self.client.notifications.listen(self.id))
+            }
             None => Subscription::Impossible,
         };
     }
 
     /// What the request that is sent now says of this waiter.
-    fn place(&mut self, sent: Moment) -> Option<Place> {
+    fn place(&mut self, sent: Moment) -> Option<QueueEntry> {
         let channel = match &self.subscription {
             Subscription::None => return None,
             Subscription::Active(channel, _) => Arc::clone(channel),
             Subscription::Failed | Subscription::Impossible => Arc::default(),
         };
-        Some(Place {
+        Some(QueueEntry {
             beat: self.beats.next(sent),
             ticket: match self.ticket {
                 Some(ticket) => Ticket::Known(ticket),
                 None if self.is_unanswered => Ticket::Unknown,
                 None => Ticket::None,
             },
-            alive: ALIVE,
+            alive: HEARTBEAT_TIMEOUT,
             window: window(self.claim.ttl),
             channel,
         })
@@ -252,7 +254,7 @@ impl Waiter {
             Phase::Silent { since, .. } => since,
             _ => now,
         };
-        let is_over = now.since(since) >= PATIENCE;
+        let is_over = now.since(since) >= UNRESPONSIVE_LIMIT;
         if is_over || !self.budget.waits() || !failure.is_retryable() {
             return Err(failure.into());
         }
@@ -278,8 +280,8 @@ impl Waiter {
         let pause = self.pause();
         let until = Instant::now() + self.budget.left(pause);
         let heard = match &self.subscription {
-            Subscription::Active(_, listening) => {
-                tokio::time::timeout_at(until, listening.next()).await.ok()
+            Subscription::Active(_, receiver) => {
+                tokio::time::timeout_at(until, receiver.next()).await.ok()
             }
             _ => {
                 tokio::time::sleep_until(until).await;
@@ -288,8 +290,8 @@ impl Waiter {
         };
         match heard {
             // One that is too old to rely on is asked for again.
-            Some(Heard::Granted(push)) => return Ok(self.pushed(push.beat, push.token)),
-            Some(Heard::Nothing) => {
+            Some(Event::Granted(push)) => return Ok(self.pushed(push.beat, push.token)),
+            Some(Event::Interrupted) => {
                 // Every waiter of this process hears nothing at the same time.
                 let pause = self.jitter(Duration::from_millis(50));
                 sleep(self.budget.left(pause)).await;
@@ -308,7 +310,7 @@ impl Waiter {
         // Where there is more to wait for, the next request does so.
         let server = &self.client.shared.server;
         let stands = self.client.replicas.is_none()
-            && (!server.wants_proof() || server.link.is_confirmed(MAX_AGE));
+            && (!server.wants_proof() || server.topology.is_confirmed(MAX_AGE));
         let is_fresh = age < window / 2 && stands;
         is_fresh.then(|| Grant::new(sent, Some(self.lease.granted(token))).lasting(window))
     }
@@ -321,10 +323,10 @@ impl Waiter {
         let is_told = matches!(self.subscription, Subscription::Active(..));
         if !is_told || matches!(self.phase, Phase::Silent { .. }) {
             let pause = self.jitter(self.poll);
-            self.poll = (self.poll * 2).min(LAST_POLL);
+            self.poll = (self.poll * 2).min(MAX_POLL);
             return free_in.map_or(pause, |free_in| free_in.min(pause));
         }
-        self.poll = FIRST_POLL;
+        self.poll = MIN_POLL;
         let beat = self.jitter(heartbeat(self.claim.ttl));
         match free_in {
             Some(free_in) => beat.min(free_in + Duration::from_millis(1)),
@@ -344,16 +346,16 @@ fn other_limit(limit: u32) -> Error {
 
 /// When the last heartbeats left.
 #[derive(Debug, Default)]
-struct Beats {
+struct Heartbeats {
     last: u32,
     sent: VecDeque<Moment>,
 }
 
-impl Beats {
+impl Heartbeats {
     fn next(&mut self, sent: Moment) -> u32 {
         self.last = self.last.wrapping_add(1);
         self.sent.push_back(sent);
-        if self.sent.len() > MOST_BEATS {
+        if self.sent.len() > MAX_HEARTBEATS {
             self.sent.pop_front();
         }
         self.last
@@ -367,21 +369,21 @@ impl Beats {
 }
 
 /// Older ones could not be relied on anyway.
-const MOST_BEATS: usize = 16;
+const MAX_HEARTBEATS: usize = 16;
 
 /// How long a server takes a waiter for alive after a heartbeat.
-const ALIVE: Duration = Duration::from_secs(3);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a server that does not answer is asked again by one who waits: a fail-over fits in.
-const PATIENCE: Duration = Duration::from_secs(10);
+const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Pauses of a waiter that is not told.
-const FIRST_POLL: Duration = Duration::from_millis(10);
-const LAST_POLL: Duration = Duration::from_millis(200);
+const MIN_POLL: Duration = Duration::from_millis(10);
+const MAX_POLL: Duration = Duration::from_millis(200);
 
 /// The lease of a grant that is pushed: what a waiter costs the next one if it died unnoticed.
 pub(crate) fn window(ttl: Duration) -> Duration {
-    ttl.min(ALIVE)
+    ttl.min(HEARTBEAT_TIMEOUT)
 }
 
 /// Time between two heartbeats.
@@ -396,7 +398,7 @@ mod tests {
     #[test]
     fn a_push_counts_from_its_heartbeat() {
         let at = |n: u64| Moment::from_nanos(n * 1_000_000_000);
-        let mut beats = Beats::default();
+        let mut beats = Heartbeats::default();
         assert_eq!(beats.sent(0), None);
         for n in 1..=40 {
             assert_eq!(u64::from(beats.next(at(n))), n);

@@ -86,7 +86,7 @@ script!(
 );
 script!(
     /// Tells who lost a lock whether it was broken.
-    WHY = "why": "why"
+    LOSS_REASON = "loss_reason": "loss_reason"
 );
 
 script!(
@@ -192,8 +192,19 @@ mod tests {
     #[test]
     fn scripts_are_data_and_take_theirs_from_outside() {
         for script in [
-            &ACQUIRE, &AGE, &BREAK, &DOWNGRADE, &EXAMINE, &INSPECT, &RAISE, &RELEASE, &RENEW,
-            &RESERVE, &VOTE, &WHY, &WITHDRAW,
+            &ACQUIRE,
+            &AGE,
+            &BREAK,
+            &DOWNGRADE,
+            &EXAMINE,
+            &INSPECT,
+            &RAISE,
+            &RELEASE,
+            &RENEW,
+            &RESERVE,
+            &VOTE,
+            &LOSS_REASON,
+            &WITHDRAW,
         ] {
             assert_eq!(script.hash().len(), 40, "{}", script.name);
             assert!(!script.text.contains("loadstring"), "{}", script.name);

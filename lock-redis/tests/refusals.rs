@@ -219,7 +219,7 @@ async fn what_the_user_may_not_do_is_denied() {
             }
         }
         // At worst, half of a script costs one lease.
-        tokio::time::sleep(crate::support::TTL).await;
+        tokio::time::sleep(TTL).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
 }

@@ -88,7 +88,7 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
     let pattern: Arc<[u8]> = pattern(prefix).into();
     let names = quorum.ask_all(|node| {
         let pattern = Arc::clone(&pattern);
-        async move { node.server.link.scan(&pattern).await }
+        async move { node.server.topology.scan(&pattern).await }
     });
     let names: BTreeSet<_> = names.await.map_err(named)?.into_iter().flatten().collect();
     let keys = names.into_iter().filter_map(|name| {

@@ -56,9 +56,9 @@ async fn look_at(
     config: &RedisConfig,
     namespace: &str,
 ) -> Result<(Facts, Age, Vec<Finding>), Failure> {
-    let link = &*node.server.link;
-    let_in(link, config).await?;
-    let (mut facts, found) = look(link, config, namespace).await?;
+    let topology = &*node.server.topology;
+    let_in(topology, config).await?;
+    let (mut facts, found) = look(topology, config, namespace).await?;
     let age = match node.known_age().await {
         Ok(age) => Age::Known(age),
         Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => Age::Denied,

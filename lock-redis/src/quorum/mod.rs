@@ -33,8 +33,8 @@ use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig, Servers};
 use crate::error::{Cause, Failure, Refusal};
-use crate::link::{self, Link};
 use crate::server::Server;
+use crate::topology::{self, Topology};
 
 pub(crate) use self::health::examine;
 
@@ -136,8 +136,8 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             nodes: masters.len(),
             notifications: Arc::clone(&notifications),
         });
-        let link = link::connect_node(&config, subscriber, &engine)?;
-        let server = Server::new(link, config.retention).of_quorum();
+        let topology = topology::connect_node(&config, subscriber, &engine)?;
+        let server = Server::new(topology, config.retention).of_quorum();
         Ok(Arc::new(QuorumNode {
             number,
             server: server.with_proof(None, config.timeout),
@@ -194,15 +194,15 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
 
 /// Goes on for as long as making a connection may take: a node that was slow once is not down.
 async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure> {
-    let link = &*node.server.link;
-    let_in(link, config).await?;
+    let topology = &*node.server.topology;
+    let_in(topology, config).await?;
     if !node.rejoin_delay.is_zero()
         && let Err(failure) = node.compare_ages().await
     {
         let server = &node.name;
         tracing::debug!(server, ?failure, "the age of a node is not known");
     }
-    match check(link, config).await {
+    match check(topology, config).await {
         // A node that does not answer that fast is looked at no further.
         Err(failure) if failure.is_retryable() => Ok(()),
         checked => checked,
@@ -210,10 +210,10 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure>
 }
 
 /// Waits until a node answers.
-async fn let_in(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
+async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
-        match link.on_each_master(&redis::cmd("PING")).await {
+        match topology.broadcast(&redis::cmd("PING")).await {
             // The user is logged in, and may not run the command.
             Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
             Err(failure) if failure.is_retryable() && Instant::now() < until => {

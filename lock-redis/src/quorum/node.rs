@@ -146,8 +146,8 @@ impl Quorum {
         let is_subscribed = &self.is_subscribed;
         if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
             for node in &self.nodes {
-                let link = Arc::clone(&node.server.link);
-                let subscribed = async move { drop(link.channel().await) };
+                let topology = Arc::clone(&node.server.topology);
+                let subscribed = async move { drop(topology.channel().await) };
                 self.engine.spawn_service(subscribed);
             }
         }

@@ -7,7 +7,7 @@ use lock_core::engine::LeaseId;
 use lock_core::{LeaseControl, LostReason};
 
 use super::votes::majority;
-use crate::link::Ears;
+use crate::topology::ConnectionEvents;
 
 /// The leases of this process, and the nodes that say that one was broken. One node decides nothing,
 /// a majority does.
@@ -59,9 +59,9 @@ pub(super) struct Subscriber {
     pub(super) notifications: Arc<Notifications>,
 }
 
-impl Ears for Subscriber {
+impl ConnectionEvents for Subscriber {
     /// Trusts `broken|<id>`: a client that may publish on this channel may break locks as well.
-    fn heard(&self, payload: &[u8]) {
+    fn on_message(&self, payload: &[u8]) {
         let id = payload.strip_prefix(b"broken|");
         let id = id.and_then(|id| std::str::from_utf8(id).ok());
         if let Some(id) = id.and_then(LeaseId::from_hex) {
@@ -69,9 +69,9 @@ impl Ears for Subscriber {
         }
     }
 
-    fn deaf(&self) {}
+    fn on_disconnect(&self) {}
 
-    fn moved(&self) {}
+    fn on_failover(&self) {}
 }
 
 #[cfg(test)]

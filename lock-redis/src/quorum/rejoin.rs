@@ -17,9 +17,9 @@ use tokio::task::JoinHandle;
 use super::node::{Quorum, QuorumNode};
 use crate::error::Failure;
 use crate::keys::AGE_KEY;
-use crate::link::Call;
 use crate::reply;
 use crate::script::AGE;
+use crate::topology::Call;
 
 /// A run of the process of a node, and its min age at some moment.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl QuorumNode {
             keys: &[AGE_KEY.as_bytes()],
             args: &[run.as_bytes(), age.as_bytes()],
         };
-        let reply = self.server.link.call(call).await?;
+        let reply = self.server.topology.call(call).await?;
         match &reply {
             Value::Array(parts) => match &parts[..] {
                 [run, Value::Int(age)] => reply::text(run).zip(u64::try_from(*age).ok()),

@@ -11,7 +11,7 @@ use super::node::{Quorum, QuorumNode, spawn_rest};
 use super::votes::{Decision, Votes};
 use crate::error::Failure;
 use crate::keys::{Counter, Keys};
-use crate::server::MOST_RENEWALS;
+use crate::server::MAX_RENEWALS;
 
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
@@ -102,7 +102,7 @@ impl QuorumNode {
     /// Extends leases; whether each is held here.
     async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<bool, Failure>> {
         let mut answers = Vec::with_capacity(due.len());
-        for chunk in due.chunks(MOST_RENEWALS) {
+        for chunk in due.chunks(MAX_RENEWALS) {
             match self.server.extend(chunk).await {
                 Ok(held) => answers.extend(held.into_iter().map(Ok)),
                 Err(failure) => answers.extend(chunk.iter().map(|_| Err(failure.clone()))),

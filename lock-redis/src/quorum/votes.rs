@@ -8,10 +8,10 @@ use redis::Value;
 use super::lease::Acquisition;
 use super::node::QuorumNode;
 use crate::error::Failure;
-use crate::link::Call;
 use crate::reply;
 use crate::script::VOTE;
 use crate::server::{millis, mode_text};
+use crate::topology::Call;
 
 /// The number of nodes that decide: any two majorities have a node in common.
 pub(super) const fn majority(nodes: usize) -> usize {

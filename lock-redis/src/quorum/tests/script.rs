@@ -21,7 +21,7 @@ enum Call {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Answer {
+enum AcquireReply {
     Granted(u64),
     Held,
     NotHeld,
@@ -31,11 +31,11 @@ enum Answer {
     Released,
 }
 
-use self::Answer::{Granted, Held, NotHeld, Overtaken, Raised as Recorded, Released};
+use self::AcquireReply::{Granted, Held, NotHeld, Overtaken, Raised as Recorded, Released};
 use self::Call::{Raise, Release, Vote};
 
 /// What is tried, and what a node answers.
-const TABLE: [(&str, &[(Call, Answer)]); 5] = [
+const TABLE: [(&str, &[(Call, AcquireReply)]); 5] = [
     (
         "a holder records its token, and no smaller one",
         &[
@@ -95,7 +95,7 @@ const TABLE: [(&str, &[(Call, Answer)]); 5] = [
 ];
 
 /// Runs a case; where an answer differs from the table, says which.
-fn run(calls: &[(Call, Answer)], mut node: impl FnMut(Call) -> Answer) -> String {
+fn run(calls: &[(Call, AcquireReply)], mut node: impl FnMut(Call) -> AcquireReply) -> String {
     let mut wrong = String::new();
     for (at, (call, expected)) in calls.iter().enumerate() {
         let answer = node(*call);
@@ -130,7 +130,7 @@ fn the_model_and_the_scripts_answer_the_same() {
 }
 
 /// `is_shared` is how the holders hold it: a raise does not say that.
-fn ask_model(node: &mut Node, is_shared: &mut bool, call: Call) -> Answer {
+fn ask_model(node: &mut Node, is_shared: &mut bool, call: Call) -> AcquireReply {
     const NOW: u64 = 0;
     match call {
         Vote(id, shared) => match node.vote(id, shared, NOW, NOW + 1) {
@@ -177,7 +177,7 @@ impl<'a> Scripts<'a> {
         }
     }
 
-    fn ask(&mut self, call: Call) -> Answer {
+    fn ask(&mut self, call: Call) -> AcquireReply {
         match call {
             Vote(of, shared) => {
                 let (id, mode) = (id(of), if shared { "s" } else { "x" });

@@ -4,14 +4,14 @@ use crate::config::Endpoint;
 ///
 /// One alone may be out of date, next to an old master that is cut off and does not know better.
 #[derive(Debug)]
-pub(super) struct Ballot {
+pub(super) struct SentinelVotes {
     /// How many Sentinels there are.
     sentinels: usize,
     /// In the order in which they were named first.
     votes: Vec<(Endpoint, usize)>,
 }
 
-impl Ballot {
+impl SentinelVotes {
     pub(super) fn new(sentinels: usize) -> Self {
         Self {
             sentinels,
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn ballot(sentinels: usize, said: &[u16]) -> (bool, Option<u16>) {
-        let mut ballot = Ballot::new(sentinels);
+        let mut ballot = SentinelVotes::new(sentinels);
         for port in said {
             ballot.add(Endpoint::tcp("a", *port));
         }

@@ -8,10 +8,10 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::dial::Dial;
-use super::lane::Lane;
-use super::shared::Shared;
-use super::{Call, Done, Said, Take, Taken, request};
+use super::connection::Connection;
+use super::connector::Connector;
+use super::context::ConnectionContext;
+use super::{Call, Done, NodeReply, Take, Taken, request};
 use crate::error::{Cause, Failure, Refusal};
 
 /// One server.
@@ -20,10 +20,10 @@ use crate::error::{Cause, Failure, Refusal};
 /// runtime: a hop to another thread costs 5 us, and half of the throughput of many tasks. Waiters
 /// and renewals use that of the engine, which also hears the messages of the server.
 pub(super) struct Node {
-    dial: Arc<Dial>,
-    shared: Arc<Shared>,
+    connector: Arc<Connector>,
+    shared: Arc<ConnectionContext>,
     /// Each belongs to a task of its runtime, and ends with it.
-    connections: RwLock<HashMap<(Id, Use), Weak<Lane>>>,
+    connections: RwLock<HashMap<(Id, Use), Weak<Connection>>>,
     /// Ends these tasks.
     end: watch::Sender<()>,
 }
@@ -45,9 +45,9 @@ enum Use {
 }
 
 impl Node {
-    pub(super) fn new(dial: Dial, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(connector: Connector, shared: Arc<ConnectionContext>) -> Self {
         Self {
-            dial: Arc::new(dial),
+            connector: Arc::new(connector),
             shared,
             connections: RwLock::default(),
             end: watch::Sender::new(()),
@@ -55,7 +55,7 @@ impl Node {
     }
 
     pub(super) fn server(&self) -> &Arc<str> {
-        &self.dial.server
+        &self.connector.server
     }
 
     /// Connects, unless there is a connection.
@@ -63,14 +63,14 @@ impl Node {
         // The attempt ends by itself and says why; this is for one that waits for its turn.
         let within = self.shared.connect_timeout + self.shared.timeout;
         let deadline = Instant::now() + within;
-        self.lane(Use::Calls).ready(deadline).await
+        self.connection(Use::Calls).ready(deadline).await
     }
 
     pub(super) async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<Value, Failure> {
-        let lane = self.lane(Use::Calls);
-        match lane.run(&request::by_hash(call), deadline).await {
+        let connection = self.connection(Use::Calls);
+        match connection.run(&request::by_hash(call), deadline).await {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                lane.run(&request::by_text(call), deadline).await
+                connection.run(&request::by_text(call), deadline).await
             }
             outcome => outcome,
         }
@@ -121,9 +121,9 @@ impl Node {
         wait: Option<(u32, Duration)>,
         deadline: Instant,
     ) -> Result<(Taken, Done), Failure> {
-        let lane = self.lane(wait.map_or(Use::Calls, |_| Use::Waits));
+        let connection = self.connection(wait.map_or(Use::Calls, |_| Use::Waits));
         let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
-        let (taken, acked) = lane.take(take, wait, deadline).await?;
+        let (taken, acked) = connection.take(take, wait, deadline).await?;
         let server = Arc::clone(self.server());
         let value = Value::Nil;
         Ok((
@@ -138,14 +138,14 @@ impl Node {
 
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
         let deadline = self.shared.deadline();
-        self.lane(Use::Calls).run(request, deadline).await
+        self.connection(Use::Calls).run(request, deadline).await
     }
 
     /// The same, with who said it and when.
-    pub(super) async fn ask(&self, request: &Cmd) -> Result<Said, Failure> {
+    pub(super) async fn ask(&self, request: &Cmd) -> Result<NodeReply, Failure> {
         let (asked, sent) = (SystemTime::now(), Instant::now());
         let value = self.run(request).await?;
-        Ok(Said {
+        Ok(NodeReply {
             server: Arc::clone(self.server()),
             value,
             asked,
@@ -159,19 +159,21 @@ impl Node {
         }
         self.shared.subscribe_on(Handle::current().id());
         let listens = match self.subscriber() {
-            Some(lane) => lane.listen(deadline).await?,
-            None => self.lane(Use::Calls).listen(deadline).await?,
+            Some(connection) => connection.listen(deadline).await?,
+            None => self.connection(Use::Calls).listen(deadline).await?,
         };
         Ok(listens.then(|| Arc::clone(self.shared.channel())))
     }
 
     /// The channel, if it is heard already.
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
-        let is_heard = self.subscriber().is_some_and(|lane| lane.is_heard());
+        let is_heard = self
+            .subscriber()
+            .is_some_and(|connection| connection.is_heard());
         is_heard.then(|| Arc::clone(self.shared.channel()))
     }
 
-    fn subscriber(&self) -> Option<Arc<Lane>> {
+    fn subscriber(&self) -> Option<Arc<Connection>> {
         self.known((self.shared.subscriber()?, Use::Calls))
     }
 
@@ -180,7 +182,7 @@ impl Node {
         let all = self.connections.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
         let all: Vec<_> = all.values().filter_map(Weak::upgrade).collect();
-        all.iter().for_each(|lane| lane.hang_up());
+        all.iter().for_each(|connection| connection.hang_up());
     }
 
     async fn run_with(
@@ -199,7 +201,7 @@ impl Node {
         }
         let used = wait.map_or(Use::Calls, |_| Use::Waits);
         let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
-        let answers = self.lane(used).run_all(&requests, deadline).await?;
+        let answers = self.connection(used).run_all(&requests, deadline).await?;
         let mut answers = answers.into_iter().skip(usize::from(asking));
         let value = match answers.next().ok_or_else(|| self.malformed("EVALSHA"))? {
             Value::ServerError(error) => return Err(Failure::refused(self.server(), error)),
@@ -225,42 +227,42 @@ impl Node {
         }
     }
 
-    fn lane(&self, used: Use) -> Arc<Lane> {
+    fn connection(&self, used: Use) -> Arc<Connection> {
         let runtime = Handle::current();
         let at = (runtime.id(), used);
         self.known(at).unwrap_or_else(|| self.add(&runtime, at))
     }
 
-    fn known(&self, at: (Id, Use)) -> Option<Arc<Lane>> {
+    fn known(&self, at: (Id, Use)) -> Option<Arc<Connection>> {
         let connections = self.connections.read();
         let connections = connections.unwrap_or_else(PoisonError::into_inner);
         connections.get(&at)?.upgrade()
     }
 
-    fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Lane> {
+    fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Connection> {
         let connections = self.connections.write();
         let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = connections.get(&at).and_then(Weak::upgrade) {
-            return lane;
+        if let Some(connection) = connections.get(&at).and_then(Weak::upgrade) {
+            return connection;
         }
-        let (dial, shared) = (Arc::clone(&self.dial), Arc::clone(&self.shared));
-        let lane = Arc::new(Lane::new(dial, shared, runtime.clone()));
-        connections.retain(|_, lane| lane.strong_count() > 0);
-        connections.insert(at, Arc::downgrade(&lane));
+        let (connector, shared) = (Arc::clone(&self.connector), Arc::clone(&self.shared));
+        let connection = Arc::new(Connection::new(connector, shared, runtime.clone()));
+        connections.retain(|_, connection| connection.strong_count() > 0);
+        connections.insert(at, Arc::downgrade(&connection));
         drop(connections);
-        let (owned, mut end) = (Arc::clone(&lane), self.end.subscribe());
+        let (owned, mut end) = (Arc::clone(&connection), self.end.subscribe());
         // Outside of the mutex: a runtime that is over drops the task at once.
         drop(runtime.spawn(async move {
             // Never told: closed with the node.
             drop(end.changed().await);
             drop(owned);
         }));
-        lane
+        connection
     }
 }
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Node").field(&self.dial.server).finish()
+        f.debug_tuple("Node").field(&self.connector.server).finish()
     }
 }

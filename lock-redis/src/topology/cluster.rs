@@ -5,13 +5,13 @@ use async_trait::async_trait;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::ear::Ear;
+use super::context::ConnectionContext;
 use super::map::Map;
 use super::node::{Extras, Node};
+use super::pubsub::PubSub;
 use super::scan::scan;
-use super::shared::Shared;
 use super::slots::Slots;
-use super::{Call, Done, Link, Said, Take, Taken};
+use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
@@ -25,8 +25,8 @@ use lock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct Cluster {
     map: Arc<Map>,
-    ear: Ear,
-    shared: Arc<Shared>,
+    pubsub: PubSub,
+    shared: Arc<ConnectionContext>,
 }
 
 /// What to do about a failure.
@@ -44,11 +44,15 @@ impl Cluster {
     pub(super) fn new(
         config: &RedisConfig,
         seeds: &[Endpoint],
-        shared: Arc<Shared>,
+        shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
         let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
-        let ear = Ear::new(Arc::clone(&map), Arc::clone(&shared));
-        Ok(Self { map, ear, shared })
+        let pubsub = PubSub::new(Arc::clone(&map), Arc::clone(&shared));
+        Ok(Self {
+            map,
+            pubsub,
+            shared,
+        })
     }
 
     pub(super) async fn open(&self) -> Result<(), Failure> {
@@ -82,7 +86,7 @@ impl Cluster {
                 Err(failure) => failure,
             };
             match step(&failure) {
-                Step::Redirect { to, asking: ask } if redirections < MOST_REDIRECTIONS => {
+                Step::Redirect { to, asking: ask } if redirections < MAX_REDIRECTIONS => {
                     if !ask {
                         self.map.outdated(&slots);
                     }
@@ -131,7 +135,7 @@ impl Cluster {
 }
 
 /// A slot has one owner, and a second one while it moves.
-const MOST_REDIRECTIONS: u32 = 5;
+const MAX_REDIRECTIONS: u32 = 5;
 
 fn step(failure: &Failure) -> Step {
     if let Some(to) = failure.redirection().and_then(endpoint) {
@@ -164,7 +168,7 @@ fn endpoint(text: &str) -> Option<Endpoint> {
 }
 
 #[async_trait]
-impl Link for Cluster {
+impl Topology for Cluster {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
         Ok(self.route(call, None).await?.value)
     }
@@ -203,18 +207,18 @@ impl Link for Cluster {
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
-        self.ear.channel(self.shared.deadline()).await
+        self.pubsub.channel(self.shared.deadline()).await
     }
 
     fn subscribed(&self) -> Option<Arc<str>> {
-        self.ear.subscribed()
+        self.pubsub.subscribed()
     }
 
     fn one_slot(&self) -> bool {
         false
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
+    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
         let mut answers = Vec::new();
         for node in self.masters().await? {
             answers.push(node.ask(command).await?);

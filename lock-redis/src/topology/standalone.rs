@@ -4,28 +4,28 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{Cmd, Value};
 
-use super::dial::Dials;
+use super::connector::Connectors;
+use super::context::ConnectionContext;
 use super::node::Node;
 use super::scan::scan;
-use super::shared::Shared;
-use super::{Call, Done, Link, Said, Take, Taken};
+use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
 /// One server at a fixed address.
 #[derive(Debug)]
-pub(super) struct Single {
+pub(super) struct Standalone {
     node: Node,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionContext>,
 }
 
-impl Single {
+impl Standalone {
     pub(super) fn new(
         config: &RedisConfig,
         endpoint: &Endpoint,
-        shared: Arc<Shared>,
+        shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
-        let node = Node::new(Dials::new(config)?.to(endpoint)?, Arc::clone(&shared));
+        let node = Node::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
         Ok(Self { node, shared })
     }
 
@@ -35,7 +35,7 @@ impl Single {
 }
 
 #[async_trait]
-impl Link for Single {
+impl Topology for Standalone {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
         self.node.call(call, self.shared.deadline()).await
     }
@@ -70,7 +70,7 @@ impl Link for Single {
         true
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
+    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
         Ok(vec![self.node.ask(command).await?])
     }
 

@@ -1,22 +1,22 @@
 //! The connections: what runs scripts on the server that has the keys, and hears its messages.
 
-mod ballot;
 mod cluster;
-mod dial;
-mod ear;
-mod follow;
-mod followed;
-mod lane;
+mod connection;
+mod connector;
+mod context;
+mod known_sentinels;
 mod map;
 mod node;
 mod on_demand;
-mod reports;
+mod pubsub;
 mod request;
 mod scan;
 mod sentinel;
-mod shared;
-mod single;
+mod sentinel_events;
+mod sentinel_reports;
+mod sentinel_votes;
 mod slots;
+mod standalone;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
@@ -34,9 +34,9 @@ use crate::error::{Cause, Failure};
 use crate::script::Script;
 
 use self::cluster::Cluster;
+use self::context::ConnectionContext;
 use self::sentinel::Sentinel;
-use self::shared::Shared;
-use self::single::Single;
+use self::standalone::Standalone;
 
 /// One run of a script. All keys lie in one slot.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +91,7 @@ impl Done {
 
 /// What one server answered to a plain command.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct NodeReply {
     pub(crate) server: Arc<str>,
     pub(crate) value: redis::Value,
     /// When the command left, by the wall clock of this machine.
@@ -105,7 +105,7 @@ pub(crate) struct Said {
 /// Every method ends within the time-out of the configuration, connecting included, and may be
 /// dropped at any point: the request is then done or not, and the connection goes on.
 #[async_trait]
-pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Runs a script on the server that has the keys.
     async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure>;
 
@@ -157,87 +157,87 @@ pub(crate) trait Link: fmt::Debug + Send + Sync + 'static {
     fn one_slot(&self) -> bool;
 
     /// Runs a plain command on every master.
-    async fn on_each_master(&self, command: &redis::Cmd) -> Result<Vec<Said>, Failure>;
+    async fn broadcast(&self, command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure>;
 
     /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
     /// is in the list or not.
     async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure>;
 }
 
-/// What a link tells. Called on the thread of a connection: never blocks.
-pub(crate) trait Ears: fmt::Debug + Send + Sync + 'static {
+/// What happens on the connections. Called on the thread of a connection: never blocks.
+pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     /// A message came on one of our channels.
-    fn heard(&self, payload: &[u8]);
+    fn on_message(&self, payload: &[u8]);
 
     /// A subscription was interrupted: messages may be lost.
-    fn deaf(&self);
+    fn on_disconnect(&self);
 
     /// The master changed: what it did not pass on is lost.
-    fn moved(&self);
+    fn on_failover(&self);
 }
 
-/// For a link that nobody waits at.
+/// Ignores all events.
 #[derive(Debug)]
-pub(crate) struct Deaf;
+pub(crate) struct NoEvents;
 
-impl Ears for Deaf {
-    fn heard(&self, _payload: &[u8]) {}
+impl ConnectionEvents for NoEvents {
+    fn on_message(&self, _payload: &[u8]) {}
 
-    fn deaf(&self) {}
+    fn on_disconnect(&self) {}
 
-    fn moved(&self) {}
+    fn on_failover(&self) {}
 }
 
 /// Connects to the servers of a configuration and checks them, those of a quorum excepted.
 pub(crate) async fn connect(
     config: &RedisConfig,
-    ears: Arc<dyn Ears>,
+    events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
-) -> Result<Arc<dyn Link>, Failure> {
-    let link = open(config, ears, engine).await?;
-    checks::check(&*link, config).await?;
-    Ok(link)
+) -> Result<Arc<dyn Topology>, Failure> {
+    let topology = open(config, events, engine).await?;
+    checks::check(&*topology, config).await?;
+    Ok(topology)
 }
 
 /// The same for servers that are looked at and not used.
 pub(crate) async fn open(
     config: &RedisConfig,
-    ears: Arc<dyn Ears>,
+    events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
-) -> Result<Arc<dyn Link>, Failure> {
-    let shared = Arc::new(Shared::new(config, ears, engine));
-    let link: Arc<dyn Link> = match &config.servers {
-        Servers::Single(endpoint) => {
-            let link = Single::new(config, endpoint, shared)?;
-            link.open().await?;
-            Arc::new(link)
+) -> Result<Arc<dyn Topology>, Failure> {
+    let shared = Arc::new(ConnectionContext::new(config, events, engine));
+    let topology: Arc<dyn Topology> = match &config.servers {
+        Servers::Standalone(endpoint) => {
+            let topology = Standalone::new(config, endpoint, shared)?;
+            topology.open().await?;
+            Arc::new(topology)
         }
         Servers::Sentinel { sentinels, master } => {
-            let link = Sentinel::new(config, sentinels, master, shared)?;
-            link.open().await?;
-            Arc::new(link)
+            let topology = Sentinel::new(config, sentinels, master, shared)?;
+            topology.open().await?;
+            Arc::new(topology)
         }
         Servers::Cluster(seeds) => {
-            let link = Cluster::new(config, seeds, shared)?;
-            link.open().await?;
-            Arc::new(link)
+            let topology = Cluster::new(config, seeds, shared)?;
+            topology.open().await?;
+            Arc::new(topology)
         }
         Servers::Quorum(_) => {
-            return Err(Cause::Config("a quorum has a link for each node".to_owned()).into());
+            return Err(Cause::Config("a quorum has a topology for each node".to_owned()).into());
         }
     };
-    Ok(link)
+    Ok(topology)
 }
 
-/// A link to one node of a quorum, which may be down: its first call connects.
+/// One node of a quorum, which may be down: its first call connects.
 pub(crate) fn connect_node(
     config: &RedisConfig,
-    ears: Arc<dyn Ears>,
+    events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
-) -> Result<Arc<dyn Link>, Failure> {
-    let shared = Arc::new(Shared::new(config, ears, engine));
+) -> Result<Arc<dyn Topology>, Failure> {
+    let shared = Arc::new(ConnectionContext::new(config, events, engine));
     match &config.servers {
-        Servers::Single(endpoint) => Ok(Arc::new(Single::new(config, endpoint, shared)?)),
+        Servers::Standalone(endpoint) => Ok(Arc::new(Standalone::new(config, endpoint, shared)?)),
         Servers::Cluster(_) | Servers::Quorum(_) | Servers::Sentinel { .. } => {
             Err(Cause::Config("a node of a quorum is a single server".to_owned()).into())
         }

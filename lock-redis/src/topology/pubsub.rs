@@ -7,8 +7,8 @@ use redis::{PushInfo, PushKind, ServerError, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::context::{BROKEN, ConnectionContext};
 use super::map::Map;
-use super::shared::{BROKEN, Shared};
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 use lock_core::engine::before;
@@ -16,9 +16,9 @@ use lock_core::engine::before;
 /// What hears the messages of a cluster: a connection to any of its nodes, since a cluster passes
 /// each message to all of them. It moves to another node when that one fails.
 #[derive(Debug)]
-pub(super) struct Ear {
+pub(super) struct PubSub {
     map: Arc<Map>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionContext>,
     channel: Arc<str>,
     state: Arc<watch::Sender<State>>,
     has_begun: AtomicBool,
@@ -33,8 +33,8 @@ enum State {
     Searching(Option<Failure>),
 }
 
-impl Ear {
-    pub(super) fn new(map: Arc<Map>, shared: Arc<Shared>) -> Self {
+impl PubSub {
+    pub(super) fn new(map: Arc<Map>, shared: Arc<ConnectionContext>) -> Self {
         Self {
             channel: Arc::clone(shared.channel()),
             map,
@@ -76,10 +76,10 @@ impl Ear {
     }
 }
 
-/// Finds a node, and another one after it, for as long as the link lives.
+/// Subscribes at one node, and at another one when it fails, for the life of the client.
 struct Search {
     map: Weak<Map>,
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionContext>,
     channel: Arc<str>,
     state: Weak<watch::Sender<State>>,
 }
@@ -115,16 +115,16 @@ impl Search {
         let Some(map) = self.map.upgrade() else {
             return Ok(State::Denied);
         };
-        let dial = map.dials().to(endpoint)?;
+        let connector = map.connectors().to(endpoint)?;
         drop(map);
         let over = Arc::new(Notify::new());
         let within = self.shared.connect_timeout;
-        let silent = || Failure::silent(&dial.server, within, false);
-        let opened = timeout(within, dial.open(self.pushed(&over))).await;
+        let silent = || Failure::silent(&connector.server, within, false);
+        let opened = timeout(within, connector.open(self.pushed(&over))).await;
         let (mut connection, pushes) = opened.map_err(|_| silent())??;
         if !pushes {
             self.shared
-                .warn_of_silence(&dial.server, "RESP2 cannot push");
+                .warn_of_silence(&connector.server, "RESP2 cannot push");
             return Ok(State::Denied);
         }
         let channels = [&*self.channel, BROKEN];
@@ -133,11 +133,11 @@ impl Search {
             return match ServerError::try_from(error) {
                 Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
                     let why = "the ACL denies SUBSCRIBE or the channel";
-                    self.shared.warn_of_silence(&dial.server, why);
+                    self.shared.warn_of_silence(&connector.server, why);
                     Ok(State::Denied)
                 }
-                Ok(reply) => Err(Failure::refused(&dial.server, reply)),
-                Err(error) => Err(Failure::unconnected(&dial.server, error)),
+                Ok(reply) => Err(Failure::refused(&connector.server, reply)),
+                Err(error) => Err(Failure::unconnected(&connector.server, error)),
             };
         }
         self.set(State::Listening);
@@ -155,7 +155,7 @@ impl Search {
             if broke || !alive.await {
                 // In this order: whoever hears of it asks for the channel.
                 self.set(State::Searching(None));
-                self.shared.ears.deaf();
+                self.shared.events.on_disconnect();
                 return Ok(State::Listening);
             }
         }
@@ -170,7 +170,7 @@ impl Search {
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1) {
-                        shared.ears.heard(payload);
+                        shared.events.on_message(payload);
                     }
                 }
                 PushKind::Disconnection => over.notify_one(),

@@ -8,16 +8,16 @@ use redis::{Cmd, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::ballot::Ballot;
-use super::dial::Dials;
-use super::follow::{Following, follow};
-use super::followed::Followed;
+use super::connector::Connectors;
+use super::context::ConnectionContext;
+use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
-use super::reports::{Report, Reports};
 use super::scan::scan;
-use super::shared::Shared;
-use super::{Call, Done, Link, Said, Take, Taken};
+use super::sentinel_events::{Following, follow};
+use super::sentinel_reports::{Report, Reports};
+use super::sentinel_votes::SentinelVotes;
+use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use lock_core::engine::{Moment, before};
@@ -42,14 +42,14 @@ pub(super) struct Sentinel {
 pub(super) struct Master {
     name: Arc<str>,
     sentinels: Vec<Endpoint>,
-    pub(super) to_sentinels: Dials,
-    to_masters: Dials,
-    pub(super) shared: Arc<Shared>,
+    pub(super) to_sentinels: Connectors,
+    to_masters: Connectors,
+    pub(super) shared: Arc<ConnectionContext>,
     current: Arc<OnDemand<Arc<Node>>>,
     /// The last one that was verified, in doubt or not.
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
     /// Where Sentinels are followed: those of the configuration, and those that they know besides.
-    followed: Mutex<Followed>,
+    followed: Mutex<KnownSentinels>,
     reports: watch::Sender<Reports>,
     /// The Sentinels are to be asked if they were not since then.
     wanted: watch::Sender<Moment>,
@@ -61,16 +61,16 @@ impl Sentinel {
         config: &RedisConfig,
         sentinels: &[Endpoint],
         name: &str,
-        shared: Arc<Shared>,
+        shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
-        let dials = Dials::new(config)?;
+        let connectors = Connectors::new(config)?;
         let (followers, end) = watch::channel(());
         let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
         let master = Arc::new(Master {
             name: name.into(),
             sentinels: sentinels.to_vec(),
-            to_sentinels: dials.to_sentinels(&config.sentinel_login),
-            to_masters: dials.to_masters(),
+            to_sentinels: connectors.to_sentinels(&config.sentinel_login),
+            to_masters: connectors.to_masters(),
             current: OnDemand::new(),
             last: Mutex::default(),
             followed: Mutex::default(),
@@ -216,7 +216,7 @@ impl Master {
     async fn elected(&self) -> Result<Endpoint, Failure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
-        let mut ballot = Ballot::new(self.sentinels.len());
+        let mut ballot = SentinelVotes::new(self.sentinels.len());
         let mut why = None;
         let mut until = Instant::now() + self.patience();
         // Those that are cut off do not say so.
@@ -240,18 +240,18 @@ impl Master {
 
     /// The address that one Sentinel knows, if it knows the master.
     pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
-        let dial = self.to_sentinels.to(sentinel)?;
-        let (mut connection, _) = dial.open(|_| Ok::<(), ()>(())).await?;
+        let connector = self.to_sentinels.to(sentinel)?;
+        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
         let answer = connection.send_packed_command(&request).await;
-        match answer.map_err(|error| Failure::unconnected(&dial.server, error))? {
+        match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
             Value::Nil => Ok(None),
-            Value::ServerError(error) => Err(Failure::refused(&dial.server, error)),
+            Value::ServerError(error) => Err(Failure::refused(&connector.server, error)),
             answer => match redis::from_redis_value::<(String, u16)>(answer) {
                 Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
                 Err(error) => Err(Cause::Malformed {
-                    server: dial.server,
+                    server: connector.server,
                     what: error.to_string(),
                 }
                 .into()),
@@ -264,8 +264,8 @@ impl Master {
         let node = match self.known(&endpoint) {
             Some(node) => node,
             None => {
-                let dial = self.to_masters.to(&endpoint)?;
-                Arc::new(Node::new(dial, Arc::clone(&self.shared)))
+                let connector = self.to_masters.to(&endpoint)?;
+                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
             }
         };
         node.open().await?;
@@ -286,11 +286,11 @@ impl Master {
         {
             tracing::debug!(old = %old.server(), new = %node.server(), "another master");
             old.hang_up();
-            self.shared.ears.moved();
+            self.shared.events.on_failover();
         }
     }
 
-    pub(super) fn followed(&self) -> MutexGuard<'_, Followed> {
+    pub(super) fn followed(&self) -> MutexGuard<'_, KnownSentinels> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -331,7 +331,7 @@ impl Master {
 const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
-impl Link for Sentinel {
+impl Topology for Sentinel {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
@@ -395,7 +395,7 @@ impl Link for Sentinel {
         true
     }
 
-    async fn on_each_master(&self, command: &Cmd) -> Result<Vec<Said>, Failure> {
+    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
         let node = self.master.find(self.master.shared.deadline()).await?;
         let outcome = node.ask(command).await;
         Ok(vec![self.master.learn(&node, outcome)?])

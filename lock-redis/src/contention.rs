@@ -7,21 +7,21 @@ use lock_core::LockKey;
 
 /// Which keys somebody else wanted lately: a hint in constant memory. Keys that share a bit share
 /// their luck.
-pub(crate) struct ContendedKeys {
+pub(crate) struct ContentionHint {
     bits: [AtomicU64; WORDS],
     hasher: RandomState,
 }
 
 const WORDS: usize = 64;
 
-impl ContendedKeys {
+impl ContentionHint {
     pub(crate) fn is_contended(&self, key: &LockKey) -> bool {
         let (word, bit) = self.place(key);
         word.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Somebody else has the lock or waits for it.
-    pub(crate) fn met(&self, key: &LockKey) {
+    pub(crate) fn record(&self, key: &LockKey) {
         let (word, bit) = self.place(key);
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl ContendedKeys {
     }
 }
 
-impl Default for ContendedKeys {
+impl Default for ContentionHint {
     fn default() -> Self {
         Self {
             bits: [const { AtomicU64::new(0) }; WORDS],
@@ -50,9 +50,9 @@ impl Default for ContendedKeys {
     }
 }
 
-impl std::fmt::Debug for ContendedKeys {
+impl std::fmt::Debug for ContentionHint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ContendedKeys").finish_non_exhaustive()
+        f.debug_struct("ContentionHint").finish_non_exhaustive()
     }
 }
 
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn remembers_a_key_until_it_was_free() {
-        let (contended, key) = (ContendedKeys::default(), LockKey::new("a").unwrap());
+        let (contended, key) = (ContentionHint::default(), LockKey::new("a").unwrap());
         assert!(!contended.is_contended(&key));
-        contended.met(&key);
+        contended.record(&key);
         assert!(contended.is_contended(&key));
         contended.clear(&key);
         assert!(!contended.is_contended(&key));

@@ -6,16 +6,16 @@ use lock_core::engine::Engine;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 
-use super::Ears;
+use super::ConnectionEvents;
 use crate::config::RedisConfig;
 
 /// Where every client hears of locks that an administrator breaks; the script knows it as well.
 pub(super) const BROKEN: &str = "polylock:broken";
 
-/// What all connections of a link have in common.
+/// What all connections of a client have in common.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) ears: Arc<dyn Ears>,
+pub(super) struct ConnectionContext {
+    pub(super) events: Arc<dyn ConnectionEvents>,
     pub(super) engine: Engine,
     pub(super) timeout: Duration,
     pub(super) connect_timeout: Duration,
@@ -27,10 +27,14 @@ pub(super) struct Shared {
     has_warned: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn new(config: &RedisConfig, ears: Arc<dyn Ears>, engine: &Engine) -> Self {
+impl ConnectionContext {
+    pub(super) fn new(
+        config: &RedisConfig,
+        events: Arc<dyn ConnectionEvents>,
+        engine: &Engine,
+    ) -> Self {
         Self {
-            ears,
+            events,
             engine: engine.clone(),
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,

@@ -2,7 +2,7 @@
 
 mod cluster;
 mod sentinel;
-mod single;
+mod standalone;
 #[cfg(feature = "tls")]
 mod tls;
 
@@ -14,12 +14,12 @@ use lock_core::engine::Engine;
 use lock_testkit::servers::RedisServer;
 use tokio::time::{Instant, sleep};
 
-use super::{Call, Ears, Link, connect};
+use super::{Call, ConnectionEvents, Topology, connect};
 use crate::config::RedisConfig;
 use crate::error::Failure;
 use crate::script::Script;
 
-/// What a link has told.
+/// What a topology has told.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(super) messages: Mutex<Vec<Vec<u8>>>,
@@ -27,16 +27,16 @@ pub(crate) struct Told {
     pub(super) moved: AtomicUsize,
 }
 
-impl Ears for Told {
-    fn heard(&self, payload: &[u8]) {
+impl ConnectionEvents for Told {
+    fn on_message(&self, payload: &[u8]) {
         self.messages.lock().unwrap().push(payload.to_vec());
     }
 
-    fn deaf(&self) {
+    fn on_disconnect(&self) {
         self.deaf.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn moved(&self) {
+    fn on_failover(&self) {
         self.moved.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -65,10 +65,10 @@ pub(super) fn hasty(config: RedisConfig) -> RedisConfig {
 
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
-pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Link>, Arc<Told>) {
+pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>) {
     let told = Arc::new(Told::default());
-    let (ears, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
-    let connected = connect(config, ears, &engine).await;
+    let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
+    let connected = connect(config, events, &engine).await;
     (connected.expect("it connects"), told)
 }
 
@@ -101,17 +101,17 @@ script!(COUNT, "return redis.call('INCR', KEYS[1])");
 script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
 script!(SPIN, "while true do end");
 
-pub(super) async fn count(link: &dyn Link, key: &str) -> Result<i64, Failure> {
+pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Failure> {
     let call = Call {
         script: &COUNT,
         keys: &[key.as_bytes()],
         args: &[],
     };
-    Ok(redis::from_redis_value(link.call(call).await?).expect("a number"))
+    Ok(redis::from_redis_value(topology.call(call).await?).expect("a number"))
 }
 
 pub(super) async fn run(
-    link: &dyn Link,
+    topology: &dyn Topology,
     script: &'static Script,
     key: &str,
 ) -> Result<redis::Value, Failure> {
@@ -120,5 +120,5 @@ pub(super) async fn run(
         keys: &[key.as_bytes()],
         args: &[b"7"],
     };
-    link.call(call).await
+    topology.call(call).await
 }

@@ -5,10 +5,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 use tokio::time::Instant;
 
-use super::dial::Dials;
+use super::connector::Connectors;
+use super::context::ConnectionContext;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
-use super::shared::Shared;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure};
@@ -18,8 +18,8 @@ use lock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct Map {
     seeds: Vec<Endpoint>,
-    dials: Dials,
-    shared: Arc<Shared>,
+    connectors: Connectors,
+    shared: Arc<ConnectionContext>,
     slots: Arc<OnDemand<Arc<Slots>>>,
     known: Mutex<Known>,
 }
@@ -35,11 +35,11 @@ impl Map {
     pub(super) fn new(
         config: &RedisConfig,
         seeds: &[Endpoint],
-        shared: Arc<Shared>,
+        shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
         Ok(Self {
             seeds: seeds.to_vec(),
-            dials: Dials::new(config)?,
+            connectors: Connectors::new(config)?,
             shared,
             slots: OnDemand::new(),
             known: Mutex::default(),
@@ -70,14 +70,14 @@ impl Map {
         if let Some(node) = known.nodes.get(endpoint) {
             return Ok(Arc::clone(node));
         }
-        let dial = self.dials.to(endpoint)?;
-        let node = Arc::new(Node::new(dial, Arc::clone(&self.shared)));
+        let connector = self.connectors.to(endpoint)?;
+        let node = Arc::new(Node::new(connector, Arc::clone(&self.shared)));
         known.nodes.insert(endpoint.clone(), Arc::clone(&node));
         Ok(node)
     }
 
-    pub(super) fn dials(&self) -> &Dials {
-        &self.dials
+    pub(super) fn connectors(&self) -> &Connectors {
+        &self.connectors
     }
 
     /// Where to ask: the masters of the last map, and what the configuration names.
@@ -125,12 +125,12 @@ impl Map {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which is asked nothing else.
             None => {
-                let dial = self.dials.to(endpoint)?;
-                let (mut connection, _) = dial.open(|_| Ok::<(), ()>(())).await?;
+                let connector = self.connectors.to(endpoint)?;
+                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
                 let answer = connection.send_packed_command(&request).await;
-                match answer.map_err(|error| Failure::unconnected(&dial.server, error))? {
+                match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
                     Value::ServerError(error) => {
-                        return Err(Failure::refused(&dial.server, error));
+                        return Err(Failure::refused(&connector.server, error));
                     }
                     answer => answer,
                 }
@@ -164,7 +164,7 @@ impl Map {
         }
         if old.is_some_and(|old| slots.lacks_one_of(&old)) {
             tracing::debug!("a master of the cluster has been replaced");
-            self.shared.ears.moved();
+            self.shared.events.on_failover();
         }
     }
 

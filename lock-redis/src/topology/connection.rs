@@ -8,9 +8,9 @@ use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::dial::Dial;
+use super::connector::Connector;
+use super::context::{BROKEN, ConnectionContext};
 use super::on_demand::{Missing, OnDemand};
-use super::shared::{BROKEN, Shared};
 use super::{Take, Taken, request};
 use crate::error::{Failure, Refusal};
 use crate::reply;
@@ -19,20 +19,20 @@ use lock_core::engine::before;
 /// One connection to one server, for the tasks of one runtime.
 ///
 /// It is made when it is needed, and replaced after it broke or did not answer in time.
-pub(super) struct Lane {
-    dial: Arc<Dial>,
-    shared: Arc<Shared>,
+pub(super) struct Connection {
+    connector: Arc<Connector>,
+    shared: Arc<ConnectionContext>,
     runtime: Handle,
-    connection: Arc<OnDemand<Connection>>,
+    socket: Arc<OnDemand<Socket>>,
     made: AtomicU64,
     /// Serialises subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
-struct Connection {
+struct Socket {
     redis: MultiplexedConnection,
-    /// Which connection of the lane this is, so that nobody closes its successor.
+    /// Generation number, so that a stale error does not close a newer socket.
     number: u64,
     pushes: bool,
     hearing: Hearing,
@@ -54,13 +54,17 @@ enum Hearing {
     Subscribed,
 }
 
-impl Lane {
-    pub(super) fn new(dial: Arc<Dial>, shared: Arc<Shared>, runtime: Handle) -> Self {
+impl Connection {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        shared: Arc<ConnectionContext>,
+        runtime: Handle,
+    ) -> Self {
         Self {
-            dial,
+            connector,
             shared,
             runtime,
-            connection: OnDemand::new(),
+            socket: OnDemand::new(),
             made: AtomicU64::new(0),
             subscribing: tokio::sync::Mutex::new(()),
         }
@@ -68,7 +72,7 @@ impl Lane {
 
     /// Connects, unless there is a connection.
     pub(super) async fn ready(self: &Arc<Self>, deadline: Instant) -> Result<(), Failure> {
-        self.connection(deadline).await.map(drop)
+        self.socket(deadline).await.map(drop)
     }
 
     /// Sends one request and gives its answer, or the error in it.
@@ -77,12 +81,12 @@ impl Lane {
         request: &Cmd,
         deadline: Instant,
     ) -> Result<Value, Failure> {
-        let mut connection = self.connection(deadline).await?;
-        let waited = Waited::for_answer(self, connection.number, &connection.life);
-        let answer = before(deadline, connection.redis.send_packed_command(request)).await;
+        let mut socket = self.socket(deadline).await?;
+        let waited = Waited::for_answer(self, socket.number, &socket.life);
+        let answer = before(deadline, socket.redis.send_packed_command(request)).await;
         let answer = waited.ends(answer);
-        match self.received(connection.number, answer)? {
-            Value::ServerError(error) => Err(Failure::refused(&self.dial.server, error)),
+        match self.received(socket.number, answer)? {
+            Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
             value => Ok(value),
         }
     }
@@ -93,13 +97,13 @@ impl Lane {
         requests: &Pipeline,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
-        let mut connection = self.connection(deadline).await?;
+        let mut socket = self.socket(deadline).await?;
         let count = requests.len();
-        let waited = Waited::for_answer(self, connection.number, &connection.life);
-        let answers = connection.redis.send_packed_commands(requests, 0, count);
+        let waited = Waited::for_answer(self, socket.number, &socket.life);
+        let answers = socket.redis.send_packed_commands(requests, 0, count);
         let answers = before(deadline, answers).await;
         let answers = waited.ends(answers);
-        self.received(connection.number, answers)
+        self.received(socket.number, answers)
     }
 
     /// Takes a lock by plain commands; gives how many replicas know of it as well.
@@ -135,7 +139,7 @@ impl Lane {
             (Taken::Granted(_), Some(Value::ServerError(error))) => {
                 return Err(Failure {
                     outcome_unknown: true,
-                    ..Failure::refused(&self.dial.server, error)
+                    ..Failure::refused(&self.connector.server, error)
                 });
             }
             _ => 0,
@@ -143,74 +147,71 @@ impl Lane {
         Ok((taken, acked))
     }
 
-    /// Subscribes to the channel of the link; false if that is impossible here.
+    /// Subscribes to the channel of the client; false if that is impossible here.
     pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
         if self.is_heard() {
             return Ok(true);
         }
         loop {
-            self.connection(deadline).await?;
+            self.socket(deadline).await?;
             let turn = before(deadline, self.subscribing.lock()).await;
             let _turn = turn.ok_or_else(|| self.silent(false))?;
-            let Some(mut connection) = self.connection.present() else {
+            let Some(mut socket) = self.socket.present() else {
                 continue;
             };
-            if connection.hearing == Hearing::NotAsked {
-                let number = connection.number;
-                let subscribed = before(deadline, self.subscribe(&mut connection)).await;
+            if socket.hearing == Hearing::NotAsked {
+                let number = socket.number;
+                let subscribed = before(deadline, self.subscribe(&mut socket)).await;
                 let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
-                connection.hearing = subscribed.inspect_err(|_| self.close(number))?;
-                let same = |now: &Connection| now.number == number;
-                if !self
-                    .connection
-                    .change(same, |now| now.hearing = connection.hearing)
-                {
+                socket.hearing = subscribed.inspect_err(|_| self.close(number))?;
+                let same = |now: &Socket| now.number == number;
+                if !self.socket.change(same, |now| now.hearing = socket.hearing) {
                     continue;
                 }
             }
-            return Ok(connection.hearing == Hearing::Subscribed);
+            return Ok(socket.hearing == Hearing::Subscribed);
         }
     }
 
     /// Whether the channel is heard already.
     pub(super) fn is_heard(&self) -> bool {
-        let subscribed = |now: &Connection| now.hearing == Hearing::Subscribed;
-        self.connection.is(subscribed)
+        let subscribed = |now: &Socket| now.hearing == Hearing::Subscribed;
+        self.socket.is(subscribed)
     }
 
     /// Closes the connection, whichever it is.
     pub(super) fn hang_up(&self) {
-        self.closed(self.connection.discard(|_| true));
+        self.closed(self.socket.discard(|_| true));
     }
 
-    async fn connection(self: &Arc<Self>, deadline: Instant) -> Result<Connection, Failure> {
-        if let Some(connection) = self.connection.present() {
-            if !connection.life.is_over.load(Ordering::Relaxed) {
-                return Ok(connection);
+    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
+        if let Some(socket) = self.socket.present() {
+            if !socket.life.is_over.load(Ordering::Relaxed) {
+                return Ok(socket);
             }
-            self.close(connection.number);
+            self.close(socket.number);
         }
         let make = || Arc::clone(self).connect();
         let spawn = |task| drop(self.runtime.spawn(task));
-        let made = self.connection.get(spawn, &self.shared, deadline, make);
+        let made = self.socket.get(spawn, &self.shared, deadline, make);
         made.await.map_err(|missing| match missing {
             Missing::Failed(failure) => failure,
             Missing::Late => self.silent(false),
         })
     }
 
-    async fn connect(self: Arc<Self>) -> Result<Connection, Failure> {
+    async fn connect(self: Arc<Self>) -> Result<Socket, Failure> {
         let within = self.shared.connect_timeout;
         let opened = before(Instant::now() + within, self.open()).await;
-        opened.unwrap_or_else(|| Err(Failure::silent(&self.dial.server, within, false)))
+        opened.unwrap_or_else(|| Err(Failure::silent(&self.connector.server, within, false)))
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Connection, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<Socket, Failure> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let life = Arc::<Life>::default();
         let pushed = self.pushed(number, Arc::clone(&life));
-        let (redis, pushes) = self.dial.open(pushed).await?;
-        let mut connection = Connection {
+        let (redis, pushes) = self.connector.open(pushed).await?;
+        let mut socket = Socket {
             redis,
             number,
             pushes,
@@ -219,9 +220,9 @@ impl Lane {
         };
         // Before anything else: waiters may count on the channel already.
         if self.shared.subscriber() == Some(self.runtime.id()) {
-            connection.hearing = self.subscribe(&mut connection).await?;
+            socket.hearing = self.subscribe(&mut socket).await?;
         }
-        Ok(connection)
+        Ok(socket)
     }
 
     /// What the connection does with messages, on the task that reads its socket.
@@ -230,21 +231,21 @@ impl Lane {
         number: u64,
         life: Arc<Life>,
     ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
-        let lane: Weak<Self> = Arc::downgrade(self);
+        let connection: Weak<Self> = Arc::downgrade(self);
         move |push| {
-            let Some(lane) = lane.upgrade() else {
+            let Some(connection) = connection.upgrade() else {
                 return Err(SendError);
             };
             match push.kind {
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1) {
-                        lane.shared.ears.heard(payload);
+                        connection.shared.events.on_message(payload);
                     }
                 }
                 PushKind::Disconnection => {
                     // In this order: the connection may not be in its place yet.
                     life.is_over.store(true, Ordering::SeqCst);
-                    lane.close(number);
+                    connection.close(number);
                 }
                 _ => {}
             }
@@ -252,21 +253,21 @@ impl Lane {
         }
     }
 
-    async fn subscribe(&self, connection: &mut Connection) -> Result<Hearing, Failure> {
-        let server = &self.dial.server;
-        if !connection.pushes {
+    async fn subscribe(&self, socket: &mut Socket) -> Result<Hearing, Failure> {
+        let server = &self.connector.server;
+        if !socket.pushes {
             self.shared.warn_of_silence(server, "RESP2 cannot push");
             return Ok(Hearing::Denied);
         }
         // Scripts publish with the rights of their users, and cannot tell that they have none.
         let attempt = async {
-            connection
+            socket
                 .redis
                 .subscribe(&[&**self.shared.channel(), BROKEN])
                 .await?;
             let mut publish = redis::cmd("PUBLISH");
             publish.arg(&**self.shared.channel()).arg("");
-            publish.query_async::<()>(&mut connection.redis).await
+            publish.query_async::<()>(&mut socket.redis).await
         };
         let Err(error) = attempt.await else {
             return Ok(Hearing::Subscribed);
@@ -290,7 +291,7 @@ impl Lane {
     ) -> Result<T, Failure> {
         let failure = match answer {
             Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => Failure::broken(&self.dial.server, error),
+            Some(Err(error)) => Failure::broken(&self.connector.server, error),
             None => self.silent(true),
         };
         self.close(number);
@@ -298,17 +299,17 @@ impl Lane {
     }
 
     fn close(&self, number: u64) {
-        self.closed(self.connection.discard(|now| now.number == number));
+        self.closed(self.socket.discard(|now| now.number == number));
     }
 
-    fn closed(&self, connection: Option<Connection>) {
-        if connection.is_some_and(|it| it.hearing == Hearing::Subscribed) {
-            self.shared.ears.deaf();
+    fn closed(&self, socket: Option<Socket>) {
+        if socket.is_some_and(|it| it.hearing == Hearing::Subscribed) {
+            self.shared.events.on_disconnect();
         }
     }
 
     fn silent(&self, sent: bool) -> Failure {
-        Failure::silent(&self.dial.server, self.shared.timeout, sent)
+        Failure::silent(&self.connector.server, self.shared.timeout, sent)
     }
 }
 
@@ -316,7 +317,7 @@ impl Lane {
 /// the time-out, does not leave a dead connection to the next; one on which others were answered
 /// meanwhile is not dead.
 struct Waited<'a> {
-    lane: &'a Lane,
+    connection: &'a Connection,
     number: u64,
     life: &'a Life,
     answers: u64,
@@ -328,12 +329,12 @@ const ID_LEN: usize = 32;
 
 /// An answer that takes longer is a reason to try another connection. Shorter than a renewal of a
 /// lease of one second waits.
-const WHILE: Duration = Duration::from_millis(100);
+const SILENCE_LIMIT: Duration = Duration::from_millis(100);
 
 impl<'a> Waited<'a> {
-    fn for_answer(lane: &'a Lane, number: u64, life: &'a Life) -> Self {
+    fn for_answer(connection: &'a Connection, number: u64, life: &'a Life) -> Self {
         Self {
-            lane,
+            connection,
             number,
             life,
             answers: life.answers.load(Ordering::Relaxed),
@@ -352,16 +353,16 @@ impl<'a> Waited<'a> {
 impl Drop for Waited<'_> {
     fn drop(&mut self) {
         let is_silent = self.life.answers.load(Ordering::Relaxed) == self.answers;
-        if is_silent && self.since.elapsed() >= WHILE {
-            self.lane.close(self.number);
+        if is_silent && self.since.elapsed() >= SILENCE_LIMIT {
+            self.connection.close(self.number);
         }
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane")
-            .field("server", &self.dial.server)
+        f.debug_struct("Connection")
+            .field("server", &self.connector.server)
             .finish_non_exhaustive()
     }
 }

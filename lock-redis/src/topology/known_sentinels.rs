@@ -16,13 +16,13 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 /// One Sentinel can have several addresses, such as a host name and the IP address that the others
 /// know it by: Sentinels are counted by their identities (`SENTINEL MYID`).
 #[derive(Debug, Default)]
-pub(super) struct Followed {
+pub(super) struct KnownSentinels {
     identities: HashMap<Endpoint, Option<Arc<str>>>,
     /// Discovered Sentinels that never answered, with the time of the last attempt.
     given_up: HashMap<Endpoint, Moment>,
 }
 
-impl Followed {
+impl KnownSentinels {
     /// Adds a Sentinel that the configuration names; whether nobody listens at this address.
     pub(super) fn add(&mut self, sentinel: Endpoint) -> bool {
         let is_new = !self.identities.contains_key(&sentinel);
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn one_that_was_given_up_is_left_alone_for_a_minute() {
         let a = Arc::<str>::from("a");
-        let mut followed = Followed::default();
+        let mut followed = KnownSentinels::default();
         assert!(followed.discover(&at("10.0.0.1"), &a, second(0)));
         followed.give_up(&at("10.0.0.1"), second(80));
         assert_eq!(followed.count(), 0, "one that was given up counts");
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_sentinel_is_followed_once_and_counted_once() {
         let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
-        let mut followed = Followed::default();
+        let mut followed = KnownSentinels::default();
         assert!(followed.add(at("one.internal")));
         assert!(followed.add(at("10.0.0.1")));
         assert!(!followed.add(at("10.0.0.1")), "the same address twice");
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn one_that_was_replaced_at_another_address_is_found() {
         let [a, b] = ["a", "b"].map(Arc::<str>::from);
-        let mut followed = Followed::default();
+        let mut followed = KnownSentinels::default();
         assert!(followed.add(at("one.internal")));
         assert!(!followed.identify(&at("one.internal"), &a));
         followed.lose(&at("one.internal"));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn one_that_does_not_answer_is_found_by_what_others_say() {
         let a = Arc::<str>::from("a");
-        let mut followed = Followed::default();
+        let mut followed = KnownSentinels::default();
         assert!(followed.add(at("one.internal")));
         assert!(followed.discover(&at("10.0.0.1"), &a, second(0)));
         assert_eq!(followed.count(), 1);

@@ -4,7 +4,7 @@ use lock_core::engine::Task;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::shared::Shared;
+use super::context::ConnectionContext;
 use crate::error::Failure;
 use lock_core::engine::before;
 
@@ -81,7 +81,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     pub(super) async fn get<M>(
         self: &Arc<Self>,
         spawn: impl Fn(Task),
-        shared: &Arc<Shared>,
+        shared: &Arc<ConnectionContext>,
         deadline: Instant,
         make: impl Fn() -> M,
     ) -> Result<T, Missing>
@@ -135,7 +135,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
 }
 
 /// An attempt. Says that it is over even if its runtime drops it.
-struct Making<T: Clone + Send + Sync + 'static>(Option<(Arc<OnDemand<T>>, Arc<Shared>)>);
+struct Making<T: Clone + Send + Sync + 'static>(Option<(Arc<OnDemand<T>>, Arc<ConnectionContext>)>);
 
 impl<T: Clone + Send + Sync + 'static> Making<T> {
     fn end(mut self, made: Result<T, Failure>) {
@@ -168,10 +168,14 @@ mod tests {
     use super::*;
     use crate::config::RedisConfig;
 
-    fn shared() -> Arc<Shared> {
+    fn shared() -> Arc<ConnectionContext> {
         let engine = Engine::of_this_process("redis");
         let config = RedisConfig::new("127.0.0.1", 1);
-        Arc::new(Shared::new(&config, Arc::new(Told::default()), &engine))
+        Arc::new(ConnectionContext::new(
+            &config,
+            Arc::new(Told::default()),
+            &engine,
+        ))
     }
 
     fn soon() -> Instant {

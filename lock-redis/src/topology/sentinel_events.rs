@@ -8,8 +8,8 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::reports::Report;
 use super::sentinel::Master;
+use super::sentinel_reports::Report;
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 
@@ -21,7 +21,7 @@ pub(super) enum Following {
     Discovered,
 }
 
-/// Listens to one Sentinel for as long as the link lives, so that a fail-over is noticed by a client
+/// Listens to one Sentinel for the life of the topology, so that a fail-over is noticed by a client
 /// that sends nothing, and asks it what it says of the master when somebody wants to know.
 pub(super) async fn follow(
     master: Weak<Master>,
@@ -80,7 +80,7 @@ const MAX_FAILURES: u32 = 30;
 
 /// How listening to a Sentinel ended.
 enum Ended {
-    /// The connection or the link is closed.
+    /// The connection or the client is closed.
     Closed,
     /// The Sentinel is listened to at another address.
     Twice,
@@ -94,15 +94,15 @@ async fn listen(
     let Some(strong) = master.upgrade() else {
         return Ok(Ended::Closed);
     };
-    let dial = strong.to_sentinels.to(sentinel)?;
+    let connector = strong.to_sentinels.to(sentinel)?;
     let within = strong.shared.connect_timeout;
     let mut wanted = strong.wanted();
     let name: Arc<str> = strong.name().into();
     drop(strong);
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
-    let silent = || Failure::silent(&dial.server, within, false);
-    let broken = |error| Failure::unconnected(&dial.server, error);
-    let opened = timeout(within, dial.open(sender)).await;
+    let silent = || Failure::silent(&connector.server, within, false);
+    let broken = |error| Failure::unconnected(&connector.server, error);
+    let opened = timeout(within, connector.open(sender)).await;
     let (mut connection, hears) = opened.map_err(|_| silent())??;
     if hears {
         let subscribed = timeout(within, connection.subscribe("+switch-master")).await;
@@ -123,7 +123,9 @@ async fn listen(
             return Ok(Ended::Twice);
         }
     }
-    let own = identity.clone().unwrap_or_else(|| Arc::clone(&dial.server));
+    let own = identity
+        .clone()
+        .unwrap_or_else(|| Arc::clone(&connector.server));
 
     let mut asked: Option<Moment> = None;
     let mut discovered: Option<Moment> = None;
@@ -194,13 +196,13 @@ async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
 
 /// What a Sentinel says of the master.
 #[derive(Debug, Eq, PartialEq)]
-struct Said {
+struct NodeReply {
     master: Endpoint,
     vouches: bool,
     sentinels: usize,
 }
 
-impl Said {
+impl NodeReply {
     fn at(self, asked: Moment) -> Report {
         Report {
             asked,
@@ -215,7 +217,7 @@ impl Said {
 async fn ask(
     connection: &mut MultiplexedConnection,
     name: &str,
-) -> Result<Option<Said>, RedisError> {
+) -> Result<Option<NodeReply>, RedisError> {
     match connection
         .send_packed_command(&command("MASTER", name))
         .await?
@@ -231,7 +233,7 @@ async fn ask(
         Value::ServerError(error) => Err(error.into()),
         address => {
             let (host, port) = from_redis_value::<(String, u16)>(address)?;
-            Ok(Some(Said {
+            Ok(Some(NodeReply {
                 master: Endpoint::tcp(host, port),
                 vouches: true,
                 sentinels: 0,
@@ -240,11 +242,11 @@ async fn ask(
     }
 }
 
-fn read(fields: &HashMap<String, String>) -> Option<Said> {
+fn read(fields: &HashMap<String, String>) -> Option<NodeReply> {
     let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
     let mut flags = fields.get("flags")?.split(',');
     let others = number("num-other-sentinels")?;
-    Some(Said {
+    Some(NodeReply {
         master: Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
         vouches: !flags.any(|flag| DOUBTS.contains(&flag)),
         sentinels: others as usize + 1,
@@ -341,7 +343,7 @@ mod tests {
             ("s_down,o_down,master,disconnected", false),
             ("master,failover_in_progress,force_failover", false),
         ] {
-            let said = Said {
+            let said = NodeReply {
                 master: Endpoint::tcp("10.0.0.1", 6379),
                 vouches,
                 sentinels: 5,

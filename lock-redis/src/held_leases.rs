@@ -8,7 +8,7 @@ use lock_core::engine::LeaseId;
 use lock_core::{LeaseControl, LostReason};
 
 #[derive(Debug, Default)]
-pub(crate) struct Live(Mutex<HashMap<LeaseId, Held>>);
+pub(crate) struct HeldLeases(Mutex<HashMap<LeaseId, Held>>);
 
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ struct Held {
     untold: Option<(u64, Instant)>,
 }
 
-impl Live {
+impl HeldLeases {
     /// `untold` is the token, if the server may not know it.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
         let untold = untold.map(|token| (token, Instant::now()));

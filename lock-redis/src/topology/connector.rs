@@ -15,7 +15,7 @@ use crate::error::{Cause, Failure, Refusal};
 
 /// How connections to the servers of one kind are made.
 #[derive(Clone, Debug)]
-pub(super) struct Dials {
+pub(super) struct Connectors {
     certificates: Option<Certificates>,
     login: Login,
     database: u32,
@@ -24,7 +24,7 @@ pub(super) struct Dials {
     wants_masters: bool,
 }
 
-impl Dials {
+impl Connectors {
     pub(super) fn new(config: &RedisConfig) -> Result<Self, Failure> {
         Ok(Self {
             certificates: config.tls.as_ref().map(Certificates::read).transpose()?,
@@ -53,8 +53,8 @@ impl Dials {
         }
     }
 
-    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Dial, Failure> {
-        Ok(Dial {
+    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, Failure> {
+        Ok(Connector {
             server: endpoint.to_string().into(),
             client: self.client(endpoint, ProtocolVersion::RESP3)?,
             plain: self.client(endpoint, ProtocolVersion::RESP2)?,
@@ -89,7 +89,7 @@ impl Dials {
 
 /// How connections to one server are made.
 #[derive(Debug)]
-pub(super) struct Dial {
+pub(super) struct Connector {
     /// Address of the server, for messages.
     pub(super) server: Arc<str>,
     client: Client,
@@ -100,7 +100,7 @@ pub(super) struct Dial {
     wants_master: bool,
 }
 
-impl Dial {
+impl Connector {
     /// Makes a connection, and says whether its server can push.
     pub(super) async fn open(
         &self,

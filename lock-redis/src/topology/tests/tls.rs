@@ -22,9 +22,9 @@ async fn a_server_is_verified_by_an_own_authority() {
     let ca = files.ca();
     let url = format!("{}?tls-ca-file={}", server.url(), ca.display());
     let url = LockUrl::parse(&url).unwrap();
-    let (link, told) = open(&RedisConfig::from_url(&url).unwrap()).await;
-    assert_eq!(count(&*link, "a").await.unwrap(), 1);
-    let channel = link.channel().await.unwrap().unwrap();
+    let (topology, told) = open(&RedisConfig::from_url(&url).unwrap()).await;
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
+    let channel = topology.channel().await.unwrap().unwrap();
     server.command(&["PUBLISH", &*channel, "one"]);
     until("a message", || told.has(b"one")).await;
 }
@@ -66,8 +66,8 @@ async fn a_client_shows_its_certificate() {
     let shown = trusting
         .clone()
         .with_tls_identity(files.client_certificate(), files.client_key());
-    let (link, _) = open(&shown).await;
-    assert_eq!(count(&*link, "a").await.unwrap(), 1);
+    let (topology, _) = open(&shown).await;
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
 
     let error = refused(&trusting).await;
     assert!(!error.is_outcome_unknown(), "{error:?}");

@@ -14,10 +14,10 @@ mod rustls {
 
     /// What servers are verified by, and what they are shown.
     #[derive(Clone, Debug)]
-    pub(in crate::link) struct Certificates(TlsCertificates);
+    pub(in crate::topology) struct Certificates(TlsCertificates);
 
     impl Certificates {
-        pub(in crate::link) fn read(tls: &Tls) -> Result<Self, Failure> {
+        pub(in crate::topology) fn read(tls: &Tls) -> Result<Self, Failure> {
             choose_provider();
             let client_tls = match &tls.identity {
                 None => None,
@@ -33,7 +33,7 @@ mod rustls {
             }))
         }
 
-        pub(in crate::link) fn client(
+        pub(in crate::topology) fn client(
             &self,
             host: &str,
             port: u16,
@@ -75,15 +75,15 @@ mod without {
 
     /// There are none without the feature.
     #[derive(Clone, Debug)]
-    pub(in crate::link) enum Certificates {}
+    pub(in crate::topology) enum Certificates {}
 
     impl Certificates {
-        pub(in crate::link) fn read(_: &Tls) -> Result<Self, Failure> {
+        pub(in crate::topology) fn read(_: &Tls) -> Result<Self, Failure> {
             let message = "this program is built without the feature \"tls\" of lock-redis";
             Err(Cause::Config(message.to_owned()).into())
         }
 
-        pub(in crate::link) fn client(
+        pub(in crate::topology) fn client(
             &self,
             _: &str,
             _: u16,
