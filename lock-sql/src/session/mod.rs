@@ -188,6 +188,7 @@ impl Sessions {
             id,
             is_shared: matches!(request.mode(), Mode::Shared),
             label: request.label().encode(),
+            has_claimed: false,
             until,
             reply,
         };

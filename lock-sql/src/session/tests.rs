@@ -10,9 +10,10 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
 use super::args::Args;
+use super::handle::Command;
 use super::record::RECORD_AFTER;
 use super::server_age;
-use super::terms::TOKENS_AT_ONCE;
+use super::texts::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
 use crate::wire::{Flavour, Sql};
 
@@ -31,7 +32,7 @@ fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
 }
 
-/// A session goes on in its own block of tokens only for as long as nobody else has drawn any.
+/// Tokens of one key grow, whichever session has it.
 async fn tokens_grow(url: &str) {
     let clients = [open(url).await, open(url).await];
     let mut last = 0;
@@ -46,7 +47,7 @@ async fn tokens_grow(url: &str) {
             guard.release().await.unwrap();
         }
     }
-    // A session that is killed takes its block along.
+    // A session may be killed.
     let guard = clients[1]
         .acquire(&request("k", Wait::Never))
         .await
@@ -70,26 +71,27 @@ async fn tokens_grow(url: &str) {
     assert!(last > token);
 }
 
-/// Whoever has lost its session, and does not know it yet, draws no token: it would be larger than that
-/// of the holder.
+/// Whoever has lost its session, and does not know it yet, draws no tokens to hand the lock over: they
+/// would be larger than that of the holder.
 async fn who_lost_the_lock_draws_nothing(url: &str) {
     let (here, there) = (open(url).await, open(url).await);
     let key = LockKey::new("k").unwrap();
     let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let first = u64::from(lost.fencing_token().unwrap());
-    let args = here
-        .terms
-        .args(&key)
-        .with(Args::SESSION_ID, &[1_u8; 16][..])
-        .with(Args::LEASE, &[2_u8; 16][..])
-        .with(Args::LABEL, "")
-        .with(Args::SEEN, first + TOKENS_AT_ONCE - 1);
+    let session = here.roster.sessions().pop().unwrap();
+    let id = session.holders().pop().unwrap();
+    let draw = async || {
+        let (reply, drawn) = tokio::sync::oneshot::channel();
+        drop(session.commands.send(Command::Draw { id, reply }));
+        drawn.await.ok().and_then(Result::ok).flatten()
+    };
+    let block = draw().await.expect("a holder draws");
+    assert!(block.next > u64::from(lost.fencing_token().unwrap()));
+    assert_eq!(block.last - block.next + 1, HANDOVER_TOKENS);
     assert!(there.break_lock(&key, "why").await.unwrap().is_some());
+    assert_eq!(draw().await, None);
     let wait = Wait::AtMost(Duration::from_secs(5));
     let held = there.acquire(&request("k", wait)).await.unwrap();
-    let drawn = here.terms.draw(args, TOKENS_AT_ONCE).await.unwrap();
-    assert_eq!(drawn, None);
-    assert!(u64::from(held.fencing_token().unwrap()) > first);
+    assert!(u64::from(held.fencing_token().unwrap()) > block.last);
     held.release().await.unwrap();
 }
 
