@@ -21,12 +21,13 @@ mod terms;
 mod tests;
 pub(crate) mod texts;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::{Engine, before};
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, Error, Lease, LockGuard, Mode, Result, Waiting,
+    AcquireRequest, Bound, Capabilities, Error, ErrorKind, Lease, LockGuard, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -94,6 +95,25 @@ impl Sessions {
         is_done
     }
 
+    /// Refuses what can never be granted: with row locks, more keys at once than connections.
+    pub(crate) fn check_all(&self, requests: &[AcquireRequest]) -> Result<()> {
+        let most = self.terms.connections;
+        if self.terms.mode == SessionMode::Advisory || requests.len() <= most {
+            return Ok(());
+        }
+        let keys: HashSet<_> = requests.iter().map(AcquireRequest::key).collect();
+        if keys.len() <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "{} keys at once need a connection each with mode=row, and there are {most}: set \
+             connections={} or more, or use mode=advisory or mode=lease",
+            keys.len(),
+            keys.len()
+        );
+        Err(self.named(Error::new(ErrorKind::InvalidConfig, message)))
+    }
+
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
         let budget = Budget::of(request, self.terms.patience, self.terms.connections);
@@ -116,7 +136,12 @@ impl Sessions {
                 Err(failure) if failure.ends_session() && failures < MOST_FAILURES => {
                     failures += 1;
                 }
-                Err(failure) if failure.is_restart() && budget.waits() && !budget.is_over() => {
+                // A waiter keeps waiting while the server is away.
+                Err(failure)
+                    if (failure.is_restart() || budget.was_held() && failure.is_outage())
+                        && budget.waits()
+                        && !budget.is_over() =>
+                {
                     budget.note_restart(failure);
                     sleep_until(budget.until().min(Instant::now() + ASK_AGAIN)).await;
                 }

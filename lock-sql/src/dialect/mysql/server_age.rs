@@ -87,7 +87,7 @@ pub(super) fn texts(table: &str) -> StartTexts {
              WHERE s.name = @polylock_start
                  AND (d.kind = 8 OR d.kind = 6 AND (d.name <> s.name OR IS_USED_LOCK({}) IS NULL)
                      OR d.kind IN (3, 4) AND d.shared IS NULL AND d.changed_at < {NOW} - 60000000
-                         AND (d.drawn_by IS NULL OR IS_USED_LOCK({}) IS NULL))",
+                         AND (d.id IS NULL OR d.drawn_by IS NULL OR IS_USED_LOCK({}) IS NULL))",
             session_name("d.lock_key"),
             session_name("d.drawn_by")
         )),

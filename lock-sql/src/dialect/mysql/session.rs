@@ -212,7 +212,8 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
 }
 
 fn forget_holder(table: &str, kind: u8) -> String {
-    format!("DELETE FROM {table} WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
+    // What has no holder is swept later, by those who may delete.
+    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {

@@ -93,8 +93,8 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
                  AND (d.kind = 8 OR d.kind = 6 AND d.name <> s.name
                      OR (d.kind = 6 AND d.session <> 0 OR d.kind IN (3, 4) AND d.shared IS NULL
                              AND d.claimed_until < {NOW} AND d.changed_at < {NOW} - 60000000)
-                         AND d.session NOT IN (SELECT pid FROM pg_stat_activity
-                             WHERE pid IS NOT NULL))"
+                         AND (d.kind <> 6 AND d.id IS NULL OR d.session NOT IN
+                             (SELECT pid FROM pg_stat_activity WHERE pid IS NOT NULL)))"
         )),
     }
 }

@@ -337,7 +337,8 @@ pub(crate) fn settings() -> Arc<Sql> {
 }
 
 fn forget_holder(table: &str, kind: u8) -> String {
-    format!("DELETE FROM {table} WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
+    // What has no holder is swept later, by those who may delete.
+    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {

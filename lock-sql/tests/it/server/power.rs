@@ -173,6 +173,33 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
 
 on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
+/// Waiting goes on where it was, within its wait.
+async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let site = server.site(mode);
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
+    let waiting = tokio::spawn(async move { waiter.acquire(&long).await });
+    let mut times = 0;
+    // And does not just begin to.
+    until("it waits", async || {
+        times = if site.waiters().await > 0 {
+            times + 1
+        } else {
+            0
+        };
+        times > 10
+    })
+    .await;
+    server.restart().await;
+    let next = waiting.await.expect("no panic").expect("it waits on");
+    assert!(!guard.is_held(), "two hold the lock");
+    larger(&next, larger(&guard, 0));
+}
+
+on_each!(a_waiter_outlasts_a_restart);
+
 /// What the server had not written to its disk may be drawn again, which no session does.
 async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
     let server = Server::start(kind);
@@ -188,9 +215,8 @@ async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
         // Drawn last, and in a transaction that is open.
         let guard = take(&locks, "job").await;
         last = larger(&guard, last);
-        match (&server, round % 2) {
-            (Server::Postgres(server), 1) => stop_immediately(server).await,
-            _ => {}
+        if let (Server::Postgres(server), 1) = (&server, round % 2) {
+            stop_immediately(server).await;
         }
         server.restart().await;
     }
