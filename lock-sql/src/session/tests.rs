@@ -15,7 +15,9 @@ use super::record::RECORD_AFTER;
 use super::server_age;
 use super::texts::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
-use crate::wire::{Flavour, Sql};
+use crate::dialect::mysql::tokens;
+use crate::dialect::sequence;
+use crate::wire::{Flavour, Sql, Value};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -240,4 +242,50 @@ async fn tokens_grow_in_sessions_of_mariadb() {
     let server = MariaDbServer::shared();
     let url = server.database();
     tokens_grow(&format!("{url}?mode=advisory")).await;
+}
+
+/// MySQL has no sequences: what it counts by is as good, and MariaDB has it as well.
+#[tokio::test]
+async fn rows_that_are_rolled_back_count_tokens() {
+    let server = MariaDbServer::shared();
+    let here = open(&format!("{}?mode=row", server.database())).await;
+    let numbers = async |text: String| {
+        let sql = Arc::new(Sql::new(text));
+        let answer = here.terms.clerk.message(&sql, Vec::new()).await.unwrap();
+        let row = answer.rows.last().cloned().unwrap_or_default();
+        row.iter().filter_map(Value::int).collect::<Vec<_>>()
+    };
+    let (table, flavour) = ("`of_mysql`", Flavour::MySql);
+    let counter = sequence(table);
+    numbers(format!(
+        "CREATE TABLE {counter} (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY)"
+    ))
+    .await;
+    let raise = tokens::raise(table, flavour);
+    let (insert, token) = tokens::draw(table, flavour);
+    let draw = format!("START TRANSACTION; {insert} SELECT {token}; ROLLBACK");
+    let block = tokens::draw_block(table, 64, flavour);
+    let block = format!("START TRANSACTION; {block}; ROLLBACK");
+    let now = i64::try_from(super::lost::unix_now()).unwrap();
+    numbers(raise.clone()).await;
+    let mut last = now - 1_000_000;
+    for _ in 0..3 {
+        let drawn = numbers(draw.clone()).await;
+        assert!(drawn[0] > last, "{drawn:?} after {last}");
+        let drawn = numbers(block.clone()).await;
+        assert!(drawn[0] > last && drawn[1] == drawn[0] + 63, "{drawn:?}");
+        last = drawn[1];
+    }
+    // A clock that was set back takes nothing back.
+    let ahead = last + 1_000_000_000_000;
+    numbers(format!(
+        "START TRANSACTION; INSERT INTO {counter} (id) VALUES ({ahead}); ROLLBACK"
+    ))
+    .await;
+    numbers(raise).await;
+    assert!(numbers(draw).await[0] > ahead);
+    assert_eq!(
+        numbers(format!("SELECT COUNT(*) FROM {counter}")).await,
+        [0]
+    );
 }
