@@ -16,7 +16,8 @@ use crate::request::{AcquireRequest, Wait};
 ///
 /// # Errors
 ///
-/// That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
+/// [`InvalidConfig`](ErrorKind::InvalidConfig) at once for more requests than the
+/// [connections](crate::Capabilities::max_locks) suffice for. That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
 /// answered in the little that the keys before it, which had more, left of the wait.
 ///
 /// # Cancel safety
@@ -26,6 +27,16 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
     lock: &L,
     requests: &[AcquireRequest],
 ) -> Result<Vec<LockGuard>> {
+    let max = lock.capabilities().max_locks;
+    if requests.len() > max {
+        let count = requests.len();
+        let message = format!(
+            "{count} locks at once need a connection each, and there are {max}: set \
+             connections={count} or more"
+        );
+        let backend = lock.capabilities().backend;
+        return Err(Error::new(ErrorKind::InvalidConfig, message).with_backend(backend));
+    }
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
     let deadline = requests.first().and_then(AcquireRequest::deadline);
     let began = Instant::now();

@@ -298,7 +298,7 @@ async fn a_table_without_its_description_gets_one() {
     schema(&url).apply().await.expect("made");
     server.sql(&url, "DELETE FROM polylock_locks");
     take(&format!("{url}?create-table=off")).await;
-    let kinds = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 0 AND token = 1";
+    let kinds = "SELECT COUNT(*) FROM polylock_locks WHERE kind = 0 AND token = 2";
     assert_eq!(server.sql(&url, kinds), [["1"]]);
 }
 

@@ -180,6 +180,7 @@ impl DistributedLock for Migrate {
             clocked_tokens: clocked,
             admin: false,
             max_key_len: old.max_key_len.min(new.max_key_len),
+            max_locks: old.max_locks.min(new.max_locks),
             permits: old.permits && new.permits,
             reentry: false,
             shared: old.shared && new.shared,

@@ -41,7 +41,7 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     for what in [
         "MariaDB 10.",
         "the engine of the table is InnoDB",
-        "is there, with layout 1",
+        "is there, with layout 2",
         "of 500 connections are free",
     ] {
         assert!(says(what), "{what}: {found:?}");
@@ -170,7 +170,7 @@ async fn each_fault_of_a_table_is_found_by_itself() {
         (
             format!("UPDATE {table} SET token = 7 WHERE kind = 0"),
             "has layout 7",
-            format!("UPDATE {table} SET token = 1 WHERE kind = 0"),
+            format!("UPDATE {table} SET token = 2 WHERE kind = 0"),
         ),
         (
             format!("ALTER TABLE {table} CHANGE label name_tag VARCHAR(4000)"),
@@ -225,6 +225,9 @@ async fn missing_rights_are_found() {
     grant("INSERT");
     assert_only(&faults(&own).await, "rights", "no right to UPDATE");
     grant("UPDATE");
+    assert_only(&faults(&own).await, "rights", "draw no tokens");
+    let tokens = format!("GRANT SELECT, INSERT ON {name}.polylock_locks_token TO {guest}");
+    server.sql(&url, &tokens);
     assert_eq!(faults(&own).await, [""; 0]);
     // With a right to the table that is none to make it.
     server.sql(&url, "DROP TABLE polylock_locks");

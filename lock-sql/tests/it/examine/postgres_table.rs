@@ -27,7 +27,7 @@ async fn each_fault_of_a_table_is_found_by_itself() {
         (
             format!("UPDATE {table} SET token = 7 WHERE kind = 0"),
             "has layout 7",
-            format!("UPDATE {table} SET token = 1 WHERE kind = 0"),
+            format!("UPDATE {table} SET token = 2 WHERE kind = 0"),
         ),
         (
             format!("ALTER TABLE {table} SET UNLOGGED"),
@@ -81,6 +81,9 @@ async fn missing_rights_are_found() {
         assert_only(&faults(&own).await, "rights", says);
     }
     server.sql(&url, &format!("GRANT UPDATE ON polylock_locks TO {guest}"));
+    assert_only(&faults(&own).await, "rights", "draw no tokens");
+    let tokens = format!("GRANT SELECT, UPDATE ON SEQUENCE polylock_locks_token TO {guest}");
+    server.sql(&url, &tokens);
     assert_eq!(faults(&own).await, [""; 0]);
     server.sql(&url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC");
     assert_only(
