@@ -89,7 +89,7 @@ pub use crate::backend::SqliteBackend;
 #[cfg(feature = "sqlite")]
 pub use crate::config::SqliteConfig;
 #[cfg(feature = "_server")]
-pub use crate::config::{Expiry, SqlConfig, SqlMode};
+pub use crate::config::{SqlConfig, SqlMode};
 #[cfg(feature = "_server")]
 pub use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]

@@ -2,11 +2,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_core::Finding;
 
-use crate::config::{Expiry, SqlConfig, SqlMode};
+use crate::config::{SqlConfig, SqlMode};
 
 /// Says whether the clocks of the server and of this machine are set by the same time.
 ///
-/// Sessions go by no clock, and neither do leases whose waiters observe them.
+/// Sessions go by no clock.
 pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> Finding {
     let Some(offset) = offset else {
         return Finding::unknown("clock", "the server does not tell its time");
@@ -17,7 +17,7 @@ pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> Finding {
             "clock",
             what,
             "a clock that is set by a jump ends leases early, or makes them stay",
-            "run a time service that slews clocks on both machines, or write expiry=observer",
+            "run a time service that slews clocks on both machines",
         ),
         true => Finding::good("clock", format!("{what}, and no lock goes by it")),
         false => Finding::good("clock", "the clock of the server is set like this one"),
@@ -26,7 +26,7 @@ pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> Finding {
 
 /// Whether locks end by the clock of the server.
 pub(super) fn is_trusted(config: &SqlConfig) -> bool {
-    config.mode == SqlMode::Lease && config.expiry == Expiry::Clock
+    config.mode == SqlMode::Lease
 }
 
 /// By how much the clock of a server differs from that of this machine, at least.

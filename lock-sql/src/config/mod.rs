@@ -14,7 +14,7 @@ mod tls;
 mod url;
 
 #[cfg(feature = "_server")]
-pub use self::options::{Expiry, SqlMode};
+pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
 pub(crate) use self::options::{Login, Pooler, Server};
 #[cfg(feature = "postgres")]

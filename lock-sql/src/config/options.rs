@@ -29,19 +29,6 @@ impl SqlMode {
     }
 }
 
-/// When a lease of [`SqlMode::Lease`] that nobody renews may be taken over.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Expiry {
-    /// Once the clock of the database has passed its end.
-    #[default]
-    Clock,
-    /// Once the one who takes it over has seen it unchanged for as long as the whole lease, by its
-    /// own clock: for databases whose clock is set by jumps. A lock of a holder that died is free
-    /// later, and for those who wait for it only.
-    Observer,
-}
-
 /// Which servers a configuration is for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Server {

@@ -4,7 +4,7 @@ use std::time::Duration;
 use lock_core::engine::Engine;
 use lock_core::{Error, ErrorKind, Result};
 
-use super::{Expiry, Login, Pooler, Server, SqlMode, Tls};
+use super::{Login, Pooler, Server, SqlMode, Tls};
 use crate::dialect::{SchemaName, TableName};
 use crate::error::Failure;
 use crate::wire::Target;
@@ -48,7 +48,6 @@ pub struct SqlConfig {
     pub(crate) session_timeout: Duration,
     /// How long one statement may take.
     pub(crate) timeout: Duration,
-    pub(crate) expiry: Expiry,
     /// Whether waiters are notified, where the server can do that.
     pub(crate) notify: bool,
     pub(crate) pooler: Pooler,
@@ -102,7 +101,6 @@ impl SqlConfig {
             connections: Self::DEFAULT_CONNECTIONS,
             session_timeout: Self::DEFAULT_SESSION_TIMEOUT,
             timeout: Self::DEFAULT_TIMEOUT,
-            expiry: Expiry::default(),
             notify: true,
             pooler: Pooler::default(),
             retention: Self::DEFAULT_RETENTION,
@@ -255,14 +253,6 @@ impl SqlConfig {
         let range = (Duration::from_millis(100), Duration::from_secs(60));
         self.timeout = in_range("timeout", timeout, range)?;
         Ok(self)
-    }
-
-    /// Sets when a lease that nobody renews may be taken over; [`SqlMode::Lease`] only. Default:
-    /// [`Expiry::Clock`].
-    #[must_use]
-    pub fn with_expiry(mut self, expiry: Expiry) -> Self {
-        self.expiry = expiry;
-        self
     }
 
     /// Never listens for notifications: a waiter asks again until the lock is free. Default: on

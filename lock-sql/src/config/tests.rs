@@ -35,7 +35,7 @@ fn a_url_says_where_and_as_whom() {
 fn reads_every_parameter() {
     let config = read(
         "postgres://u:p@db/d?mode=lease&table=t&schema=s&connections=3&timeout=2s&notify=off\
-         &expiry=observer&pooler=transaction&retention=1day&create-table=off&strict=on&tls=on\
+         &pooler=transaction&retention=1day&create-table=off&strict=on&tls=on\
          &application-name=a%20b&tls-ca-file=/ca&tls-cert-file=/cert&tls-key-file=/key",
     );
     if cfg!(not(feature = "tls")) {
@@ -47,7 +47,6 @@ fn reads_every_parameter() {
     assert_eq!(config.table_sql(), r#""s"."t""#);
     assert_eq!(config.connections, 3);
     assert_eq!(config.timeout, Duration::from_secs(2));
-    assert_eq!(config.expiry, Expiry::Observer);
     assert_eq!(config.pooler, Pooler::Transaction);
     assert_eq!(config.retention, Duration::from_secs(86_400));
     assert_eq!(config.application_name, "a b");
@@ -87,8 +86,8 @@ fn names_the_mistake() {
             "mode=lease, and this URL has mode=row",
         ),
         (
-            "postgres://u@db/d?mode=advisory&expiry=clock",
-            "expiry goes with mode=lease",
+            "postgres://u@db/d?mode=lease&expiry=observer",
+            "unknown parameter \"expiry\"",
         ),
         (
             "postgres://u@db/d?mode=lease&session-timeout=5s",

@@ -1,7 +1,7 @@
 use lock_core::{LockUrl, Params, Result};
 
 use super::server::wrong;
-use super::{Expiry, Server, SqlConfig, SqlMode, tls};
+use super::{Server, SqlConfig, SqlMode, tls};
 
 impl SqlConfig {
     /// Reads a URL and its parameters: `postgres://user:password@host[:5432]/database` or
@@ -18,7 +18,6 @@ impl SqlConfig {
     /// | `application-name=TEXT` | `polylock` | PostgreSQL only, see [`with_application_name`](Self::with_application_name) |
     /// | `connections=NUMBER` | `10` | see [`with_connections`](Self::with_connections) |
     /// | `create-table=on` or `off` | `on` | see [`without_create_table`](Self::without_create_table) |
-    /// | `expiry=clock` or `observer` | `clock` | `mode=lease` only, see [`Expiry`] |
     /// | `mode=row`, `lease` or `advisory` | `row` | see [`SqlMode`] |
     /// | `notify=on` or `off` | `on` | PostgreSQL and `mode=lease` only, see [`without_notify`](Self::without_notify) |
     /// | `pooler=none` or `transaction` | `none`, unless one is found | see [`behind_transaction_pooler`](Self::behind_transaction_pooler) |
@@ -98,15 +97,6 @@ fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConf
             return misplaced("session-timeout", "mode=row and mode=advisory");
         }
         config = config.with_session_timeout(timeout)?;
-    }
-    if let Some(expiry) = params.one_of("expiry", &["clock", "observer"])? {
-        if !is_lease {
-            return misplaced("expiry", "mode=lease");
-        }
-        config = config.with_expiry(match expiry {
-            "observer" => Expiry::Observer,
-            _ => Expiry::Clock,
-        });
     }
     if let Some(notify) = params.bool("notify")? {
         if !config.server.is_postgres() {

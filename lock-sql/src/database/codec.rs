@@ -108,19 +108,12 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
 }
 
 /// What a changed lock becomes in its row, in the order of [`FIELDS`].
-pub(crate) fn write(record: &Record, scene: &Scene, expiry: Stamp) -> [Value; FIELDS.len()] {
+pub(crate) fn write(record: &Record, scene: &Scene) -> [Value; FIELDS.len()] {
     let mut rows: Vec<Row> = record.rows().cloned().collect();
     tidy(&mut rows, scene);
     let mut free_at = 0;
-    for holder in rows.iter_mut().filter_map(|row| row.holder.as_mut()) {
-        match expiry {
-            Stamp::Time if !holder.is_live(scene) => {}
-            Stamp::Time => free_at = free_at.max(micros(holder.expires)),
-            Stamp::Never => {
-                holder.expires = Moment::NEVER;
-                free_at = NEVER;
-            }
-        }
+    for holder in rows.iter().filter_map(|row| row.live(scene)) {
+        free_at = free_at.max(micros(holder.expires));
     }
     let (lock, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.slot == 0);
     let lock = lock.first().copied();
@@ -168,15 +161,6 @@ pub(crate) enum Field {
     Bytes,
     Number,
     Text,
-}
-
-/// When a lease ends, as it is written down.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Stamp {
-    /// Never, for who does not know the rule: those who take it over judge by what they see.
-    Never,
-    /// At its time, by the clock of the database.
-    Time,
 }
 
 /// Drops what nobody asks for any more. A lock that nobody shares has to say so, to be taken and

@@ -9,7 +9,6 @@ pub(crate) mod codec;
 mod finish;
 #[cfg(feature = "postgres")]
 mod listen;
-mod observe;
 mod purge;
 mod release;
 mod renew;
@@ -31,18 +30,16 @@ use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
 use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
 
-use self::codec::Stamp;
 use self::finish::Unfinished;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 #[cfg(feature = "postgres")]
 pub(crate) use self::listen::SILENCE as LISTENER_SILENCE;
-use self::observe::Observer;
 use self::purge::Purge;
 use self::sharers::Sharers;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use self::turns::Turns;
-use crate::config::{Expiry, SqlConfig};
+use crate::config::SqlConfig;
 use crate::error::Failure;
 use crate::live::Live;
 use crate::pool::Pool;
@@ -61,11 +58,9 @@ pub(crate) struct DatabaseStore {
     renewals: Arc<Pool>,
     /// The name of the table, for people and for topics.
     table: String,
-    stamp: Stamp,
     patience: Duration,
     wakes: Arc<Wakes>,
     live: Arc<Live>,
-    observer: Observer,
     sharers: Sharers,
     turns: Turns,
     unfinished: Arc<Unfinished>,
@@ -76,13 +71,8 @@ pub(crate) struct DatabaseStore {
 
 impl DatabaseStore {
     pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Self {
-        let stamp = match config.expiry {
-            Expiry::Clock => Stamp::Time,
-            Expiry::Observer => Stamp::Never,
-        };
         let usage = Usage {
             table: &config.table_sql(),
-            stamp,
             tells: config.server.is_postgres() && config.notify,
         };
         let statements = Arc::new(match config.server {
@@ -98,9 +88,7 @@ impl DatabaseStore {
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
-            stamp,
             patience: config.timeout,
-            observer: Observer::default(),
             sharers: Sharers::default(),
             turns: Turns::default(),
             unfinished: Unfinished::new(config.timeout),
@@ -210,10 +198,7 @@ impl Store for DatabaseStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let found = self.load(&self.statements.load, key).await?;
-        Ok(found.and_then(|mut stored| {
-            self.judge(&mut stored);
-            stored.record.info(key, &stored.scene)
-        }))
+        Ok(found.and_then(|stored| stored.record.info(key, &stored.scene)))
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
@@ -253,7 +238,6 @@ impl fmt::Debug for DatabaseStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatabaseStore")
             .field("table", &self.table)
-            .field("stamp", &self.stamp)
             .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use lock_core::engine::{Engine, before};
 use tokio::time::Instant;
 
 use super::DatabaseStore;
-use super::codec::{self, Stamp, Stored};
+use super::codec::{self, Stored};
 use crate::dialect::range;
 use crate::error::{Cause, Failure, Remove};
 use crate::table::{Record, Scene};
@@ -88,16 +88,8 @@ impl DatabaseStore {
             Value::from(stored.key.as_bytes()),
             Value::from(stored.version),
         ];
-        values.extend(codec::write(&stored.record, &stored.scene, self.stamp));
+        values.extend(codec::write(&stored.record, &stored.scene));
         values
-    }
-
-    /// Puts what was observed into a record, where the clock of the database decides nothing.
-    pub(super) fn judge(&self, stored: &mut Stored) {
-        if self.stamp == Stamp::Never {
-            let now = self.engine.now();
-            self.observer.judge(&mut stored.record, &stored.scene, now);
-        }
     }
 
     /// The locks that are held and whose keys begin with `prefix`, sorted by key.
@@ -112,8 +104,7 @@ impl DatabaseStore {
             let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
                 continue;
             };
-            let mut stored = self.read(row)?;
-            self.judge(&mut stored);
+            let stored = self.read(row)?;
             infos.extend(stored.record.info(&key, &stored.scene));
         }
         Ok(infos)

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::codec::{COLUMNS, Stamp};
+use super::codec::COLUMNS;
 use crate::wire::{Sql, Value};
 
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
@@ -51,7 +51,6 @@ pub(crate) struct Statements {
 pub(crate) struct Usage<'a> {
     /// Quoted, with its schema.
     pub(crate) table: &'a str,
-    pub(crate) stamp: Stamp,
     /// Whether those who wait are told.
     pub(crate) tells: bool,
 }

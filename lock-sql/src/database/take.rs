@@ -37,7 +37,6 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
-            self.judge(&mut stored);
             let taken = stored.record.take(claim, &stored.scene);
             if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
@@ -99,10 +98,9 @@ impl DatabaseStore {
 
     pub(super) async fn look_at(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
         let sql = self.question(key);
-        let Some(mut stored) = self.load(sql, key).await? else {
+        let Some(stored) = self.load(sql, key).await? else {
             return Ok(Ok(()));
         };
-        self.judge(&mut stored);
         let seen = stored.record.look(mode, &stored.scene);
         Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
     }

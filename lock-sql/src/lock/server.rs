@@ -38,8 +38,7 @@ use crate::wire::Target;
 ///   long as the lock is held, and keeps `VACUUM` and `CREATE INDEX CONCURRENTLY` waiting.
 /// - [`Lease`](SqlMode::Lease): the lock is a row with the time at which it ends, by the clock of the
 ///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it
-///   is held; [`Expiry::Observer`](crate::Expiry::Observer) does without that clock. The only mode
-///   for poolers in transaction mode, for Galera, and with permits.
+///   is held. The only mode for poolers in transaction mode, for Galera, and with permits.
 /// - [`Advisory`](SqlMode::Advisory): the lock is one of the server's, named by a hash of the key, and
 ///   ends with the session as in `Row`. A row says for people who has it.
 ///

@@ -46,12 +46,6 @@ impl Record {
         self.rows.values()
     }
 
-    /// The same, for who knows better than the stored times which leases have ended.
-    #[cfg(feature = "_server")]
-    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = &mut Row> {
-        self.rows.values_mut()
-    }
-
     /// Those who hold the lock, in the order of their slots.
     pub(super) fn live(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
         let scene = *scene;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
-use lock_core::{ErrorKind, LeaseState, LockUrl, Mode, Released, RenewalRequest};
+use lock_core::{ErrorKind, LockUrl, Mode};
 
 use super::{Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
@@ -137,54 +137,6 @@ async fn a_purge_leaves_rows_that_somebody_shares() {
         let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
         assert_eq!(client.number(left).await, 1);
         assert_eq!(client.take("shared", 6, ALONE).await, None);
-    }
-}
-
-#[tokio::test]
-async fn observers_take_over_after_a_whole_lease_that_they_saw_no_beat_of() {
-    for url in databases() {
-        let (config, clock) = bent(&url, "&expiry=observer");
-        let target = Arc::new(config.target().unwrap());
-        let observer = Client::on(&target, config).await;
-        let holder = Client::open(&url, "&expiry=observer").await;
-        let first = holder.take("k", 2, ALONE).await.unwrap();
-        // Whatever the clock of the database shows, nobody without that option takes it either.
-        let trusting = Client::open(&url, "").await;
-        assert_eq!(trusting.take("k", 6, ALONE).await, None);
-        assert_eq!(observer.take("k", 4, ALONE).await, None);
-        clock.suspend(TTL);
-        assert_eq!(observer.take("k", 4, ALONE).await, None);
-        let due = [RenewalRequest::new(key("k"), id(2), TTL)];
-        let renewed = holder.store.renew(&due).await.remove(0).unwrap();
-        assert_eq!(renewed, LeaseState::Held);
-        clock.suspend(TTL);
-        assert_eq!(observer.take("k", 4, ALONE).await, None);
-        assert_eq!(
-            observer.store.look(&key("k"), ALONE).await.unwrap().ok(),
-            None
-        );
-        clock.suspend(TTL);
-        assert_eq!(
-            observer.take("k", 4, ALONE).await,
-            None,
-            "it saw the renewal just then"
-        );
-        clock.suspend(TTL / 5);
-        let second = observer.take("k", 4, ALONE).await.unwrap();
-        assert!(second.next > first.last);
-        let renewed = holder.store.renew(&due).await.remove(0).unwrap();
-        assert!(matches!(renewed, LeaseState::Lost(_)));
-        let released = observer.store.release(&key("k"), id(4)).await.unwrap();
-        assert_eq!(released, Released::Clean);
-        assert!(trusting.take("k", 6, ALONE).await.is_some());
-        // Many at once, of whom one has died.
-        observer.take("many", 4, Mode::Shared).await.unwrap();
-        holder.take("many", 2, Mode::Shared).await.unwrap();
-        assert_eq!(observer.take("many", 8, ALONE).await, None);
-        observer.store.release(&key("many"), id(4)).await.unwrap();
-        clock.suspend(TTL * 2);
-        assert!(observer.take("many", 8, ALONE).await.is_some());
-        assert_eq!(holder.take("many", 10, Mode::Shared).await, None);
     }
 }
 

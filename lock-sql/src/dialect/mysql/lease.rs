@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::database::codec::{FIELDS, Field, Stamp};
+use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
 };
@@ -63,25 +63,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
 }
 
 fn text(usage: Usage<'_>, template: &str) -> String {
-    let (end, free, alive) = match usage.stamp {
-        Stamp::Time => (
-            "%now% + %ttl%",
-            "l.free_at <= %now% AND (l.id IS NULL OR l.expires_at <= %now%)",
-            "l.expires_at > %now%",
-        ),
-        Stamp::Never => (
-            "9223372036854775807",
-            "l.free_at = 0 AND l.id IS NULL",
-            "true",
-        ),
-    };
     let ttl = if template == RENEW { "d.ttl" } else { "{4}" };
     fill(
         template,
         &[
-            ("%end%", end),
-            ("%free%", free),
-            ("%alive%", alive),
+            ("%end%", "%now% + %ttl%"),
+            (
+                "%free%",
+                "l.free_at <= %now% AND (l.id IS NULL OR l.expires_at <= %now%)",
+            ),
+            ("%alive%", "l.expires_at > %now%"),
             ("%ttl%", ttl),
             (
                 "%draw%",

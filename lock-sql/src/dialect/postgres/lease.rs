@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::database::codec::{FIELDS, Field, Stamp};
+use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
 };
@@ -57,25 +57,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
 }
 
 fn text(usage: Usage<'_>, template: &str) -> String {
-    let (end, free, alive) = match usage.stamp {
-        Stamp::Time => (
-            "m.now + %ttl%",
-            "l.free_at <= m.now AND (l.id IS NULL OR l.expires_at <= m.now)",
-            "l.expires_at > m.now",
-        ),
-        Stamp::Never => (
-            "9223372036854775807",
-            "l.free_at = 0 AND l.id IS NULL",
-            "true",
-        ),
-    };
     let ttl = if template == RENEW { "d.ttl" } else { "{4}" };
     let filled = fill(
         template,
         &[
-            ("%end%", end),
-            ("%free%", free),
-            ("%alive%", alive),
+            ("%end%", "m.now + %ttl%"),
+            (
+                "%free%",
+                "l.free_at <= m.now AND (l.id IS NULL OR l.expires_at <= m.now)",
+            ),
+            ("%alive%", "l.expires_at > m.now"),
             ("%ttl%", ttl),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),

@@ -199,7 +199,7 @@ async fn another_time_is_found_where_locks_go_by_it() {
     let url = PostgresServer::shared().database();
     let found = faults_ahead(&format!("{url}?mode=lease"));
     assert_only(&found, "clock", "differs by");
-    for others in ["mode=lease&expiry=observer", "mode=row", "mode=advisory"] {
+    for others in ["mode=row", "mode=advisory"] {
         assert_eq!(
             faults_ahead(&format!("{url}?{others}")),
             [""; 0],

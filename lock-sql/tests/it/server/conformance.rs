@@ -28,15 +28,6 @@ mod postgres_lease {
     );
 }
 
-mod postgres_observer {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::postgres_observer()),
-        skip = [Duplicates, Fair]
-    );
-}
-
 /// Leases behind PgBouncer in transaction mode.
 mod postgres_pooled {
     use crate::server::support::Store;
@@ -67,15 +58,6 @@ mod mariadb_lease {
 
     lock_testkit::conformance!(
         harness = Store::new(Site::mariadb_lease()),
-        skip = [Duplicates, Fair]
-    );
-}
-
-mod mariadb_observer {
-    use crate::server::support::{Site, Store};
-
-    lock_testkit::conformance!(
-        harness = Store::new(Site::mariadb_observer()),
         skip = [Duplicates, Fair]
     );
 }

@@ -80,8 +80,7 @@ async fn connections_that_are_ended_cost_no_lease(site: Site) {
 }
 
 on!(
-    connections_that_are_ended_cost_no_lease: postgres_lease, postgres_observer,
-    mariadb_lease, mariadb_observer
+    connections_that_are_ended_cost_no_lease: postgres_lease, mariadb_lease
 );
 
 /// Waiters whose session is ended wait on in another one.
@@ -134,7 +133,7 @@ async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
     other.release().await.expect("it is released");
 }
 
-on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease, postgres_observer);
+on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease);
 
 /// A process sends itself a message to find out whether it hears, and what comes before that counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

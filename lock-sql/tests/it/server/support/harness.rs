@@ -128,7 +128,7 @@ impl Faults for Store {
                 let session = self.site.holder(key.as_str()).await;
                 self.site.kill(session).await;
             }
-            Mode::Lease | Mode::Observer => {
+            Mode::Lease => {
                 let end = format!(
                     "UPDATE {} SET id = NULL, shared = NULL, expires_at = 0, free_at = 0,
                          version = version + 1 WHERE kind = 1 AND lock_key = {}",

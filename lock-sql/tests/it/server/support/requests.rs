@@ -11,7 +11,7 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
     let text = command.arg(1);
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     match mode {
-        Mode::Lease | Mode::Observer => {
+        Mode::Lease => {
             if has(&["beat = l.beat + 1"]) {
                 Some(Request::Renew)
             } else if has(&["SET id = NULL", "SET l.id = NULL"]) {

@@ -21,8 +21,6 @@ pub(crate) enum Kind {
 pub(crate) enum Mode {
     Advisory,
     Lease,
-    /// Leases that end by the clock of who waits.
-    Observer,
     Row,
 }
 
@@ -48,10 +46,6 @@ impl Site {
         Self::shared(Kind::Postgres, Mode::Lease)
     }
 
-    pub(crate) fn postgres_observer() -> Self {
-        Self::shared(Kind::Postgres, Mode::Observer)
-    }
-
     pub(crate) fn postgres_advisory() -> Self {
         Self::shared(Kind::Postgres, Mode::Advisory)
     }
@@ -62,10 +56,6 @@ impl Site {
 
     pub(crate) fn mariadb_lease() -> Self {
         Self::shared(Kind::MariaDb, Mode::Lease)
-    }
-
-    pub(crate) fn mariadb_observer() -> Self {
-        Self::shared(Kind::MariaDb, Mode::Observer)
     }
 
     pub(crate) fn mariadb_advisory() -> Self {
@@ -97,7 +87,7 @@ impl Site {
             server,
             connections: match mode {
                 Mode::Advisory => 20,
-                Mode::Lease | Mode::Observer => 4,
+                Mode::Lease => 4,
                 // Each lock has one.
                 Mode::Row => 150,
             },
@@ -146,7 +136,6 @@ impl Site {
         let mode = match self.mode {
             Mode::Advisory => format!("advisory{session}"),
             Mode::Lease => "lease".to_owned(),
-            Mode::Observer => "lease&expiry=observer".to_owned(),
             Mode::Row => format!("row{session}"),
         };
         let Self {
