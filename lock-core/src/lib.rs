@@ -47,7 +47,7 @@
 //!
 //! # Threads
 //!
-//! The first lock of a process starts one thread, `polylock-keeper`. It renews the leases of all
+//! The first lock of a process starts one thread, `polylock-scheduler`. It renews the leases of all
 //! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
 pub mod admin;
@@ -70,7 +70,7 @@ mod request;
 mod token;
 mod url;
 
-pub use crate::capabilities::{Bound, Capabilities, Fencing, Waiting};
+pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
 pub use crate::diagnosis::{Finding, Verdict};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
@@ -78,7 +78,7 @@ pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, 
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{
-    Grant, Lease, LeaseControl, LeaseState, Released, RenewalRequest, Renewer, Upkeep,
+    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer,
 };
 pub use crate::lock::DistributedLock;
 pub use crate::owner::Owner;

@@ -27,7 +27,7 @@ use crate::request::AcquireRequest;
 /// `#[deny(clippy::missing_trait_methods)]`. A backend checks the request by
 /// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
 /// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). Once the server says that
-/// somebody else holds the lock, it calls [`AcquireRequest::note_held`].
+/// somebody else holds the lock, it calls [`AcquireRequest::mark_contended`].
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this stack can do.

@@ -21,16 +21,16 @@ impl Owner {
 
     // --- For the local queue, which changes the count under the mutex of the line ---
 
-    pub(crate) fn stand_in_line(&self) {
+    pub(crate) fn enter_queue(&self) {
         self.0.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave_line(&self) {
+    pub(crate) fn leave_queue(&self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether any request of the owner stands in a line.
-    pub(crate) fn is_in_line(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         self.0.0.load(Ordering::Relaxed) > 0
     }
 }

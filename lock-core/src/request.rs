@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::{Contest, Observer, OfPart};
+use crate::layers::{AttemptState, Observer, OfPart};
 use crate::owner::Owner;
 
 /// What to acquire, and how.
@@ -45,7 +45,7 @@ struct Options {
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
-    contest: Option<Arc<Contest>>,
+    attempt_state: Option<Arc<AttemptState>>,
 }
 
 /// Mutex, semaphore or reader-writer lock.
@@ -127,7 +127,7 @@ impl AcquireRequest {
             label: Label::of_this_process(),
             class: None,
             observer: None,
-            contest: None,
+            attempt_state: None,
         }))
     }
 
@@ -221,11 +221,11 @@ impl AcquireRequest {
     }
 
     /// For what is below the local queue, which bounds the wait and counts the re-entries.
-    pub(crate) fn in_contest(self, wait: Wait, contest: &Arc<Contest>) -> Self {
+    pub(crate) fn in_attempt(self, wait: Wait, attempt_state: &Arc<AttemptState>) -> Self {
         self.change(|options| {
             options.wait = wait;
             options.owner = None;
-            options.contest = Some(Arc::clone(contest));
+            options.attempt_state = Some(Arc::clone(attempt_state));
         })
     }
 
@@ -234,19 +234,19 @@ impl AcquireRequest {
     /// A backend calls it as soon as the server says so, each time or once, on the request that it
     /// was given: a layer above whose wait ends knows then that the server has answered, and reports
     /// [`Contended`](ErrorKind::Contended) and not [`Unavailable`](ErrorKind::Unavailable).
-    pub fn note_held(&self) {
-        if let Some(contest) = &self.0.contest {
-            contest.note_held();
+    pub fn mark_contended(&self) {
+        if let Some(attempt_state) = &self.0.attempt_state {
+            attempt_state.mark_contended();
         }
     }
 
     /// Notes that the server does not answer any more. For implementors.
     ///
     /// A backend that goes on to ask calls it, so that a layer above whose wait ends meanwhile does
-    /// not report what the server said before. [`note_held`](AcquireRequest::note_held) undoes it.
-    pub fn note_unanswered(&self) {
-        if let Some(contest) = &self.0.contest {
-            contest.note_unanswered();
+    /// not report what the server said before. [`mark_contended`](AcquireRequest::note_held) undoes it.
+    pub fn mark_unresponsive(&self) {
+        if let Some(attempt_state) = &self.0.attempt_state {
+            attempt_state.mark_unresponsive();
         }
     }
 

@@ -9,8 +9,8 @@ use lock_core::{
 };
 use tokio::time::Instant;
 
+use crate::held_leases::HeldLeases;
 use crate::lease::{Shared, TableLease, TableRenewer};
-use crate::live::Live;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 
@@ -26,16 +26,16 @@ impl Leases {
     pub(crate) fn new(
         engine: Engine,
         store: Arc<dyn Store>,
-        live: Arc<Live>,
+        held_leases: Arc<HeldLeases>,
         capabilities: Capabilities,
     ) -> Self {
         let renewer = Arc::new(TableRenewer(Arc::clone(&store)));
-        let wakes = Arc::clone(store.wakes());
+        let release_notifier = Arc::clone(store.release_notifier());
         let shared = Shared {
             store,
             renewer,
-            wakes,
-            live,
+            release_notifier,
+            held_leases,
         };
         Self {
             engine,
@@ -64,7 +64,7 @@ impl Leases {
         let acquired = match deadline.filter(|_| waits(request.wait())) {
             // The database may hang with the time of the waiter.
             Some(deadline) => {
-                match before(deadline.max(Instant::now() + LEAST_TIME), acquired).await {
+                match before(deadline.max(Instant::now() + MIN_TIME), acquired).await {
                     Some(acquired) => acquired,
                     None if answered.load(Ordering::Relaxed) => Err(contended(request)),
                     None => Err(silent()),
@@ -89,8 +89,8 @@ impl Leases {
             return Ok(guard);
         }
         answered.store(true, Ordering::Relaxed);
-        request.note_held();
-        let waiting = self.shared.wakes.enter(request.key());
+        request.mark_contended();
+        let waiting = self.shared.release_notifier.enter(request.key());
         let mut pause = Duration::ZERO;
         let mut is_told = false;
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -165,7 +165,7 @@ fn waits(wait: Wait) -> bool {
 }
 
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
-const LEAST_TIME: Duration = Duration::from_millis(100);
+const MIN_TIME: Duration = Duration::from_millis(100);
 
 fn held_until(refusal: Refusal) -> Result<Moment> {
     match refusal {

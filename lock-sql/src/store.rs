@@ -8,8 +8,8 @@ use lock_core::engine::LeaseId;
 use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
 
 use crate::error::Failure;
+use crate::release_notifier::ReleaseNotifier;
 use crate::table::{Claim, Refusal, Tokens};
-use crate::wakes::Wakes;
 
 /// The table of leases in one database: what `mode=lease` needs of each.
 ///
@@ -25,7 +25,7 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure>;
 
     /// Where waiters of this process are woken, by its own releases and by what the store hears.
-    fn wakes(&self) -> &Arc<Wakes>;
+    fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
 
     /// This process holds a lease, and can be told that it is broken.
     fn attend_holders(&self) {}

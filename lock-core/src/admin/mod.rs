@@ -16,7 +16,7 @@ use crate::lease::{LeaseState, Released};
 use crate::request::Mode;
 use crate::token::FencingToken;
 
-pub use self::watch::watch_by_looking;
+pub use self::watch::watch_by_polling;
 
 /// The administration of the locks of one service.
 #[async_trait]

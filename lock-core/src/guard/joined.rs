@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 
-use super::give_back::{Home, Returned};
-use super::{Hold, LockGuard};
+use super::release::{ReleaseHook, ReleasedLease};
+use super::{HeldLease, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Grant, Lease, LeaseControl, Released, Upkeep};
+use crate::lease::{Grant, Lease, LeaseControl, Liveness, Released};
 use crate::request::{AcquireRequest, Renewal};
 use crate::token::FencingToken;
 
@@ -51,11 +51,11 @@ impl LockGuard {
         }
         let grant = Grant::new(sent, token);
         let guard = pending.granted_with(request, grant, Some(Arc::clone(&parts)))?;
-        let home: Arc<dyn Home> = Arc::new(Whole(Arc::downgrade(&lease)));
+        let hook: Arc<dyn ReleaseHook> = Arc::new(Whole(Arc::downgrade(&lease)));
         for part in parts.iter() {
-            part.set_home(Arc::clone(&home));
+            part.set_release_hook(Arc::clone(&hook));
             // Either this sees a loss that came before, or the home is told.
-            if part.was_over_at_home() {
+            if part.is_over_after_hook() {
                 lease.part_ended(part);
             }
         }
@@ -65,7 +65,7 @@ impl LockGuard {
 }
 
 /// The locks that a joined one consists of.
-pub(crate) type Parts = Arc<[Arc<Hold>; 2]>;
+pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
 
 /// The lease of two locks, each of which is renewed by itself.
 struct Joined {
@@ -78,7 +78,7 @@ struct Joined {
 }
 
 impl Joined {
-    fn part_ended(&self, part: &Hold) {
+    fn part_ended(&self, part: &HeldLease) {
         // One that was given back is not lost.
         let Some(reason) = part.lost_reason() else {
             return;
@@ -92,8 +92,8 @@ impl Joined {
 
 #[async_trait]
 impl Lease for Joined {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
     }
 
     fn attach(&self, control: LeaseControl) {
@@ -104,11 +104,11 @@ impl Lease for Joined {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        let lasts = |part: &Arc<Hold>| {
+        let lasts = |part: &Arc<HeldLease>| {
             let left = part
                 .deadline()
                 .map(|until| until.since(part.engine().now()));
-            left.is_some_and(|left| left >= part.terms().least_handed_over())
+            left.is_some_and(|left| left >= part.timing().min_handed_over())
         };
         let Some(last) = self.last_token else {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Lease for Joined {
             return Ok(Released::Clean);
         };
         // Neither is renewed from here on, however long the other one takes.
-        let (first, second) = (first.giving_back(), second.giving_back());
+        let (first, second) = (first.releasing(), second.releasing());
         // The next one asks for the first, and shall find the second free when it has that.
         let second = second.await;
         let first = first.await;
@@ -165,12 +165,12 @@ impl fmt::Debug for Joined {
 struct Whole(Weak<Joined>);
 
 #[async_trait]
-impl Home for Whole {
-    async fn pass_on(&self, lease: Returned) -> Option<Returned> {
+impl ReleaseHook for Whole {
+    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease> {
         Some(lease)
     }
 
-    fn vacated(&self, hold: &Hold) {
+    fn on_ended(&self, hold: &HeldLease) {
         if let Some(whole) = self.0.upgrade() {
             whole.part_ended(hold);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::hold::Hold;
+use super::held_lease::HeldLease;
 
 /// Why a lock was lost.
 #[non_exhaustive]
@@ -111,9 +111,9 @@ impl fmt::Display for LostReason {
 ///
 /// | the lock is bound to | what waits, and for how long at most |
 /// |---|---|
-/// | a lease ([`Bound::Lease`](crate::Bound): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the renewal, unless the page of the backend says that it is told: a third of the ttl, and the time-out of an attempt |
-/// | a session ([`Bound::Session`](crate::Bound): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client that has no connection waits for the end of `valid_until` |
-/// | a connection ([`Bound::Connection`](crate::Bound): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a record that is broken waits for the next look at it |
+/// | a lease ([`LockLifetime::Lease`](crate::Bound): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the renewal, unless the page of the backend says that it is told: a third of the ttl, and the time-out of an attempt |
+/// | a session ([`LockLifetime::Session`](crate::Bound): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client that has no connection waits for the end of `valid_until` |
+/// | a connection ([`LockLifetime::Connection`](crate::Bound): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a record that is broken waits for the next look at it |
 ///
 /// With [`Renewal::Manual`](crate::Renewal) there are no renewals but those of the caller: a lease
 /// that was taken away is lost at its end. [Fencing tokens](crate::FencingToken) keep late writes
@@ -128,11 +128,11 @@ impl fmt::Display for LostReason {
 /// Dropping the future loses nothing; the loss is final, and the next await sees it at once.
 #[derive(Clone)]
 pub struct LostSignal {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLease>,
 }
 
 impl LostSignal {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Arc<HeldLease>) -> Self {
         Self { hold }
     }
 

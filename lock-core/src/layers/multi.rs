@@ -51,7 +51,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         let acquired = lock.acquire(&request.clone().with_wait(left)).await;
         guards.push(acquired.map_err(|error| match left {
             // What is left is short, and those before have had the better part of the wait.
-            Wait::AtMost(left) if left < LEAST_LEFT && left < used => used_up(error),
+            Wait::AtMost(left) if left < MIN_LEFT && left < used => used_up(error),
             _ => error,
         })?);
     }
@@ -61,7 +61,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
 }
 
 /// In less, a server that is well may not have answered.
-const LEAST_LEFT: Duration = Duration::from_millis(500);
+const MIN_LEFT: Duration = Duration::from_millis(500);
 
 /// Nothing is said about the server by a wait that those who held the other keys have used up.
 fn used_up(error: Error) -> Error {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::engine::Moment;
-use crate::guard::{Hold, LostReason};
+use crate::guard::{HeldLease, LostReason};
 
 /// How a lease reports what the server tells unasked.
 ///
@@ -11,11 +11,11 @@ use crate::guard::{Hold, LostReason};
 /// reference to the lease: do not hold a mutex that its destructor takes.
 #[derive(Clone)]
 pub struct LeaseControl {
-    hold: Weak<Hold>,
+    hold: Weak<HeldLease>,
 }
 
 impl LeaseControl {
-    pub(crate) fn new(hold: &Arc<Hold>) -> Self {
+    pub(crate) fn new(hold: &Arc<HeldLease>) -> Self {
         Self {
             hold: Arc::downgrade(hold),
         }

@@ -1,8 +1,8 @@
 //! What a backend supplies, and the one keeper that all leases share.
 
 mod control;
-mod keeper;
-mod terms;
+mod renewal_scheduler;
+mod timing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::key::LockKey;
 use crate::token::FencingToken;
 
 pub use self::control::LeaseControl;
-pub(crate) use self::keeper::{Keeper, Slot, renew};
-pub(crate) use self::terms::Terms;
+pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, renew};
+pub(crate) use self::timing::LeaseTiming;
 
 /// One acquisition, seen from the server.
 ///
@@ -31,7 +31,7 @@ pub(crate) use self::terms::Terms;
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// How the lease is kept alive.
-    fn upkeep(&self) -> Upkeep;
+    fn liveness(&self) -> Liveness;
 
     /// Takes the handle by which the lease reports what the server tells unasked.
     ///
@@ -85,7 +85,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
 /// How a lease is kept alive.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
-pub enum Upkeep {
+pub enum Liveness {
     /// It has no time limit of its own: it lives with a session or a connection, and the backend
     /// reports the end through [`LeaseControl`].
     Reported,
@@ -138,7 +138,7 @@ impl RenewalRequest {
     /// Asks for a lease of `ttl` from now, with the timeout of a renewal of such a lease.
     #[must_use]
     pub fn new(key: LockKey, id: LeaseId, ttl: Duration) -> Self {
-        let timeout = Terms::new(ttl).attempt_timeout();
+        let timeout = LeaseTiming::new(ttl).attempt_timeout();
         Self {
             key,
             id,

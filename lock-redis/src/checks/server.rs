@@ -192,17 +192,17 @@ fn replication(facts: &Facts, wanted: &Wanted) -> Finding {
             "a master that is cut off goes on to grant locks to clients that wait for no replica",
             format!(
                 "set min-replicas-to-write to {acks} or more on all servers, and \
-                 min-replicas-max-lag to {MOST_LAG} or less"
+                 min-replicas-max-lag to {MAX_LAG} or less"
             ),
         );
     }
-    if lag > MOST_LAG {
+    if lag > MAX_LAG {
         return Finding::warning(
             "replication",
             format!("{what}, and min-replicas-max-lag is {lag} s"),
             "a master that is cut off goes on for so long to grant locks to clients that wait for \
              no replica",
-            format!("set min-replicas-max-lag to {MOST_LAG} or less on all servers"),
+            format!("set min-replicas-max-lag to {MAX_LAG} or less on all servers"),
         );
     }
     Finding::good(
@@ -212,13 +212,13 @@ fn replication(facts: &Facts, wanted: &Wanted) -> Finding {
 }
 
 /// What Redis has by default for replicas that have to answer, in seconds.
-const MOST_LAG: u64 = 10;
+const MAX_LAG: u64 = 10;
 
 fn clock(facts: &Facts) -> Finding {
     let Some(offset) = facts.clock else {
         return untold("clock", "TIME");
     };
-    if offset.least > MOST_OFFSET {
+    if offset.least > MAX_OFFSET {
         return Finding::warning(
             "clock",
             format!(
@@ -245,4 +245,4 @@ pub(super) const CONFIG: &str = "CONFIG GET";
 /// The first version with RESP3 and access rules.
 const OLDEST: (u32, u32) = (6, 0);
 
-const MOST_OFFSET: Duration = Duration::from_secs(1);
+const MAX_OFFSET: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use lock_core::LockKey;
 use lock_core::engine::{LeaseId, Moment};
 
 use super::shared;
-use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, Record, Row, Scene};
+use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, ReadContext, Record, Row};
 use crate::wire::Value;
 
 /// What is read of a row, in the order of [`read`], after the clock of the database.
@@ -35,7 +35,7 @@ pub(crate) struct Stored {
     /// Grows with each change of what is here.
     pub(crate) version: i64,
     /// When it was read, by the clock of the database.
-    pub(crate) scene: Scene,
+    pub(crate) read_context: ReadContext,
     pub(crate) record: Record,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
     else {
         return None;
     };
-    let scene = scene(number(now)?);
+    let read_context = read_context(number(now)?);
     let mut row = Row::new(0);
     row.last_token = number(last_token)?;
     row.changed_at = number(changed_at)?;
@@ -83,7 +83,7 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
     }
     let until = moment(number(claimed_until)?);
     // A claim that is further away was made by a clock that has been set back since.
-    if until > scene.moment && until <= scene.moment + CLAIM {
+    if until > read_context.moment && until <= read_context.moment + CLAIM {
         row.claimed = Some(Claimed { boot: BOOT, until });
     }
     if !broken_id.is_null() {
@@ -102,17 +102,17 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
     Some(Stored {
         key: LockKey::from_stored(key.bytes()?).ok()?,
         version: version.int().filter(|version| *version >= 0)?,
-        scene,
+        read_context,
         record,
     })
 }
 
 /// What a changed lock becomes in its row, in the order of [`FIELDS`].
-pub(crate) fn write(record: &Record, scene: &Scene) -> [Value; FIELDS.len()] {
+pub(crate) fn write(record: &Record, read_context: &ReadContext) -> [Value; FIELDS.len()] {
     let mut rows: Vec<Row> = record.rows().cloned().collect();
-    tidy(&mut rows, scene);
+    tidy(&mut rows, read_context);
     let mut free_at = 0;
-    for holder in rows.iter().filter_map(|row| row.live(scene)) {
+    for holder in rows.iter().filter_map(|row| row.held_leases(read_context)) {
         free_at = free_at.max(micros(holder.expires));
     }
     let (lock, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.slot == 0);
@@ -165,16 +165,16 @@ pub(crate) enum Field {
 
 /// Drops what nobody asks for any more. A lock that nobody shares has to say so, to be taken and
 /// renewed by one statement.
-fn tidy(rows: &mut [Row], scene: &Scene) {
+fn tidy(rows: &mut [Row], read_context: &ReadContext) {
     let is_alone = rows
         .iter()
-        .any(|row| row.slot == 0 && row.live(scene).is_some());
+        .any(|row| row.slot == 0 && row.held_leases(read_context).is_some());
     for row in rows.iter_mut().filter(|row| row.slot > 0) {
         if is_alone {
             row.holder = None;
         }
         let kept_until = row.changed_at.saturating_add(whole_micros(BROKEN_KEPT));
-        row.broken = row.broken.take().filter(|_| kept_until > scene.unix);
+        row.broken = row.broken.take().filter(|_| kept_until > read_context.unix);
     }
 }
 
@@ -189,8 +189,8 @@ pub(super) const BOOT: BootId = BootId([0; 16]);
 const NEVER: u64 = i64::MAX as u64;
 
 /// Unix microseconds by the clock of the database.
-pub(crate) fn scene(now: u64) -> Scene {
-    Scene {
+pub(crate) fn read_context(now: u64) -> ReadContext {
+    ReadContext {
         boot: BOOT,
         shift: Some(0),
         moment: moment(now),

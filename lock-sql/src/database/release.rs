@@ -5,7 +5,7 @@ use lock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
 use crate::error::{Cause, Failure};
-use crate::table::{Record, Scene};
+use crate::table::{ReadContext, Record};
 use crate::wire::{Answer, Class, Value};
 
 impl DatabaseStore {
@@ -42,7 +42,7 @@ impl DatabaseStore {
     }
 
     async fn try_give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        let (sql, mut values) = match self.sharers.has(id) {
+        let (sql, mut values) = match self.shared_leases.has(id) {
             true => (
                 &self.statements.leave,
                 vec![Value::from(key.as_bytes()), Value::from(id.to_hex())],
@@ -54,11 +54,13 @@ impl DatabaseStore {
         let released = match released(&answer) {
             Some(released) => released,
             None => {
-                let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
+                let release = |record: &mut Record, read_context: &ReadContext| {
+                    record.release(id, read_context)
+                };
                 self.change(key, release).await?
             }
         };
-        self.sharers.forget(id);
+        self.shared_leases.forget(id);
         Ok(released)
     }
 }

@@ -8,7 +8,7 @@ use lock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
 
 use super::DatabaseStore;
 use super::codec::{Stored, whole_micros};
-use super::row::Again;
+use super::row::Backoff;
 use super::statements::Many;
 use crate::error::Failure;
 use crate::pool::Pool;
@@ -26,7 +26,7 @@ impl DatabaseStore {
         order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
         let (mut others, alone): (Vec<_>, Vec<_>) = order
             .into_iter()
-            .partition(|at| self.sharers.has(due[*at].id));
+            .partition(|at| self.shared_leases.has(due[*at].id));
         let mut states: Vec<State> = vec![Ok(LeaseState::Held); due.len()];
         for some in alone.chunks(MOST) {
             match self.renew_alone(due, some).await {
@@ -84,7 +84,7 @@ impl DatabaseStore {
         rest: &mut Vec<usize>,
         states: &mut [State],
     ) -> Result<(), Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         let mut at_once = rest.len();
         while !rest.is_empty() {
             let some = &rest[..at_once.min(rest.len())];
@@ -158,7 +158,7 @@ impl DatabaseStore {
             if let Some(Ok(stored)) = found.get(key)
                 && is_sharer(&stored.record, *id)
             {
-                self.sharers.note(*id, now);
+                self.shared_leases.note(*id, now);
             }
         }
     }
@@ -170,7 +170,7 @@ impl DatabaseStore {
         many: &Many,
         rows: Vec<Vec<Value>>,
     ) -> Result<Answer, Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         let (sql, values) = many.with(&rows);
         if many.is_prepared() {
             return pool.statement(&sql, values).await;
@@ -192,8 +192,8 @@ type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 fn renew(found: &mut Found, request: &RenewalRequest) -> State {
     match found.get_mut(&request.key) {
         Some(Ok(stored)) => {
-            let scene = stored.scene;
-            Ok(stored.record.renew(request.id, request.ttl, &scene))
+            let read_context = stored.read_context;
+            Ok(stored.record.renew(request.id, request.ttl, &read_context))
         }
         Some(Err(failure)) => Err(failure.clone()),
         None => Ok(LeaseState::Lost(LostReason::Stolen)),

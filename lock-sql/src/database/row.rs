@@ -12,7 +12,7 @@ use super::DatabaseStore;
 use super::codec::{self, Stored};
 use crate::dialect::range;
 use crate::error::{Cause, Failure, Remove};
-use crate::table::{Record, Scene};
+use crate::table::{ReadContext, Record};
 use crate::wire::{Class, Sql, Value};
 
 impl DatabaseStore {
@@ -20,15 +20,15 @@ impl DatabaseStore {
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
-        mut act: impl FnMut(&mut Record, &Scene) -> T + Send,
+        mut act: impl FnMut(&mut Record, &ReadContext) -> T + Send,
     ) -> Result<T, Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         loop {
             let Some(mut stored) = self.load(&self.statements.load, key).await? else {
                 // Nobody has a lock without a row.
-                return Ok(act(&mut Record::default(), &codec::scene(0)));
+                return Ok(act(&mut Record::default(), &codec::read_context(0)));
             };
-            let done = act(&mut stored.record, &stored.scene);
+            let done = act(&mut stored.record, &stored.read_context);
             if !stored.record.is_changed() || self.store_and_tell(&stored).await? {
                 return Ok(done);
             }
@@ -88,7 +88,7 @@ impl DatabaseStore {
             Value::from(stored.key.as_bytes()),
             Value::from(stored.version),
         ];
-        values.extend(codec::write(&stored.record, &stored.scene));
+        values.extend(codec::write(&stored.record, &stored.read_context));
         values
     }
 
@@ -105,20 +105,20 @@ impl DatabaseStore {
                 continue;
             };
             let stored = self.read(row)?;
-            infos.extend(stored.record.info(&key, &stored.scene));
+            infos.extend(stored.record.info(&key, &stored.read_context));
         }
         Ok(infos)
     }
 }
 
 /// Attempts at a row that others write as well.
-pub(super) struct Again {
+pub(super) struct Backoff {
     deadline: Instant,
     pause: Duration,
     last: Duration,
 }
 
-impl Again {
+impl Backoff {
     /// Of those who want a lock: they leave the row to those who have it.
     pub(super) fn within(patience: Duration) -> Self {
         Self {

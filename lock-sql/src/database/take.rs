@@ -6,7 +6,7 @@ use lock_core::engine::LeaseId;
 use lock_core::{LockKey, Mode};
 
 use super::codec::{Stored, whole_micros};
-use super::row::Again;
+use super::row::Backoff;
 use super::{DatabaseStore, drawn};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
@@ -17,11 +17,11 @@ impl DatabaseStore {
     pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
         let shares = matches!(claim.mode, Mode::Shared | Mode::Permit { .. });
         let _turn = match shares {
-            true => self.turns.wait(key).await,
+            true => self.key_mutexes.wait(key).await,
             false => None,
         };
         // What is granted counts from before this began: it must not be old by then.
-        let mut again = Again::within(self.patience.min(claim.ttl / 4));
+        let mut again = Backoff::within(self.patience.min(claim.ttl / 4));
         let mut is_made = false;
         loop {
             // A statement that also told who is in the way would cost those more who find nobody
@@ -37,10 +37,10 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
-            let taken = stored.record.take(claim, &stored.scene);
+            let taken = stored.record.take(claim, &stored.read_context);
             if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
-                    self.sharers.note(claim.id, self.engine.now());
+                    self.shared_leases.note(claim.id, self.engine.now());
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
@@ -101,7 +101,7 @@ impl DatabaseStore {
         let Some(stored) = self.load(sql, key).await? else {
             return Ok(Ok(()));
         };
-        let seen = stored.record.look(mode, &stored.scene);
+        let seen = stored.record.look(mode, &stored.read_context);
         Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
     }
 
@@ -123,10 +123,10 @@ impl DatabaseStore {
             return refusal;
         };
         // Whoever keeps others from sharing a lock comes back to say so again.
-        if stored.record.is_kept_by_many(mode, &stored.scene) {
-            until = until.min(stored.scene.moment + CLAIM / 2);
+        if stored.record.is_kept_by_many(mode, &stored.read_context) {
+            until = until.min(stored.read_context.moment + CLAIM / 2);
         }
-        let left = until.since(stored.scene.moment);
+        let left = until.since(stored.read_context.moment);
         Refusal::Held {
             until: self.engine.now() + left,
         }

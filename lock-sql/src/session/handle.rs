@@ -9,7 +9,7 @@ use lock_core::{LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::roster::Place;
+use super::pool::Reservation;
 use crate::error::Failure;
 use crate::table::Tokens;
 
@@ -20,11 +20,11 @@ pub(crate) struct Handle {
     /// When the last request left that the session has answered, in nanoseconds.
     proven: AtomicU64,
     trusted_for: Duration,
-    live: Mutex<Live>,
+    held_leases: Mutex<HeldLeases>,
 }
 
 #[derive(Default)]
-struct Live {
+struct HeldLeases {
     controls: HashMap<LeaseId, LeaseControl>,
     is_over: bool,
 }
@@ -56,7 +56,7 @@ pub(super) enum Command {
 }
 
 pub(crate) struct Take {
-    pub(super) place: Place,
+    pub(super) reservation: Reservation,
     pub(super) key: LockKey,
     pub(super) id: LeaseId,
     pub(super) is_shared: bool,
@@ -71,12 +71,12 @@ pub(crate) struct Take {
 }
 
 /// Makes a shutdown wait until a take whose caller is gone is undone.
-pub(super) struct Undoing<'a> {
+pub(super) struct UndoOnDrop<'a> {
     engine: &'a Engine,
     ended: Option<oneshot::Receiver<()>>,
 }
 
-impl<'a> Undoing<'a> {
+impl<'a> UndoOnDrop<'a> {
     pub(super) fn new(engine: &'a Engine, ended: oneshot::Receiver<()>) -> Self {
         let ended = Some(ended);
         Self { engine, ended }
@@ -88,7 +88,7 @@ impl<'a> Undoing<'a> {
     }
 }
 
-impl Drop for Undoing<'_> {
+impl Drop for UndoOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(ended) = self.ended.take() {
             self.engine.spawn(async move { drop(ended.await) });
@@ -100,14 +100,14 @@ impl Drop for Undoing<'_> {
 pub(crate) enum Taken {
     Granted(Granted),
     /// Somebody else has it; the place is still there.
-    Held(Place),
+    Held(Reservation),
 }
 
 pub(crate) struct Granted {
     pub(crate) token: u64,
     /// When the server had the lock for us, or before.
     pub(crate) since: Moment,
-    pub(crate) seat: Seat,
+    pub(crate) hold: SessionHold,
 }
 
 impl Handle {
@@ -121,12 +121,12 @@ impl Handle {
             commands,
             proven: AtomicU64::new(0),
             trusted_for,
-            live: Mutex::default(),
+            held_leases: Mutex::default(),
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.live().is_over
+        self.held_leases().is_over
     }
 
     /// The session has answered a request that left at `sent`.
@@ -135,7 +135,7 @@ impl Handle {
         if self.proven.fetch_max(sent, Ordering::Relaxed) >= sent {
             return;
         }
-        let controls: Vec<_> = self.live().controls.values().cloned().collect();
+        let controls: Vec<_> = self.held_leases().controls.values().cloned().collect();
         let deadline = self.trusted_until();
         for control in controls {
             control.limit(deadline);
@@ -149,11 +149,11 @@ impl Handle {
 
     pub(crate) fn attach(&self, id: LeaseId, control: &LeaseControl) {
         let is_over = {
-            let mut live = self.live();
-            if !live.is_over {
-                live.controls.insert(id, control.clone());
+            let mut held_leases = self.held_leases();
+            if !held_leases.is_over {
+                held_leases.controls.insert(id, control.clone());
             }
-            live.is_over
+            held_leases.is_over
         };
         if is_over {
             control.lose(LostReason::SessionEnded);
@@ -164,28 +164,30 @@ impl Handle {
 
     /// Whether it holds a lock that its caller knows of.
     pub(crate) fn has_holders(&self) -> bool {
-        !self.live().controls.is_empty()
+        !self.held_leases().controls.is_empty()
     }
 
     #[cfg(test)]
     pub(super) fn holders(&self) -> Vec<LeaseId> {
-        self.live().controls.keys().copied().collect()
+        self.held_leases().controls.keys().copied().collect()
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.live().controls.remove(&id);
+        let detached = self.held_leases().controls.remove(&id);
         drop(detached);
     }
 
     /// The session is over; who still holds something in it.
     pub(super) fn end(&self) -> HashMap<LeaseId, LeaseControl> {
-        let mut live = self.live();
-        live.is_over = true;
-        std::mem::take(&mut live.controls)
+        let mut held_leases = self.held_leases();
+        held_leases.is_over = true;
+        std::mem::take(&mut held_leases.controls)
     }
 
-    fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held_leases(&self) -> MutexGuard<'_, HeldLeases> {
+        self.held_leases
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,23 +200,23 @@ impl fmt::Debug for Handle {
 }
 
 /// A lock in a session; dropping it gives it back.
-pub(crate) struct Seat {
-    place: Place,
+pub(crate) struct SessionHold {
+    reservation: Reservation,
     id: LeaseId,
     is_kept: bool,
 }
 
-impl Seat {
-    pub(super) fn new(place: Place, id: LeaseId) -> Self {
+impl SessionHold {
+    pub(super) fn new(reservation: Reservation, id: LeaseId) -> Self {
         Self {
-            place,
+            reservation,
             id,
             is_kept: true,
         }
     }
 
     pub(crate) fn session(&self) -> &Handle {
-        &self.place.session
+        &self.reservation.session
     }
 
     /// Gives the lock back; goes on to its end if it is dropped.
@@ -225,13 +227,13 @@ impl Seat {
             id: self.id,
             reply: Some(reply),
         };
-        drop(self.place.session.commands.send(release));
+        drop(self.reservation.session.commands.send(release));
         // The lock is gone with the session that does not answer any more.
         released.await.unwrap_or(Released::AlreadyLost)
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
             // Before the place is free, so that whoever gets it comes later.
@@ -239,7 +241,7 @@ impl Drop for Seat {
                 id: self.id,
                 reply: None,
             };
-            drop(self.place.session.commands.send(release));
+            drop(self.reservation.session.commands.send(release));
         }
     }
 }

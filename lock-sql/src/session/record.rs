@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::actor::Actor;
 use super::args::Args;
-use super::lost;
-use super::terms::SessionMode;
+use super::context::SessionMode;
+use super::loss_report;
 
 /// One of those who share a lock.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -32,7 +32,7 @@ impl Actor {
     /// What a statement needs that records an exclusive holder.
     pub(super) fn holder_args(&self, key: &LockKey, id: LeaseId, label: &str, began: i64) -> Args {
         let args = self.args(key, id).with(Args::LABEL, label);
-        match self.terms.mode {
+        match self.context.mode {
             SessionMode::Row => args.with(Args::BEGAN, began),
             // There it is what is locked.
             SessionMode::Advisory => args,
@@ -72,14 +72,14 @@ impl Actor {
                 (args, is_shared, written)
             })
             .collect();
-        let terms = Arc::clone(&self.terms);
-        self.terms.engine.spawn_service(async move {
+        let context = Arc::clone(&self.context);
+        self.context.engine.spawn_service(async move {
             for (args, is_shared, written) in records {
                 let sql = match is_shared {
-                    true => &terms.texts.record_shared,
-                    false => &terms.texts.record,
+                    true => &context.statements.record_shared,
+                    false => &context.statements.record,
                 };
-                if let Err(failure) = terms.clerk.message(sql, args.into_vec()).await {
+                if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
                     let error = lock_core::Error::from(failure);
                     tracing::debug!(%error, "the holder of a lock was not recorded");
                 }
@@ -92,7 +92,7 @@ impl Actor {
         let entry = Entry {
             label: label.to_owned(),
             token,
-            since: lost::unix_now(),
+            since: loss_report::unix_now(),
             session: self.number,
             began,
             by: self.handle.id.to_hex(),

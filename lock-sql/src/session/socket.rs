@@ -40,7 +40,7 @@ impl Actor {
     /// its own.
     pub(super) fn watch(&mut self) {
         self.watch_at = None;
-        if self.terms.target.is_pooled() {
+        if self.context.target.is_pooled() {
             return;
         }
         match &mut self.socket {

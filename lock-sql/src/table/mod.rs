@@ -22,7 +22,7 @@ pub(crate) use self::purge::{Purge, purge};
 pub(crate) use self::record::Record;
 #[cfg(feature = "_server")]
 pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};
-pub(crate) use self::row::{BootId, Broken, Claimed, Holder, Row, Scene};
+pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
@@ -78,14 +78,14 @@ impl Tokens {
 /// What one transaction works on.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    pub(crate) scene: Scene,
+    pub(crate) read_context: ReadContext,
     records: HashMap<LockKey, Record>,
 }
 
 impl Locks {
-    pub(crate) fn new(scene: Scene) -> Self {
+    pub(crate) fn new(read_context: ReadContext) -> Self {
         Self {
-            scene,
+            read_context,
             records: HashMap::new(),
         }
     }
@@ -116,7 +116,7 @@ impl Locks {
     /// The locks that are held, sorted by key.
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
         let records = self.records.iter();
-        let infos = records.filter_map(|(key, record)| record.info(key, &self.scene));
+        let infos = records.filter_map(|(key, record)| record.info(key, &self.read_context));
         let mut infos: Vec<_> = infos.collect();
         infos.sort_by(|a, b| a.key.cmp(&b.key));
         infos

@@ -5,7 +5,7 @@ use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
-use super::{BootId, Record, Refusal, Scene, Tokens};
+use super::{BootId, ReadContext, Record, Refusal, Tokens};
 
 const HELD: Refusal = Refusal::Held {
     until: Moment::from_nanos(TTL * 1_000_000_000),
@@ -206,20 +206,20 @@ proptest! {
                 }
                 Step::Wait(more) => seconds += more,
             }
-            let live: Vec<_> = lock.live(&now(seconds)).map(|(slot, h)| (slot, h.permits)).collect();
-            let exclusive = live.iter().filter(|(slot, _)| *slot == 0).count();
-            prop_assert!(exclusive == 0 || live.len() == 1, "{live:?}");
-            let limits: Vec<_> = live.iter().map(|(_, permits)| *permits).collect();
-            prop_assert!(limits.windows(2).all(|pair| pair[0] == pair[1]), "{live:?}");
+            let held_leases: Vec<_> = lock.held_leases(&now(seconds)).map(|(slot, h)| (slot, h.permits)).collect();
+            let exclusive = held_leases.iter().filter(|(slot, _)| *slot == 0).count();
+            prop_assert!(exclusive == 0 || held_leases.len() == 1, "{held_leases:?}");
+            let limits: Vec<_> = held_leases.iter().map(|(_, permits)| *permits).collect();
+            prop_assert!(limits.windows(2).all(|pair| pair[0] == pair[1]), "{held_leases:?}");
             let limit = limits.first().copied().unwrap_or(0) as usize;
-            prop_assert!(limit == 0 || live.len() <= limit, "{live:?}");
+            prop_assert!(limit == 0 || held_leases.len() <= limit, "{held_leases:?}");
         }
     }
 }
 
 #[test]
 fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
-    let stepped = |seconds: u64, unix: u64| Scene {
+    let stepped = |seconds: u64, unix: u64| ReadContext {
         unix,
         ..now(seconds)
     };

@@ -1,8 +1,8 @@
 //! What happens to locks, for observers, spans and the log.
 
 mod attempt;
+mod emitter;
 mod event;
-mod witness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::request::AcquireRequest;
 
 use self::attempt::Attempt;
 
-pub(crate) use self::witness::Witness;
+pub(crate) use self::emitter::EventEmitter;
 
 pub use self::event::{Event, EventKind, Observer};
 

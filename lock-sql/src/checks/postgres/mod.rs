@@ -59,7 +59,7 @@ async fn sets_keepalive(connection: &mut Connection, wanted: &Wanted) -> Result<
     let args = Args::new().with(Args::TIMEOUT, millis(wanted.session_timeout));
     match connection.message(&settings(), args.values()).await {
         Ok(_) => Ok(true),
-        Err(trouble) if trouble.class.ends_connection() => Err(Failure::of_statement(trouble)),
+        Err(db_error) if db_error.class.ends_connection() => Err(Failure::of_statement(db_error)),
         Err(_) => Ok(false),
     }
 }

@@ -23,9 +23,14 @@ async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
     let store = Client::open(url, parameters).await.store;
     let mut capabilities = Capabilities::least("test");
     capabilities.shared = true;
-    let live = Arc::clone(store.live());
+    let held_leases = Arc::clone(store.held_leases());
     let engine = Engine::of_this_process("test");
-    Arc::new(Leases::new(engine, Arc::new(store), live, capabilities))
+    Arc::new(Leases::new(
+        engine,
+        Arc::new(store),
+        held_leases,
+        capabilities,
+    ))
 }
 
 /// A waiter, and when it has the lock.

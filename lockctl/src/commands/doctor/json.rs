@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polylock::Bound;
+use polylock::LockLifetime;
 use serde_json::{Value, json};
 
 use super::report::{Entry, Report, link};
@@ -63,8 +63,8 @@ fn quantiles(quantiles: &Quantiles) -> Value {
 
 fn recommended(advice: &Advice) -> Value {
     let bound = match advice.bound {
-        Bound::Connection => "connection",
-        Bound::Session => "session",
+        LockLifetime::Connection => "connection",
+        LockLifetime::Session => "session",
         _ => "lease",
     };
     json!({

@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::Duration;
 
-use polylock::{Bound, Finding};
+use polylock::{Finding, LockLifetime};
 
 use super::round_trip::RoundTrips;
 use crate::text::human;
@@ -13,7 +13,7 @@ use crate::text::human;
 /// What follows from the round trips of a service for what its locks live with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Advice {
-    pub(super) bound: Bound,
+    pub(super) bound: LockLifetime,
     /// The slowest exchange that is to be expected again and again.
     slow: Duration,
     /// The shortest ttl, or session time-out; none if no lease could be renewed in time, or locks
@@ -30,11 +30,11 @@ pub(super) struct Asked {
 }
 
 impl Advice {
-    pub(super) fn of(round_trips: &RoundTrips, bound: Bound) -> Self {
+    pub(super) fn of(round_trips: &RoundTrips, bound: LockLifetime) -> Self {
         let slow = round_trips.cycle.p90;
         let (least, usual) = match bound {
-            Bound::Connection => (None, Duration::ZERO),
-            Bound::Session => (Some(least_session(slow)), USUAL_SESSION),
+            LockLifetime::Connection => (None, Duration::ZERO),
+            LockLifetime::Session => (Some(least_session(slow)), USUAL_SESSION),
             _ => (least(slow), USUAL),
         };
         Self {
@@ -48,7 +48,7 @@ impl Advice {
     /// After which a lease of the recommended length is renewed.
     pub(super) fn renewal(&self) -> Option<Duration> {
         match self.bound {
-            Bound::Connection | Bound::Session => None,
+            LockLifetime::Connection | LockLifetime::Session => None,
             _ => self.recommended.map(renewal),
         }
     }
@@ -58,8 +58,8 @@ impl Advice {
         let said = round_trips.to_string();
         match self.bound {
             // The server looks after it, however long an answer takes.
-            Bound::Connection => Finding::good("round-trip", said),
-            Bound::Session => self.of_session(asked.session_timeout, said),
+            LockLifetime::Connection => Finding::good("round-trip", said),
+            LockLifetime::Session => self.of_session(asked.session_timeout, said),
             _ => self.of_lease(asked.ttl, said),
         }
     }
@@ -106,7 +106,7 @@ impl Advice {
         let slow = exact(self.slow);
         let (Some(time), Some(least)) = (self.recommended, self.least) else {
             return match self.bound {
-                Bound::Connection => {
+                LockLifetime::Connection => {
                     "no ttl is recommended: locks live with the connection".to_owned()
                 }
                 _ => format!(
@@ -115,7 +115,7 @@ impl Advice {
             };
         };
         let least = human(least);
-        if self.bound == Bound::Session {
+        if self.bound == LockLifetime::Session {
             return format!(
                 "recommended session-timeout: {}; at least {least}. A heartbeat is given an \
                  eighth, into which the p90 of {slow} fits. Below 5s a pause of a busy machine \

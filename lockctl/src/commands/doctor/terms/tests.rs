@@ -51,7 +51,7 @@ fn the_shortest_lease_has_room_for_its_renewals_and_a_shorter_one_has_not() {
 #[test]
 fn a_close_server_is_recommended_the_usual_lease() {
     let round_trips = measured(2);
-    let advice = Advice::of(&round_trips, Bound::Lease);
+    let advice = Advice::of(&round_trips, LockLifetime::Lease);
     assert_eq!(advice.recommended, Some(USUAL));
     assert_eq!(advice.least, Some(SHORTEST));
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_close_server_is_recommended_the_usual_lease() {
 #[test]
 fn a_lease_that_is_too_short_for_the_link_is_a_warning() {
     let round_trips = measured(800);
-    let advice = Advice::of(&round_trips, Bound::Lease);
+    let advice = Advice::of(&round_trips, LockLifetime::Lease);
     assert_eq!(advice.recommended, Some(Duration::from_secs(48)));
     let found = advice.finding(ttl(USUAL), &round_trips);
     assert_eq!(found.verdict, Verdict::Warning);
@@ -86,7 +86,7 @@ fn a_lease_that_is_too_short_for_the_link_is_a_warning() {
 #[test]
 fn a_link_that_is_too_slow_has_no_lease() {
     let round_trips = measured(4000);
-    let advice = Advice::of(&round_trips, Bound::Lease);
+    let advice = Advice::of(&round_trips, LockLifetime::Lease);
     assert_eq!(advice.recommended, None);
     let found = advice.finding(ttl(Duration::from_secs(600)), &round_trips);
     assert!(found.way_out.contains("no ttl"), "{found}");
@@ -95,7 +95,7 @@ fn a_link_that_is_too_slow_has_no_lease() {
 #[test]
 fn a_lock_that_lives_with_its_connection_has_no_lease() {
     let round_trips = measured(4000);
-    let advice = Advice::of(&round_trips, Bound::Connection);
+    let advice = Advice::of(&round_trips, LockLifetime::Connection);
     let found = advice.finding(ttl(Duration::from_secs(1)), &round_trips);
     assert_eq!(found.verdict, Verdict::Good, "{found}");
     assert_eq!(
@@ -120,7 +120,7 @@ fn a_lock_that_lives_with_its_session_is_judged_for_that() {
         (4000, 32, Verdict::Good, 32),
     ] {
         let round_trips = measured(slow);
-        let advice = Advice::of(&round_trips, Bound::Session);
+        let advice = Advice::of(&round_trips, LockLifetime::Session);
         let found = advice.finding(session(Duration::from_secs(timeout)), &round_trips);
         assert_eq!(found.verdict, verdict, "{slow} {found}");
         let recommended = Duration::from_secs(recommended);
@@ -129,7 +129,7 @@ fn a_lock_that_lives_with_its_session_is_judged_for_that() {
         assert_eq!(longer.verdict, Verdict::Good, "{slow} {longer}");
     }
     let round_trips = measured(2501);
-    let advice = Advice::of(&round_trips, Bound::Session);
+    let advice = Advice::of(&round_trips, LockLifetime::Session);
     let found = advice.finding(session(Duration::from_secs(20)), &round_trips);
     assert!(
         found.why.contains("time-out of 20s has 2.50s, less"),

@@ -7,7 +7,7 @@ mod loss;
 use std::time::Duration;
 
 use polylock::engine::{LeaseId, OsEntropy};
-use polylock::{Bound, DistributedLock, Error, Finding};
+use polylock::{DistributedLock, Error, Finding, LockLifetime};
 
 use super::fault::fault;
 
@@ -40,7 +40,7 @@ pub(super) async fn try_all(pair: Pair<'_>, scratch: &Scratch) -> Vec<Finding> {
         Box::pin(loss::try_it(pair, scratch.key("loss-signal"))),
         Box::pin(async {
             match pair.first.capabilities().bound {
-                Bound::Lease => Some(expiry::try_it(pair, scratch.key("expiry")).await),
+                LockLifetime::Lease => Some(expiry::try_it(pair, scratch.key("expiry")).await),
                 _ => None,
             }
         }),
