@@ -14,7 +14,7 @@ use crate::request::{AcquireRequest, Mode};
 pub struct Capabilities {
     /// Name of the backend, such as `"sqlite"`.
     pub backend: &'static str,
-    /// What a lock ends with when nobody releases it.
+    /// What ends a lock that is never released.
     pub bound: LockLifetime,
     /// Whether a held exclusive lock can become a shared one without a gap.
     pub downgrade: bool,
@@ -43,7 +43,7 @@ pub struct Capabilities {
     pub waiting: Waiting,
 }
 
-/// What ends a lock when nobody releases it.
+/// What ends a lock that is never released.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LockLifetime {
@@ -85,7 +85,7 @@ pub enum Fencing {
 pub enum Waiting {
     /// It asks again, with a jittered pause.
     Poll,
-    /// It is told.
+    /// The server notifies it.
     Push,
 }
 
@@ -107,7 +107,7 @@ fn warn_of_short_ttl(request: &AcquireRequest) {
 impl Capabilities {
     /// The least that a backend has: an exclusive lock bound to a lease, no tokens, polled.
     ///
-    /// For implementors, who switch on what they have:
+    /// For implementors, which enable what they support:
     ///
     /// ```
     /// use lock_core::{Capabilities, Fencing};

@@ -26,7 +26,7 @@ pub struct Finding {
 pub enum Verdict {
     /// Nothing is wrong.
     Good,
-    /// The server does not tell this user, so that nothing is known.
+    /// The server does not answer this user, so the state is unknown.
     Unknown,
     /// Locks work, and may be lost or broken where they need not be.
     Warning,

@@ -34,9 +34,9 @@
 //! # Cancel safety
 //!
 //! Futures of this crate may be dropped at any await point. A dropped acquisition leaves its queue
-//! and gives back what it was granted, in the background; a dropped release goes on. At worst,
-//! because the server is out of reach, a lock stays taken for one ttl. Each function says more under
-//! this heading.
+//! and releases what it was granted, in the background; a dropped release goes on. If the server is
+//! unreachable, a lock stays taken for at most one ttl. Each function documents more under this
+//! heading.
 //!
 //! # Time
 //!

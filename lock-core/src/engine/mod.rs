@@ -1,4 +1,4 @@
-//! What every backend stands on: time, randomness, the keeper of leases and background work.
+//! What every backend builds on: time, randomness, the renewal scheduler and background work.
 
 mod background;
 mod before;
@@ -36,9 +36,9 @@ pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 pub use self::mutant::is_mutant;
 pub use self::spawn::{OnRuntime, Spawn, Task};
 
-/// Time, randomness, the keeper and background work, for one backend. For implementors.
+/// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.
 ///
-/// All backends of a process share one keeper: a thread that renews leases, fires deadlines and
+/// All backends of a process share one scheduler: a thread that renews leases, fires deadlines and
 /// sends background releases. A clone counts its background work together with the original.
 #[derive(Clone)]
 pub struct Engine {
@@ -65,7 +65,7 @@ impl Engine {
         Self::on(Arc::clone(scheduler), backend)
     }
 
-    /// An engine with a keeper of its own. For tests that bend time, chance or scheduling.
+    /// An engine with its own scheduler. For tests that control time, randomness or scheduling.
     #[must_use]
     pub fn with(
         backend: &'static str,
@@ -92,7 +92,7 @@ impl Engine {
         )
     }
 
-    /// The same keeper for another backend.
+    /// The same scheduler for another backend.
     #[must_use]
     pub fn for_backend(&self, backend: &'static str) -> Self {
         Self::on(Arc::clone(&self.scheduler), backend)

@@ -7,9 +7,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Engine;
 
-/// A timer of the runtime that it is first polled on, or of the keeper where there is none.
+/// A timer of the runtime that first polls it, or of the engine where there is no runtime.
 ///
-/// A timer on the keeper's thread would do everywhere, and wake that thread twice for every release.
+/// A timer on the engine's thread would work everywhere, but would wake that thread twice per
+/// release.
 pub(super) struct RuntimeTimer {
     until: Instant,
     timer: Option<Timer>,

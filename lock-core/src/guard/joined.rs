@@ -1,4 +1,4 @@
-//! Two locks that are one: held while both are, and given back together.
+//! Two locks that act as one: held while both are held, and released together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ pub(crate) struct TokenRange {
 }
 
 impl LockGuard {
-    /// Makes `first` and `second`, which `request` asked for and nobody has used yet, one lock. It is
-    /// given back in the opposite order.
+    /// Makes one lock of `first` and `second`, which were acquired for `request` and are not used
+    /// yet. They are released in the opposite order.
     ///
     /// Neither may have passed a local queue: this takes its place.
     pub(crate) fn joined(
@@ -40,7 +40,7 @@ impl LockGuard {
             parts: Arc::clone(&parts),
             guards: Mutex::new(Some((first, second))),
             control: Mutex::new(None),
-            // Nobody has the token before the first one.
+            // No holder has a token before the first one.
             token: AtomicU64::new(tokens.map_or(0, |tokens| tokens.first)),
             last_token: tokens.map(|tokens| tokens.last),
         });
@@ -54,7 +54,7 @@ impl LockGuard {
         let hook: Arc<dyn ReleaseHook> = Arc::new(Whole(Arc::downgrade(&lease)));
         for part in parts.iter() {
             part.set_release_hook(Arc::clone(&hook));
-            // Either this sees a loss that came before, or the home is told.
+            // A loss is either seen here or reported to the hook.
             if part.is_over_after_hook() {
                 lease.part_ended(part);
             }
@@ -70,7 +70,7 @@ pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
 /// The lease of two locks, each of which is renewed by itself.
 struct Joined {
     parts: Parts,
-    /// Taken by whoever ends them.
+    /// Taken when the lock ends.
     guards: Mutex<Option<(LockGuard, LockGuard)>>,
     control: Mutex<Option<LeaseControl>>,
     token: AtomicU64,
@@ -79,7 +79,7 @@ struct Joined {
 
 impl Joined {
     fn part_ended(&self, part: &HeldLease) {
-        // One that was given back is not lost.
+        // A part that was released is not lost.
         let Some(reason) = part.lost_reason() else {
             return;
         };
@@ -143,7 +143,7 @@ impl Lease for Joined {
     }
 }
 
-/// Nobody gave it back: its holder abandoned it.
+/// The lock was not released: its holder abandoned it.
 impl Drop for Joined {
     fn drop(&mut self) {
         if let Some((first, second)) = lock(&self.guards).take() {
@@ -161,7 +161,7 @@ impl fmt::Debug for Joined {
     }
 }
 
-/// Where the parts tell that they have ended. They are in the lease, so it must not be in them.
+/// Receives the ends of the parts. The lease owns the parts, so they must not own the lease.
 struct Whole(Weak<Joined>);
 
 #[async_trait]

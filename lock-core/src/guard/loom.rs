@@ -1,4 +1,4 @@
-//! Every interleaving of those who change the state of one lock.
+//! Every interleaving of the operations that change the state of one lock.
 //!
 //! `RUSTFLAGS="--cfg polylock_loom" cargo test -p lock-core --lib loom --target-dir target/loom`
 
@@ -123,7 +123,7 @@ fn giving_up_and_a_report_have_one_winner() {
             State::Ended(end) => end,
             State::Held(_) => panic!("held after two ends"),
         };
-        // Whoever ended it knows the deadline that it had, with every extension that was confirmed.
+        // The operation that ended it knows its deadline, with every confirmed extension.
         let until = Some(if extended { at(20) } else { at(10) });
         match last {
             End::GivenUp => assert_eq!((given_up, lost), (until, None)),

@@ -68,7 +68,7 @@ pub use self::pending::PendingRelease;
 /// ```
 #[must_use = "dropping the guard gives the lock back"]
 pub struct LockGuard {
-    /// Taken by whoever ends the guard, so that `Drop` finds it empty.
+    /// Taken when the guard ends, so that `Drop` finds it empty.
     hold: Option<Arc<HeldLease>>,
 }
 
@@ -90,9 +90,10 @@ impl LockGuard {
         self.hold().token()
     }
 
-    /// The id of the acquisition, for whoever extends or gives back the lease from another process
+    /// The id of the acquisition, with which another process can extend or release the lease
     /// through [`LockAdmin`](crate::admin::LockAdmin); `None` if the lock lives with a session or a
-    /// connection, or is held on two backends. It is a capability: who knows it can release the lock.
+    /// connection, or is held on two backends. It is a capability: anyone who knows it can release
+    /// the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
         match self.hold().liveness() {
@@ -310,7 +311,7 @@ impl LockGuard {
 
     // --- For the layers of this crate ---
 
-    /// Lets what the holder gives back pass by `hook` first.
+    /// Passes the released lease to `hook` first.
     pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
         self.hold().set_release_hook(hook);
     }
@@ -324,8 +325,7 @@ impl LockGuard {
         self.hold()
     }
 
-    /// Makes the lock one that `request` asked for, which nobody has used yet; `None` if it is lost
-    /// already.
+    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
@@ -362,7 +362,7 @@ impl Drop for LockGuard {
             let engine = hold.engine().clone();
             let released = release_lease(hold);
             engine.detach(Box::pin(async move {
-                // Nobody waits for the answer; `release_lease` has logged it.
+                // The outcome has no reader; `release_lease` has logged it.
                 drop(released.await);
             }));
         }

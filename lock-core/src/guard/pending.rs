@@ -10,7 +10,7 @@ use crate::key::LockKey;
 use crate::lease::{Grant, Lease, Liveness};
 use crate::request::AcquireRequest;
 
-/// Undoes an acquisition whose outcome nobody knows. For implementors.
+/// Undoes an acquisition with an unknown outcome. For implementors.
 ///
 /// Arm it before the request that may take the lock leaves. Dropped while armed, because the future
 /// was dropped, the reply was lost or the time was over, it releases the lease by its id in the
@@ -55,12 +55,12 @@ impl PendingRelease {
         }
     }
 
-    /// The server granted the lock: makes the guard, which looks after the lease from now on.
+    /// The server granted the lock: makes the guard, which manages the lease from now on.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) if the grant came so late that its lease has run
-    /// out; it is then given back in the background, and the request may be repeated.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
+    /// is then released in the background, and the request may be repeated.
     pub fn granted(self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         self.granted_with(request, grant, None)
     }

@@ -119,7 +119,7 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
 }
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
-    // Those that it consists of are given back one after the other.
+    // The parts are released one after the other.
     let count = hold.parts().map_or(1, |parts| parts.iter().count());
     let limit = release_timeout(hold.timing().ttl()) * u32::try_from(count).unwrap_or(1);
     let released = hold.engine().within(limit, hold.lease().release()).await;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use crate::engine::Moment;
 use crate::guard::{HeldLease, LostReason};
 
-/// How a lease reports what the server tells unasked.
+/// How a lease reports what the server pushes.
 ///
 /// Clonable, and harmless when the lock is given up already: reports about it are then ignored. None
 /// of the calls waits, so they may be made from a callback of a client. They may drop the last
@@ -44,8 +44,7 @@ impl LeaseControl {
         }
     }
 
-    /// Whether the lock has ended, so that nobody listens any more. For a session that sweeps its
-    /// leases.
+    /// Whether the lock has ended and needs no more reports. For a session that sweeps its leases.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.hold.upgrade().is_none_or(|hold| hold.is_over())

@@ -1,4 +1,4 @@
-//! What a backend supplies, and the one keeper that all leases share.
+//! What a backend supplies, and the scheduler that renews all leases.
 
 mod control;
 mod renewal_scheduler;
@@ -33,7 +33,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// How the lease is kept alive.
     fn liveness(&self) -> Liveness;
 
-    /// Takes the handle by which the lease reports what the server tells unasked.
+    /// Receives the handle by which the lease reports what the server pushes.
     ///
     /// Called before the guard is handed out, and again with another handle when the lease passes
     /// to the next holder in this process; the latest one counts.
@@ -195,8 +195,8 @@ impl Grant {
     /// ttl of the request.
     ///
     /// For grants to a waiter that may be gone. The core sends that renewal in time, also with
-    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is given back soon. A time
-    /// beyond the ttl means the ttl; a lock that lives with a session or a connection has none.
+    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is released soon. A time beyond
+    /// the ttl means the ttl; a lock that lives with a session or a connection has none.
     #[must_use]
     pub fn lasting(self, lasts: Duration) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The one keeper: renews leases in company, and fires deadlines even while a renewal hangs.
+//! Renews all leases of the process in batches, and fires deadlines even while a renewal hangs.
 
 use std::collections::BTreeMap;
 use std::fmt;

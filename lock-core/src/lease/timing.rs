@@ -39,8 +39,8 @@ impl LeaseTiming {
         sent + (self.ttl / 3).mul_f64(1.0 - 0.1 * jitter)
     }
 
-    /// When to extend a first lease that is shorter than those to come, granted by `now`: as late as
-    /// is safe, because a lock that is given back before that costs no renewal.
+    /// When to extend a first lease that is shorter than later ones, granted by `now`: as late as
+    /// is safe, because a lock that is released before that costs no renewal.
     pub(crate) fn extend_at(self, sent: Moment, now: Moment, jitter: f64) -> Moment {
         let left = self.valid_until(sent).since(now);
         self.renew_at(sent, jitter).max(now + left / 3)

@@ -102,7 +102,7 @@ impl Memory {
         &self.store.faults
     }
 
-    /// Ends the leases of a key now, as if their time were over. The holders are not told.
+    /// Ends the leases of a key now, as if they had expired. The holders are not notified.
     pub fn expire(&self, key: &LockKey) {
         self.store.evict(key, None);
     }

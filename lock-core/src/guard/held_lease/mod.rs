@@ -21,7 +21,7 @@ use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Slot};
 use crate::request::{AcquireRequest, Mode, Renewal};
 use crate::token::FencingToken;
 
-/// One holder of one lease: what the guard, the keeper and the signals share.
+/// One holder of one lease: the state that the guard, the scheduler and the signals share.
 ///
 /// A lease that is handed over inside the process gets a new `HeldLease`, so that whatever still refers
 /// to the former holder can change nothing.
@@ -147,7 +147,7 @@ impl HeldLease {
             engine,
         });
         hold.lease.attach(LeaseControl::new(&hold));
-        // Not before: without a guard, nobody would end what a backend that panics has begun.
+        // Not earlier: if the backend panics before the guard exists, nothing would end the lease.
         hold.events.emit(EventKind::Held);
         hold
     }
@@ -157,7 +157,7 @@ impl HeldLease {
         self.parts.as_ref()
     }
 
-    /// Sets the first renewal and puts the lock into the keeper's schedule.
+    /// Sets the first renewal and adds the lock to the schedule.
     fn plan(self: &Arc<Self>, renew_at: impl FnOnce(&Slot) -> Moment) {
         self.set_renewal(renew_at(&self.slot));
         self.reschedule();
@@ -234,7 +234,8 @@ impl HeldLease {
         matches!(self.validity.load(), State::Ended(_))
     }
 
-    /// The same after [`set_release_hook`](Hold::set_home): either this tells of a loss or the home is told.
+    /// The same after [`set_release_hook`](Self::set_release_hook): a loss is either seen here or
+    /// reported to the hook.
     pub(crate) fn is_over_after_hook(&self) -> bool {
         matches!(self.validity.latest(), State::Ended(_))
     }
@@ -360,7 +361,8 @@ impl HeldLease {
             self.after_loss(overdue);
         }
         if let Some(parts) = self.parts.as_ref() {
-            // Their ends are told as they come; a clock that has passed one is seen here first.
+            // A part reports its end when the end is noticed; a deadline that has just passed is
+            // seen here first.
             for part in parts.iter() {
                 if let State::Ended(End::Lost(reason)) = part.look(part.engine.now()) {
                     self.lose(reason);

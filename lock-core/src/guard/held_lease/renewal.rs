@@ -1,4 +1,4 @@
-//! How a lock is kept: what the server reports, and what the keeper does.
+//! How a lock stays held: reports of the server, and renewals by the scheduler.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ impl HeldLease {
         renewal
     }
 
-    /// The same for a renewal that travels in company before it is due.
+    /// The same for a renewal that joins a batch before it is due.
     pub(crate) fn renew_in_batch(
         self: &Arc<Self>,
         now: Moment,
@@ -139,7 +139,7 @@ impl HeldLease {
         held
     }
 
-    /// Whether the keeper has sent a renewal that is not answered.
+    /// Whether the scheduler has sent a renewal that has no reply yet.
     pub(crate) fn is_renewal_under_way(&self) -> bool {
         self.is_kept() && *self.renewal() == Moment::NEVER
     }
@@ -151,11 +151,12 @@ impl HeldLease {
 
     pub(super) fn set_renewal(&self, at: Moment) {
         let mut renew_at = self.renewal();
-        // Asked with the schedule in hand: whoever begins to keep the lease meanwhile sets it after.
+        // Checked under the mutex: a concurrent switch to automatic renewal sets its time
+        // afterwards.
         *renew_at = if self.is_kept() { at } else { Moment::NEVER };
     }
 
-    /// Lets the keeper renew the lease from now on, or leave that to the holder.
+    /// Makes the scheduler renew the lease from now on, or leaves renewal to the holder.
     pub(crate) fn keep(self: &Arc<Self>, automatic: bool) {
         if self.automatic.swap(automatic, Ordering::Relaxed) != automatic {
             self.set_renewal(self.engine.now());
@@ -170,8 +171,8 @@ impl HeldLease {
         }
     }
 
-    /// Whether the keeper renews the lease: for as long as it is held, or until the server has given
-    /// it the whole ttl that the holder was promised.
+    /// Whether the scheduler renews the lease: as long as it is held, or until the server has
+    /// granted the full ttl that the holder was promised.
     fn is_kept(&self) -> bool {
         let renewed = matches!(self.liveness, Liveness::Renewed { .. });
         renewed
@@ -188,14 +189,14 @@ impl HeldLease {
         }
     }
 
-    /// Tells the keeper when to look next.
+    /// Updates the schedule.
     pub(super) fn reschedule(self: &Arc<Self>) {
         if !self.is_over() {
             self.engine.scheduler().schedule(self);
         }
     }
 
-    /// When the keeper has to look at the lock; `None` if it is over.
+    /// When the scheduler has to process the lock; `None` if it has ended.
     pub(crate) fn due(&self) -> Option<Moment> {
         match self.validity.load() {
             State::Held(until) => Some(until.min(self.max_until).min(*self.renewal())),

@@ -18,7 +18,7 @@ pub(crate) struct AttemptState {
 }
 
 impl AttemptState {
-    /// `seen_held` if the lock has been held by somebody just now.
+    /// `seen_held` if the lock has just been held.
     pub(super) fn new(ttl: Duration, seen_held: bool) -> Self {
         Self {
             ttl,
@@ -42,7 +42,7 @@ impl AttemptState {
         self.runtime.get() == Some(&current_runtime())
     }
 
-    /// The server says that somebody holds the lock.
+    /// The server reports that the lock is held.
     pub(crate) fn mark_contended(&self) {
         self.seen_held.store(true, Ordering::Relaxed);
     }

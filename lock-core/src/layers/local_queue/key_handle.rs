@@ -24,7 +24,7 @@ pub(super) struct KeyHandle {
     key: LockKey,
 }
 
-/// What a waiter is told.
+/// The message that wakes a waiter.
 pub(super) enum Wakeup {
     /// It is the contender of this process now.
     Contend(Contender),
@@ -73,7 +73,7 @@ impl KeyHandle {
                 queue.contending = None;
             }
             queue.handover_run.record(handovers, self.table.handovers);
-            // A lock that was lost before it had a home has told nobody.
+            // A lock that was lost before its hook was set has reported to no one.
             queue.holder = (!hold.is_over_after_hook()).then_some(LocalHolder { hold, owner });
             Wakeups {
                 joining: queue.joining(),
@@ -92,7 +92,7 @@ impl KeyHandle {
                 attempt,
                 done: false,
             };
-            // A task that is gone by now drops the contender, which tells the one after it.
+            // If the task is gone, dropping the contender wakes the next one.
             drop(wakeup.send(Wakeup::Contend(contender)));
         }
     }
@@ -103,7 +103,7 @@ impl KeyHandle {
     }
 }
 
-/// Whom to tell that a lock was seated, outside of the mutex.
+/// The waiters to wake after a grant, outside of the mutex.
 struct Wakeups {
     joining: Vec<ReentrantWaiter>,
     next: Option<NextContender>,
@@ -147,7 +147,8 @@ impl ReleaseHook for KeyHandle {
 
     fn on_ended(&self, hold: &HeldLease) {
         let next = self.table.change(&self.key, |queue| {
-            // After a lock was broken, the next contender may be seated before the holder knows.
+            // After a lock was broken, the next contender may hold it before the old holder
+            // notices.
             if queue.is_held_by(hold) {
                 queue.holder = None;
             }
@@ -162,7 +163,7 @@ pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>
 
 /// The right to contend on the server; there is one for each key.
 ///
-/// Whichever way it ends, by a grant, an error, or a task that is dropped, the next task is told.
+/// However it ends, by a grant, an error or a dropped task, the next task is woken.
 pub(super) struct Contender {
     handle: KeyHandle,
     state: Arc<AttemptState>,
@@ -208,7 +209,7 @@ impl Contender {
                     Poll::Ready(answer)
                 }
                 Err(panic) => {
-                    // Whoever inherited it would panic as well.
+                    // A task that inherits it would panic as well.
                     self.attempt = None;
                     resume_unwind(panic)
                 }
@@ -275,7 +276,7 @@ pub(super) struct QueuedWaiter {
 }
 
 impl Future for QueuedWaiter {
-    /// `None` if whoever was about to tell is gone.
+    /// `None` if the sender is gone.
     type Output = Option<Wakeup>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -1,4 +1,4 @@
-//! The line of one key: who is seated, who contends, who waits. Changed under the table's mutex.
+//! The queue of one key: its local holder, contender and waiters. Changed under the table's mutex.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::request::{AcquireRequest, Renewal, Wait};
 
 /// The state of one key.
 ///
-/// Two invariants: at most one task of this process contends on the server; and whoever waits is
-/// woken by somebody, because a lock is seated whose end calls `on_ended`, or a contender is under
-/// way whose end does the same.
+/// Two invariants: at most one task of this process contends on the server; and every waiter is
+/// woken, because there is a local holder whose end calls `on_ended`, or a contender whose end does
+/// the same.
 #[derive(Default)]
 pub(super) struct KeyQueue {
     pub(super) holder: Option<LocalHolder>,
@@ -34,8 +34,8 @@ pub(super) struct KeyQueue {
 pub(super) struct HandoverRun {
     pub(super) handovers: u32,
     since: Option<Instant>,
-    /// Whether the lock goes back to the server when whoever is seated gives it up. Settled when it
-    /// is seated: the next contender has to know by then.
+    /// Whether the current holder must release to the server instead of handing over. Decided at
+    /// grant time, because the next contender depends on it.
     is_last: bool,
 }
 
@@ -78,7 +78,7 @@ impl Waiter {
     }
 }
 
-/// What a contender finds that is told to contend.
+/// What a promoted contender takes over.
 #[derive(Clone, Copy)]
 pub(super) enum Vacancy<'a> {
     /// An attempt under way on the server.
@@ -90,7 +90,7 @@ pub(super) enum Vacancy<'a> {
 
 /// What a task finds when it comes.
 pub(super) enum Arrival {
-    /// Nobody is before it: it goes to the server.
+    /// The queue is empty: the task goes to the server.
     Contend(Contender),
     /// Its owner is inside.
     Enter(LockGuard),
@@ -104,7 +104,7 @@ pub(super) struct NextContender {
     pub(super) state: Arc<AttemptState>,
 }
 
-/// A task whose owner has been seated, and the guard that it enters with.
+/// A task whose owner holds the lock, and its guard.
 pub(super) struct ReentrantWaiter {
     pub(super) wakeup: oneshot::Sender<Wakeup>,
     pub(super) guard: LockGuard,
@@ -121,12 +121,12 @@ impl KeyQueue {
             .is_some_and(|holder| std::ptr::eq(&*holder.hold, hold))
     }
 
-    /// Whether who comes now goes to the server at once.
+    /// Whether a new request goes to the server at once.
     pub(super) fn is_open(&mut self) -> bool {
         self.contending.is_none() && self.is_last() && self.head().is_none()
     }
 
-    /// Makes who comes the contender.
+    /// Makes the caller the contender.
     pub(super) fn open(&mut self, ttl: Duration) -> Arc<AttemptState> {
         let state = Arc::new(AttemptState::new(ttl, self.holder.is_some()));
         self.contending = Some(Arc::clone(&state));
@@ -146,7 +146,7 @@ impl KeyQueue {
         self.waiting.len() >= max_waiters
     }
 
-    /// A second guard for a request whose owner is seated.
+    /// A second guard for a request whose owner holds the lock.
     pub(super) fn enter(&self, request: &AcquireRequest) -> Result<Option<LockGuard>> {
         let owner = request.owner();
         let same = |holder: &&LocalHolder| owner.is_some() && owner == holder.owner.as_ref();
@@ -170,7 +170,7 @@ impl KeyQueue {
         receiver
     }
 
-    /// Takes out the waiters whose owner is seated; they need not wait for themselves.
+    /// Removes the waiters whose owner holds the lock; they need not wait for themselves.
     pub(super) fn joining(&mut self) -> Vec<ReentrantWaiter> {
         let Some(LocalHolder { hold, owner }) = &self.holder else {
             return Vec::new();
@@ -210,7 +210,7 @@ impl KeyQueue {
         self.gone = 0;
     }
 
-    /// Whether the lock goes back to the server when whoever is seated gives it up.
+    /// Whether the current holder must release to the server instead of handing over.
     fn is_last(&self) -> bool {
         self.holder.is_none() || self.handover_run.is_last
     }
@@ -226,7 +226,7 @@ impl KeyQueue {
         if head.request.ttl() != ttl {
             return None;
         }
-        // A lease that nobody renews would reach its holder half used up.
+        // A lease without renewal would reach its holder half expired.
         (head.request.renewal() == Renewal::Automatic).then(|| self.pop())?
     }
 
@@ -241,9 +241,9 @@ impl KeyQueue {
         Some(waiter)
     }
 
-    /// The waiter that has to go to the server now, if any: when nobody is seated, or when the one
-    /// who is seated will give the lock back to the server. It goes on with what was `left` by a
-    /// contender that gave up, if it can: with another ttl, the lease would be renewed to that.
+    /// The waiter that has to go to the server now, if any: when there is no local holder, or when
+    /// the local holder will release to the server. It takes over what the previous contender
+    /// `left`, if it can: with another ttl, the lease would be renewed to that.
     pub(super) fn promote(&mut self, left: Vacancy<'_>) -> Option<NextContender> {
         if self.contending.is_some() || !self.is_last() {
             return None;

@@ -31,16 +31,14 @@ use self::table::Table;
 /// the server, so that other processes get their turn; the next contender of this process is in the
 /// server's queue by then. A thousand waiting tasks cost the server one waiter.
 ///
-/// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
-/// or waits for takes no memory. Shared locks and permits go straight to the server. Several keys
-/// that nobody of the process holds or waits for are asked for together, once and without waiting;
-/// otherwise they are acquired one after the other.
+/// Keys are compared exactly, so that two keys never block each other. A key without holder or
+/// waiter takes no memory. Shared locks and permits go straight to the server.
 ///
 /// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
 /// held, in this process or because the backend
-/// [says so](AcquireRequest::note_held), and as [`Unavailable`](ErrorKind::Unavailable) if the server
+/// [says so](AcquireRequest::mark_contended), and as [`Unavailable`](ErrorKind::Unavailable) if the server
 /// has not answered the task that contends, or
-/// [does not any more](AcquireRequest::note_unanswered).
+/// [does not any more](AcquireRequest::mark_unresponsive).
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 #[derive(Clone, Debug)]
@@ -88,9 +86,9 @@ impl LocalQueue {
     /// Sets for how long a lease is handed over inside the process, counted from when it came from
     /// the server; however often, but up to the number of hand-overs in any case. Default: 25 ms.
     ///
-    /// A way to the server and back costs from a tenth of a millisecond to several, and short work
-    /// would pay it every few times. Other processes wait this much longer for their turn, and for
-    /// whoever has the lock when the time is over and the one after.
+    /// A round trip to the server takes from a tenth of a millisecond to several, and short work
+    /// would pay it every few times. Other processes wait this much longer for their turn, plus the
+    /// time of the current holder and of the next one.
     #[must_use]
     pub fn with_handover_time(self, time: Duration) -> Self {
         let max = self.table.handovers.max;
@@ -184,8 +182,8 @@ impl LocalQueue {
         match within(deadline, queue).await {
             Some(Some(Wakeup::Contend(contender))) => Ok(Arrival::Contend(contender)),
             Some(Some(Wakeup::Lock(guard))) if guard.is_held() => Ok(Arrival::Enter(guard)),
-            // The lease ran out on its way here, or whoever was about to pass it on is gone: the
-            // task stands in line again.
+            // The lease expired on its way here, or the task that would hand it over is gone: the
+            // task queues again.
             Some(_) => self.handle(request).arrive(request),
             None if self.handle(request).is_unknown() => Err(unanswered(request)),
             None => Err(contended(request)),
@@ -247,7 +245,7 @@ impl DistributedLock for LocalQueue {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         if request.mode() != Mode::Exclusive || self.inner.capabilities().reentry {
-            // Another queue below would not hear of leases that pass from hand to hand up here.
+            // A second queue below would not see the leases that are handed over up here.
             return self.inner.acquire(request).await;
         }
         self.capabilities().check(request)?;

@@ -198,7 +198,7 @@ impl DistributedLock for Migrate {
         let part = request.clone().for_a_part(request.wait());
         let asked = Instant::now();
         let old = Held::now(self.old.acquire(&part).await?, asked);
-        // What the old one said tells nothing of the new one.
+        // The replies of the old backend say nothing about the new one.
         request.mark_unresponsive();
         let left = match deadline {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
@@ -209,7 +209,7 @@ impl DistributedLock for Migrate {
         let new = match self.acquire_new(&part, &old.guard).await {
             Ok(guard) => Held::now(guard, asked),
             Err(error) => {
-                // Before the answer: whoever is told that the lock is held may look who holds it.
+                // Before the reply: a caller that sees the lock held may inspect its holder.
                 // Dropped after a while, the release goes on in the background.
                 drop(tokio::time::timeout(RETREAT_TIMEOUT, old.guard.release()).await);
                 return Err(error);
@@ -222,7 +222,8 @@ impl DistributedLock for Migrate {
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        // Each backend tells of its own part; a lock that is broken there is lost as a whole.
+        // Each backend reports its own part; a lock that is broken on one of them is lost as a
+        // whole.
         None
     }
 

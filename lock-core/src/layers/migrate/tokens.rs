@@ -69,7 +69,8 @@ const AHEAD: u64 = 256 + 1_000;
 /// A lock that takes longer is not worth having, and clocks that differ by more are not looked after.
 const MAX_SKEW: Duration = Duration::from_secs(1);
 
-/// Nobody holds the lock in a pause. Backends notice a lost message of a grant within three seconds.
+/// The lock has no holder during the pause. Backends notice a lost grant message within three
+/// seconds.
 const MAX_PAUSE: Duration = Duration::from_secs(4);
 
 fn micros(duration: Duration) -> u64 {
