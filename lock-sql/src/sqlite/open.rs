@@ -143,7 +143,7 @@ pub(super) fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {
     })
 }
 
-/// How long one statement waits inside SQLite for others to finish; see [`WriteQueue`](super::desk::Desk)
+/// How long one statement waits inside SQLite for others to finish; see [`WriteQueue`](super::write_queue::WriteQueue)
 /// for how long an operation does.
 const BUSY_SLICE: Duration = Duration::from_millis(20);
 
