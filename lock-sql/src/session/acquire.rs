@@ -25,13 +25,13 @@ struct Got {
     token: u64,
     session: i64,
     began: i64,
-    /// Whether somebody waits to have the lock alone.
+    /// Whether another session waits for the exclusive lock.
     claimed: bool,
 }
 
 enum Step {
     Got(Got),
-    /// Somebody else has the lock; whether the session has something left to undo.
+    /// Another session holds the lock; whether this one has something left to undo.
     Held {
         is_dirty: bool,
     },
@@ -51,7 +51,7 @@ impl Actor {
                 Ok((got.token, got.since))
             }
             Ok(Step::Held { is_dirty }) => {
-                // Who does not wait any more gets its place dropped.
+                // If the caller is gone, its reservation is dropped.
                 drop(take.reply.send(Ok(Taken::Held(take.reservation))));
                 if is_dirty {
                     // What comes next stands in the queue behind this.
@@ -70,7 +70,7 @@ impl Actor {
                 take.reservation.settle();
                 let hold = SessionHold::new(take.reservation, id);
                 let granted = Granted { token, since, hold };
-                // The seat of somebody who is gone gives the lock back.
+                // If the caller is gone, dropping this releases the lock.
                 drop(take.reply.send(Ok(Taken::Granted(granted))));
             }
             Err(failure) => {
@@ -109,8 +109,8 @@ impl Actor {
             match self.read(sent, &answer)? {
                 Step::Missing => {
                     self.undo(&take.key, take.is_shared).await;
-                    // Whoever makes them in a transaction keeps this session waiting, and no connection
-                    // that others need.
+                    // A transaction that inserts them blocks this session, and no connection that
+                    // others need.
                     let args = self.args(&take.key, take.id);
                     let context = Arc::clone(&self.context);
                     match self
@@ -119,7 +119,7 @@ impl Actor {
                         .map(drop)
                     {
                         Ok(()) => missing += 1,
-                        // Somebody makes them in a transaction that has not ended, and has the lock.
+                        // An open transaction has inserted them, and holds the lock.
                         Err(failure) if failure.class() == Some(Class::LockTimeout) => {
                             let until = take.until.unwrap_or_else(Instant::now);
                             if until <= Instant::now() || take.reply.is_closed() {
@@ -129,7 +129,7 @@ impl Actor {
                         Err(failure) => return Err(failure),
                     }
                 }
-                // Somebody waits to have it alone, and those who share it let it pass.
+                // A waiter for the exclusive lock has priority over new shared holders.
                 Step::Got(got) if got.claimed && take.is_shared => {
                     self.undo(&take.key, true).await;
                     let until = take.until.unwrap_or_else(Instant::now);
@@ -183,8 +183,8 @@ impl Actor {
             match cancelled {
                 Some(answer) => (Some(answer), false),
                 None => {
-                    // Behind a pooler nobody knows which session of the server's waits; closing the
-                    // connection ends it.
+                    // Behind a pooler the server's session is unknown; closing the connection ends
+                    // the wait.
                     if !context.target.is_pooled() {
                         self.cancel().await;
                     }
@@ -317,7 +317,7 @@ const SLACK: Duration = Duration::from_millis(80);
 /// claim lasts for two seconds.
 const CLAIM_AFTER: Duration = Duration::from_millis(300);
 
-/// Pause of those who are kept from sharing a lock.
+/// Pause of a shared request that lets an exclusive waiter pass.
 const CLAIM_PAUSE: Duration = Duration::from_millis(40);
 
 /// How often the rows of a key may be missing after they were made.

@@ -34,12 +34,12 @@ pub(super) struct Actor {
     /// Whether the table has a record of the session.
     pub(super) is_recorded: bool,
     pub(super) socket: Socket,
-    /// When to watch it, unless something is asked for before.
+    /// When to watch it, unless there is a command before.
     pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
-    /// When the session was last asked for something.
+    /// When the last command ran.
     rested: Instant,
     probed: Instant,
 }
@@ -172,14 +172,14 @@ impl Actor {
             Command::Release { id, reply } => self.release(id, reply).await,
             Command::Retire { reply } => {
                 self.forget().await;
-                // Who has gone has no use for it.
+                // The caller may be gone.
                 let _gone = reply.send(());
             }
             Command::Take(take) => self.take(*take).await,
         }
     }
 
-    /// When there is something to do that nobody asks for.
+    /// When the session has to act without a command.
     fn due(&self) -> Instant {
         let asked_for = self.due_at_server();
         self.watch_at.map_or(asked_for, |at| at.min(asked_for))
@@ -201,7 +201,7 @@ impl Actor {
             return true;
         }
         if self.held.is_empty() {
-            // Somebody may have a place here and not use it yet.
+            // A caller may have a reservation that it has not used yet.
             self.rested = Instant::now();
             if !self.pool.retire(&self.handle) {
                 return true;
@@ -237,8 +237,8 @@ impl Actor {
         }
     }
 
-    /// Runs a message that tells, if it is answered, that the session is there. Without an answer
-    /// there is no session any more.
+    /// Runs a message whose reply proves that the session lives. Without a reply the session is
+    /// over.
     pub(super) async fn ask(
         &mut self,
         sql: &Sql,
@@ -300,7 +300,7 @@ impl Actor {
             None => Released::AlreadyLost,
         };
         if let Some(reply) = reply {
-            // Who has gone has no use for it.
+            // The caller may be gone.
             let _gone = reply.send(released);
         }
     }
@@ -396,10 +396,12 @@ impl Actor {
         }
     }
 
-    /// Nobody gets a place here any more; the server frees what is held when the connection closes.
+    /// Ends the session: no more reservations; the server frees its locks when the connection
+    /// closes.
     fn end(&mut self) {
         self.pool.remove(&self.handle);
-        // It closes, and with it the server frees what is held, once the holders have been told.
+        // The connection closes after the holders have been notified; then the server frees their
+        // locks.
         let connection = self.connection.take();
         let controls = self.handle.end();
         if self.is_recorded || !controls.is_empty() {
@@ -445,7 +447,7 @@ impl Drop for Actor {
 /// for nothing nearly always.
 const RECORDING: Duration = Duration::from_secs(1);
 
-/// How long nothing is asked for before the socket is watched: short holds cost nothing.
+/// Idle time before the socket is watched: short holds cost nothing.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// Returns when a record is written, or will not be.

@@ -22,7 +22,7 @@ use super::record::Entry;
 use crate::error::{Cause, Failure, Remove};
 use crate::wire::Value;
 
-/// A lock that somebody holds, and in which sessions.
+/// A held lock, and the sessions that hold it.
 struct Seen {
     info: LockInfo,
     sessions: Vec<Session>,
@@ -192,7 +192,7 @@ async fn is_alive(
     Ok(answer.int(0).is_some_and(|count| count > 0))
 }
 
-/// Reads a record; `None` if nobody holds the lock.
+/// Reads a record; `None` if the lock is free.
 async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, Failure> {
     let malformed = || {
         Failure::from(Cause::Malformed {
@@ -265,5 +265,5 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
 /// Longest reason that is stored, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// Pause between two looks at a session that was told to end.
+/// Poll interval for the end of a session that was terminated.
 const LOOKING: Duration = Duration::from_millis(5);

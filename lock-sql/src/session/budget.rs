@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::error::Failure;
 
-/// The wait of one request, as a deadline, and whether there was somebody to wait for.
+/// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
 pub(super) struct Budget {
     wait: Wait,
@@ -71,18 +71,18 @@ impl Budget {
         }
     }
 
-    /// Somebody else was seen to hold the lock.
+    /// Another session was seen to hold the lock.
     pub(super) fn mark_contended(&self) {
         self.was_held.store(true, Ordering::Relaxed);
         self.note_place();
     }
 
-    /// Whether the request waits for somebody.
+    /// Whether the request waits for another holder.
     pub(super) fn was_held(&self) -> bool {
         self.was_held.load(Ordering::Relaxed)
     }
 
-    /// The request has a place in a session: the server is old enough.
+    /// The request has a reservation in a session: the server is old enough.
     pub(super) fn note_place(&self) {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

@@ -26,7 +26,7 @@ pub(crate) struct SessionContext {
     pub(crate) request_timeout: Duration,
     /// Most sessions.
     pub(crate) connections: usize,
-    /// What tells the locks of this table from those of others.
+    /// Distinguishes the locks of this table from those of others.
     pub(crate) scope: String,
     pub(crate) is_postgres: bool,
 }
@@ -56,7 +56,7 @@ impl SessionContext {
         (self.timeout / 2).min(Duration::from_secs(60))
     }
 
-    /// The arguments that tell which lock it is.
+    /// The arguments that identify the lock.
     pub(crate) fn args(&self, key: &LockKey) -> Args {
         let args = Args::new().with(Args::NAME, key.as_bytes());
         match self.mode {
@@ -84,8 +84,7 @@ pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
 
 /// What stands for a key where a database locks numbers or short names.
 ///
-/// From a cryptographic hash, so that nobody finds two keys with the same one by chance or on
-/// purpose.
+/// From a cryptographic hash, so that no two keys collide, by chance or on purpose.
 struct Advisory([u8; 32]);
 
 impl Advisory {

@@ -13,7 +13,7 @@ use super::pool::Reservation;
 use crate::error::Failure;
 use crate::table::Tokens;
 
-/// One connection that holds locks, as those see it who use it.
+/// One connection that holds locks, as its users see it.
 pub(crate) struct Handle {
     pub(crate) id: LeaseId,
     pub(super) commands: mpsc::UnboundedSender<Command>,
@@ -29,8 +29,8 @@ struct HeldLeases {
     is_over: bool,
 }
 
-/// What a session is asked for. They are done one after the other, and all of them: whoever gives
-/// up has its own undone.
+/// Commands to a session. They run one after the other, and each runs to its end: if its caller is
+/// gone, its effect is undone.
 pub(super) enum Command {
     Downgrade {
         id: LeaseId,
@@ -44,12 +44,12 @@ pub(super) enum Command {
         id: LeaseId,
         reply: Option<oneshot::Sender<Released>>,
     },
-    /// Ends the session, in which nobody has a place any more.
+    /// Ends the session, which has no reservations left.
     Retire {
         reply: oneshot::Sender<()>,
     },
     Take(Box<Take>),
-    /// Records all holders, for somebody who is about to look.
+    /// Records all holders, for a caller that is about to list them.
     Record {
         reply: oneshot::Sender<()>,
     },
@@ -99,7 +99,7 @@ impl Drop for UndoOnDrop<'_> {
 /// What comes of a take.
 pub(crate) enum Taken {
     Granted(Granted),
-    /// Somebody else has it; the place is still there.
+    /// Another session holds it; the reservation remains.
     Held(Reservation),
 }
 
@@ -177,7 +177,7 @@ impl Handle {
         drop(detached);
     }
 
-    /// The session is over; who still holds something in it.
+    /// Ends the session, and returns the locks that are still held in it.
     pub(super) fn end(&self) -> HashMap<LeaseId, LeaseControl> {
         let mut held_leases = self.held_leases();
         held_leases.is_over = true;
@@ -236,7 +236,7 @@ impl SessionHold {
 impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
-            // Before the place is free, so that whoever gets it comes later.
+            // Before the reservation is free, so that the next user comes later.
             let release = Command::Release {
                 id: self.id,
                 reply: None,

@@ -17,13 +17,13 @@ use crate::table::Tokens;
 pub(super) struct SessionLease {
     pub(super) id: LeaseId,
     can_downgrade: bool,
-    /// None before it is granted and after it is given back.
+    /// None before it is granted and after it is released.
     state: Mutex<Option<State>>,
 }
 
 struct State {
     hold: SessionHold,
-    /// Tokens for those who follow.
+    /// Tokens for the next holders.
     tokens: Option<Tokens>,
 }
 
@@ -60,7 +60,7 @@ impl SessionLease {
         Some(FencingToken::new(tokens.next))
     }
 
-    /// Asks the session for something, unless the lock is given back.
+    /// Sends a command to the session, unless the lock is released.
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Command,

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::context::SessionContext;
 
-/// The holders of a session that is over; told at the latest when it is dropped.
+/// The holders of a session that is over; notified at the latest when this is dropped.
 pub(super) struct LossReport(Vec<(LeaseId, LockKey, LeaseControl)>);
 
 impl LossReport {
@@ -16,8 +16,8 @@ impl LossReport {
         Self(held)
     }
 
-    /// Tells them that they have lost their locks. Whether somebody broke them is in their records, if
-    /// the server is there to ask.
+    /// Notifies them that they have lost their locks. Their records say whether a lock was broken,
+    /// if the server is reachable.
     pub(super) async fn tell(self, context: &SessionContext) {
         let asked = timeout(ASKING, async {
             for (id, key, control) in &self.0 {
@@ -35,7 +35,8 @@ impl LossReport {
     }
 }
 
-/// Who has been told already stays with that. A runtime that ends does not keep it from the others.
+/// A holder that was notified keeps its reason. A runtime that ends does not keep the others
+/// uninformed.
 impl Drop for LossReport {
     fn drop(&mut self) {
         for (_, _, control) in &self.0 {

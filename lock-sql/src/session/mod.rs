@@ -1,8 +1,8 @@
 //! `mode=row` and `mode=advisory`: locks that live with a connection to the server.
 //!
-//! A task owns each connection, takes and frees locks on it, asks every second whether the session
-//! is there, and tells the holders when it is not. The server is told how long a session may be
-//! silent, and ends it after that; holders are told before.
+//! A task owns each connection. It acquires and releases locks on it, probes the session every
+//! second, and notifies the holders when it is gone. The server is configured to end a session that
+//! is silent for a set time; holders are notified before that.
 
 mod acquire;
 mod actor;
@@ -89,7 +89,7 @@ impl Sessions {
     pub(crate) async fn shutdown(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
         let is_done = self.context.engine.drain(within).await;
-        // Whoever does not wait for it leaves records that others delete.
+        // If this times out, other clients delete the records.
         before(until, self.pool.retire_idle()).await;
         is_done
     }
@@ -164,7 +164,7 @@ impl Sessions {
             if until.is_none() {
                 request.mark_contended();
                 if !is_row {
-                    // Whoever waits keeps others from using the session, and so has one of its own.
+                    // A waiter blocks its session, and so needs one of its own.
                     drop(reservation);
                     let alone = self.pool.reservation(key, true);
                     match before(Instant::now() + TRY_AGAIN, alone).await {
@@ -231,9 +231,9 @@ impl Sessions {
     }
 }
 
-/// What tells the locks of one table from those of others. Where MySQL takes two spellings for one
-/// table, they are one; where it does not, such tables share their locks, which excludes too much and
-/// never too little.
+/// Distinguishes the locks of one table from those of others. Where MySQL treats two spellings as
+/// one table, the scopes are equal; where it does not, such tables share their locks, which
+/// excludes too much and never too little.
 fn scope(config: &SqlConfig) -> String {
     let scope = format!("{}\0{}", config.database, config.table_sql());
     match config.server.is_postgres() {
@@ -259,7 +259,7 @@ fn capabilities(backend: &'static str, context: &SessionContext) -> Capabilities
 /// Connections for statements that are no part of the transaction of a lock.
 const CONTROL_CONNECTIONS: usize = 2;
 
-/// Pause between two attempts of whoever finds no session to wait in.
+/// Retry interval while there is no session to wait in.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How many sessions may end under one attempt.

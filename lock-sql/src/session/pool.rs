@@ -14,16 +14,16 @@ use super::handle::{Command, Handle};
 use super::lease::ended;
 use crate::error::Failure;
 
-/// The sessions of this lock service, and who has a place in which.
+/// The sessions of this lock service, and their reservations.
 pub(crate) struct SessionPool {
     pub(crate) context: Arc<SessionContext>,
     state: Mutex<State>,
-    /// Since when no records of sessions that have ended were looked for.
+    /// When records of ended sessions were last deleted.
     swept: Mutex<Instant>,
-    /// A place is free, or a session is new or gone.
+    /// A reservation has ended, or a session is new or gone.
     changed: Notify,
-    /// Of those who need a session alone, the one that looks for it; the others stand in line. Whoever
-    /// gives a session back and asks again at once would keep those who wait out for ever.
+    /// Requests for an exclusive session queue here. Without the queue, a caller that returns a
+    /// session and asks again at once would starve the others.
     turn: Turn<()>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct SessionPool {
 struct State {
     sessions: Vec<Entry>,
     opening: usize,
-    /// What the server refuses sessions for, and until when it is not asked again.
+    /// Why the server refuses sessions, and until when not to retry.
     refusal: Option<(Instant, Failure)>,
 }
 
@@ -39,7 +39,7 @@ struct Entry {
     session: Arc<Handle>,
     /// What is taken there, or about to be. A database would let a session take a lock twice.
     keys: HashSet<LockKey>,
-    /// Somebody waits there, and nothing else can be done until it ends.
+    /// A request waits there, and blocks the session until it ends.
     alone: bool,
 }
 
@@ -54,15 +54,15 @@ impl SessionPool {
         })
     }
 
-    /// A place in a session for one key; waits for one, if there are as many sessions as there may
-    /// be, in the order of arrival if it has to be `alone`.
+    /// Reserves a session for one key. If all sessions are in use, waits for one; requests for a
+    /// session of their own (`alone`) are served in order of arrival.
     pub(crate) async fn reservation(
         self: &Arc<Self>,
         key: &LockKey,
         alone: bool,
     ) -> Result<Reservation, Failure> {
         loop {
-            // Who can be where others are seldom waits, and not for those who cannot.
+            // Requests that can share a session rarely wait, and never behind exclusive ones.
             let turn = match alone {
                 true => Some(self.turn.lock().await),
                 false => None,
@@ -91,7 +91,7 @@ impl SessionPool {
             let is_free = entry.keys.is_empty() || !alone && !entry.keys.contains(key);
             is_free && !entry.alone && !entry.session.is_over()
         };
-        // The one with the most in it, so that others become idle; among those, the last one.
+        // The fullest one, so that others become idle; among those, the last one.
         let entry = state
             .sessions
             .iter_mut()
@@ -154,7 +154,7 @@ impl SessionPool {
         Some(opened)
     }
 
-    /// A session ends; nobody gets a place in it any more.
+    /// A session ends; it takes no more reservations.
     pub(crate) fn remove(&self, session: &Handle) {
         let removed: Vec<_> = {
             let mut state = self.lock();
@@ -169,7 +169,7 @@ impl SessionPool {
         self.changed.notify_waiters();
     }
 
-    /// Lets a session go that nobody has a place in; false if somebody has.
+    /// Removes a session without reservations; false if it has one.
     pub(crate) fn retire(&self, session: &Handle) -> bool {
         let retired = {
             let mut state = self.lock();
@@ -182,7 +182,7 @@ impl SessionPool {
         retired.is_some()
     }
 
-    /// Ends the sessions that nobody has a place in, so that the server keeps no record of them.
+    /// Ends the sessions without reservations, so that the server keeps no record of them.
     pub(crate) async fn retire_idle(&self) {
         let idle: Vec<_> = {
             let mut state = self.lock();
@@ -192,7 +192,7 @@ impl SessionPool {
             state.sessions = left;
             idle
         };
-        // All of them are told before the first answer: the caller may stop waiting for it.
+        // All commands are sent before the first reply: the caller may stop waiting.
         let report: Vec<_> = idle
             .into_iter()
             .map(|Entry { session, .. }| {
@@ -289,7 +289,7 @@ pub(super) async fn record_all() {
 /// The sessions of this process.
 static SESSIONS: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
-/// How long somebody who looks waits for the records of its own process.
+/// How long an administrative request waits for the records of its own process.
 const RECORDING: Duration = Duration::from_secs(1);
 
 /// A session that is being opened; ends with the attempt, also when a runtime takes that away.
@@ -302,7 +302,7 @@ impl Drop for Opening {
     }
 }
 
-/// A place in a session, for one key.
+/// A reservation of a session, for one key.
 pub(crate) struct Reservation {
     pool: Arc<SessionPool>,
     pub(crate) session: Arc<Handle>,
@@ -310,7 +310,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Nobody waits here any more: others may take other locks beside this one.
+    /// The wait is over: the session can take other locks beside this one.
     pub(crate) fn settle(&self) {
         self.change(|entry| entry.alone = false);
     }
@@ -348,5 +348,5 @@ impl fmt::Debug for Reservation {
 /// meanwhile.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a process looks for records of sessions that have ended without deleting them.
+/// Interval between two searches for records of ended sessions.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);

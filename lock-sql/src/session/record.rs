@@ -1,5 +1,6 @@
-//! Who holds a lock, for people: written once somebody has held the lock for a moment, so that short
-//! holds cost nothing, or when somebody in the same process looks.
+//! Holder records for `inspect`, `list` and `break`. A record is written once a lock has been held
+//! for a moment, so that short holds cost nothing, or when an administrative request of the same
+//! process needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::args::Args;
 use super::context::SessionMode;
 use super::loss_report;
 
-/// One of those who share a lock.
+/// One shared holder.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Entry {
     pub(super) label: String,
@@ -39,8 +40,8 @@ impl Actor {
         }
     }
 
-    /// Records those who have held their locks until `due`, or all of them. Nothing but their release
-    /// waits for it.
+    /// Records the holders whose record is due by `due`, or all of them. Only their release waits
+    /// for it.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let mut records = Vec::new();
         for (id, held) in &mut self.held {
@@ -104,5 +105,5 @@ impl Actor {
     }
 }
 
-/// How long somebody holds a lock before that is recorded.
+/// How long a lock is held before its holder is recorded.
 pub(super) const RECORD_AFTER: Duration = Duration::from_millis(20);

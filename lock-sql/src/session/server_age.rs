@@ -1,12 +1,12 @@
 //! What a server that has just started may grant.
 //!
-//! A host that loses power tells no client that its session has ended: a holder that hears nothing
-//! believes in its lock until its session timeout is nearly over, and the server that comes back knows
-//! nothing of it. So each session is recorded in the table, with its timeout and the start of the
-//! server that it is on, before it takes a lock, and the record goes when nobody believes in the
-//! session any more. A start of the server is *admitted*, in the table, once for all clients: at once
-//! if no session of the start before has a record, and otherwise when the longest timeout of those has
-//! passed. Sessions take locks on an admitted start only.
+//! A host that loses power does not notify its clients that their sessions have ended: a holder
+//! without news believes in its lock until its session timeout is nearly over, and the restarted
+//! server does not know the lock. So each session is recorded in the table, with its timeout and
+//! the start of its server, before it acquires a lock; the record is deleted when no holder relies
+//! on the session. A start of the server is *admitted*, in the table, once for all clients: at once
+//! if no session of the previous start has a record, and otherwise when the longest of their
+//! timeouts has passed. Sessions acquire locks on an admitted start only.
 //!
 //! No clock of the server's is trusted, for it may be set when the host comes back. The time counts
 //! from when a client finds the server started anew, by the boot clock of its machine, and is kept in
@@ -31,9 +31,10 @@ use crate::wire::{Answer, Connection, DbError, Sql, Value};
 pub(crate) struct StartTexts {
     /// Reads what the table knows of the start of the server; the last row is a [`Start`].
     pub(crate) read: Arc<Sql>,
-    /// Names the data that the server serves, and its place among copies of them. It may be refused.
+    /// Names the data that the server serves, and its position among copies of them. It may be
+    /// refused.
     pub(crate) lineage: Arc<Sql>,
-    /// Admits the start of the server in the place of the one that was read, and records the session.
+    /// Admits the start of the server in place of the one that was read, and records the session.
     pub(crate) admit: Arc<Sql>,
     /// Notes when a client on this machine found the server started anew.
     pub(crate) witness: Arc<Sql>,
@@ -52,7 +53,7 @@ pub(crate) struct Start {
     lineage: Vec<u8>,
     /// The longest timeout of the sessions on the admitted start.
     longest: Duration,
-    /// The same of those whose record is there.
+    /// The same for sessions whose record exists.
     open: Duration,
     /// Whether the server has everything that it acknowledged before it was killed.
     is_durable: bool,
@@ -140,7 +141,7 @@ static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::de
 /// The start that was admitted, the one that the server has, and the version of the admission.
 type Starts = (Vec<u8>, Vec<u8>, u64);
 
-/// The arguments that tell this machine and its time.
+/// The arguments that identify this machine and its time.
 pub(crate) fn witness_args(args: Args) -> Args {
     let micros = BootClock::default().now().as_nanos() / 1000;
     let args = args.with(Args::BEGAN, micros);
@@ -150,7 +151,7 @@ pub(crate) fn witness_args(args: Args) -> Args {
     }
 }
 
-/// What tells the boot clock of this process from others: that of a time namespace is another one.
+/// Distinguishes the boot clock of this process from others: a time namespace has its own.
 static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -225,8 +226,8 @@ impl Actor {
     }
 }
 
-/// Deletes the record of a session that is over, whose holders have been told: others need not wait
-/// for them if the server has started anew. It may be on its way.
+/// Deletes the record of a session that is over and whose holders have been notified: other clients
+/// need not wait for them if the server restarts. The deletion may be under way already.
 pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
     let until = Instant::now() + context.timeout;
     loop {

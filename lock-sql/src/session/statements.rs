@@ -36,8 +36,8 @@ pub(crate) struct SessionStatements {
     pub(crate) cancel: Arc<Sql>,
     /// Makes the row of a key, where a row is locked.
     pub(crate) seed: Arc<Sql>,
-    /// Keeps those out who would share a lock that somebody waits for to have it alone, where the
-    /// server lets them pass.
+    /// Keeps out new shared holders while an exclusive request waits, where the server lets them
+    /// pass.
     pub(crate) claim: Option<Arc<Sql>>,
     /// Ends that, for the waiter that has the lock.
     pub(crate) unclaim: Option<Arc<Sql>>,
@@ -46,7 +46,7 @@ pub(crate) struct SessionStatements {
     pub(crate) draw: Arc<Sql>,
     /// Records an exclusive holder, unless a later one is recorded.
     pub(crate) record: Arc<Sql>,
-    /// Records one who shares the lock.
+    /// Records a shared holder.
     pub(crate) record_shared: Arc<Sql>,
     /// Reads the records of locks that may be held.
     pub(crate) list: Arc<Sql>,
@@ -54,7 +54,7 @@ pub(crate) struct SessionStatements {
     pub(crate) inspect: Arc<Sql>,
     /// How many sessions there are that hold what a record says.
     pub(crate) alive: Arc<Sql>,
-    /// Notes that somebody's lock is broken.
+    /// Records that a lock is broken.
     pub(crate) mark_broken: Arc<Sql>,
     /// Ends a session.
     pub(crate) terminate: Arc<Sql>,
@@ -67,9 +67,9 @@ pub(crate) const HANDOVER_TOKENS: u64 = 64;
 pub(crate) mod got {
     /// In a row of its own: the row of the key is locked.
     pub(crate) const TAKEN: i64 = 7_205_759;
-    /// In place of a token: somebody else has it.
+    /// In place of a token: another session holds the lock.
     pub(crate) const NOT: i64 = 0;
-    /// In place of a token: the statement met another session of the server's.
+    /// In place of a token: the statement ran in another session of the server.
     pub(crate) const ELSEWHERE: i64 = -2;
     /// In place of a token: the server gave up.
     pub(crate) const INTERRUPTED: i64 = -3;
@@ -81,9 +81,9 @@ pub(crate) mod column {
     /// Microseconds from the arrival of the message to the answer, if it waits.
     pub(crate) const ELAPSED: usize = 1;
     pub(crate) const SESSION: usize = 2;
-    /// When the transaction began, where that tells one hold from the next.
+    /// When the transaction began, where that distinguishes one hold from the next.
     pub(crate) const BEGAN: usize = 3;
-    /// Whether somebody waits to have the lock alone, where that is asked.
+    /// Whether an exclusive request waits, where that is queried.
     pub(crate) const CLAIMED: usize = 4;
     /// Whether the session is recorded on the start of the server, where each transaction may meet another
     /// server.

@@ -73,8 +73,8 @@ async fn tokens_grow(url: &str) {
     assert!(last > token);
 }
 
-/// Whoever has lost its session, and does not know it yet, draws no tokens to hand the lock over: they
-/// would be larger than that of the holder.
+/// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock
+/// over: they would be larger than the token of the new holder.
 async fn who_lost_the_lock_draws_nothing(url: &str) {
     let (here, there) = (open(url).await, open(url).await);
     let key = LockKey::new("k").unwrap();
@@ -97,8 +97,8 @@ async fn who_lost_the_lock_draws_nothing(url: &str) {
     held.release().await.unwrap();
 }
 
-/// Two switchovers bring back the start that was read, and the sessions on it are others: whoever waited
-/// for those before has not waited for these.
+/// Two switchovers bring back the start that was read, with other sessions on it: waiting for the
+/// earlier sessions does not cover these.
 async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
     let here = open(url).await;
     let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
@@ -178,8 +178,8 @@ async fn no_record_outlives_its_holder() {
     }
 }
 
-/// Two tasks have the only connections and ask again as soon as they have given them back; a third one
-/// comes for another key.
+/// Two tasks use the only connections and ask again right after each release; a third task asks for
+/// another key.
 #[tokio::test]
 async fn who_waits_for_a_connection_gets_one() {
     let server = PostgresServer::shared();
