@@ -53,7 +53,8 @@ pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
     match (facts.exists, facts.may_make) {
         (Some(true) | None, _) => {
             let missing: Vec<_> = RIGHTS[..3].iter().filter(|right| !has(right)).collect();
-            if !missing.is_empty() {
+            // Another layout has other columns.
+            if !missing.is_empty() && facts.layout.is_none_or(|layout| layout == LAYOUT) {
                 let missing = missing.into_iter().copied().collect::<Vec<_>>().join(", ");
                 return Finding::error(
                     "rights",
@@ -112,7 +113,8 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
             let has = |column: &&&str| facts.columns.iter().any(|found| found == *column);
             let missing = wanted.columns.iter().filter(|column| !has(column));
             let missing: Vec<_> = missing.copied().collect();
-            if !missing.is_empty() {
+            // Another layout has other columns.
+            if !missing.is_empty() && facts.layout.is_none_or(|layout| layout == LAYOUT) {
                 let missing = missing.join(", ");
                 return error(format!("the table {table} has no columns {missing}"), other);
             }
@@ -174,7 +176,7 @@ mod tests {
     fn each_fault_of_a_table_is_found_by_itself() {
         use Verdict::{Error, Good, Unknown, Warning};
         type Change = fn(&mut Facts);
-        let cases: [(Change, Verdict, Verdict, &str); 12] = [
+        let cases: [(Change, Verdict, Verdict, &str); 13] = [
             (|_| (), Good, Good, "with layout"),
             (
                 |facts| facts.rights.truncate(3),
@@ -189,6 +191,12 @@ mod tests {
                 "no right to INSERT, UPDATE",
             ),
             (|facts| facts.layout = Some(7), Good, Error, "layout 7"),
+            (
+                |facts| (facts.layout, facts.columns) = (Some(1), vec![]),
+                Good,
+                Error,
+                "layout 1",
+            ),
             (|facts| facts.layout = None, Good, Good, "does not say"),
             (|facts| facts.is_forgotten = true, Good, Warning, "unlogged"),
             (

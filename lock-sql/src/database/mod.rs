@@ -1,8 +1,8 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
-//! What is usual, a lock that one takes alone, keeps and gives back, is one statement each. For the
-//! rest a row is read, the rules of [`table`](crate::table) are applied to it, and it is written back
-//! if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
+//! Acquiring, renewing and releasing an exclusive lock is one statement each. For the rest the rows
+//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are written
+//! back if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
 //! stopped blocks nobody.
 
 pub(crate) mod codec;
@@ -13,7 +13,6 @@ mod purge;
 mod release;
 mod renew;
 mod row;
-mod shared;
 mod sharers;
 pub(crate) mod statements;
 mod take;
@@ -197,7 +196,7 @@ impl Store for DatabaseStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
-        let found = self.load(&self.statements.load, key).await?;
+        let found = self.load(key).await?;
         Ok(found.and_then(|stored| stored.record.info(key, &stored.scene)))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_core::engine::LeaseId;
 use lock_core::{LockKey, Mode};
 
-use super::codec::{Stored, whole_micros};
+use super::codec::{self, Stored, whole_micros};
 use super::row::Again;
 use super::{DatabaseStore, drawn};
 use crate::error::Failure;
@@ -29,7 +29,7 @@ impl DatabaseStore {
             if !shares && let Some(tokens) = self.take_free(key, claim).await? {
                 return Ok(Ok(tokens));
             }
-            let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+            let Some(mut stored) = self.load(key).await? else {
                 // Nobody deletes it at once; who may not see it, would make it for ever.
                 if std::mem::replace(&mut is_made, true) {
                     again.pause(&self.engine).await?;
@@ -38,6 +38,9 @@ impl DatabaseStore {
                 continue;
             };
             let taken = stored.record.take(claim, &stored.scene);
+            if taken.is_ok() && !shares {
+                stored.record.evict(&stored.scene);
+            }
             if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
                     self.sharers.note(claim.id, self.engine.now());
@@ -70,8 +73,8 @@ impl DatabaseStore {
 
     /// Writes a record back in which somebody new has the lock.
     async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
-        let (sql, values) = (&self.statements.store, self.written(stored));
-        Ok(self.run_for(id, sql, values).await?.affected > 0)
+        let (sql, values) = self.statements.store.with(&codec::write(stored));
+        Ok(self.run_for(id, &sql, values).await?.affected > 0)
     }
 
     async fn run_for(
@@ -97,24 +100,27 @@ impl DatabaseStore {
     }
 
     pub(super) async fn look_at(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        let sql = self.question(key);
-        let Some(stored) = self.load(sql, key).await? else {
+        #[cfg(feature = "postgres")]
+        self.ask_to_be_told(key).await?;
+        let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
         let seen = stored.record.look(mode, &stored.scene);
         Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
     }
 
-    /// What a waiter asks: to be told as well, if there is who hears it.
-    fn question(&self, key: &LockKey) -> &Arc<Sql> {
-        #[cfg(feature = "postgres")]
-        if let Some(listener) = &self.listener
+    /// Asks for a notification when the lock is released, if notifications arrive.
+    #[cfg(feature = "postgres")]
+    async fn ask_to_be_told(&self, key: &LockKey) -> Result<(), Failure> {
+        if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {
-            return &self.statements.ask;
+            let values = vec![Value::from(key.as_bytes())];
+            let asked = self.pool.statement(want, values).await;
+            // Whatever became of it, it took no lock.
+            asked.map_err(|failure| failure.cause)?;
         }
-        let _ = key;
-        &self.statements.load
+        Ok(())
     }
 
     /// A refusal in the time of this process.

@@ -14,7 +14,7 @@ use crate::lock::{open, run_on, within};
 use crate::wire::{Class, Connection, Sql, Trouble};
 
 /// What the row of kind 0 says about the meaning of the other ones.
-pub(crate) const LAYOUT: i64 = 1;
+pub(crate) const LAYOUT: i64 = 2;
 
 /// The statements that make the table.
 pub(super) fn create(config: &SqlConfig) -> String {

@@ -46,6 +46,17 @@ impl Record {
         self.rows.values()
     }
 
+    /// Clears the slots of those who shared the lock and whose leases have ended.
+    #[cfg(feature = "_server")]
+    pub(crate) fn evict(&mut self, scene: &Scene) {
+        let ended = self.rows.values().filter(|row| row.holder.is_some());
+        let ended = ended.filter(|row| row.slot > 0 && row.live(scene).is_none());
+        let ended: Vec<_> = ended.map(|row| row.slot).collect();
+        for slot in ended {
+            self.seat(slot, scene).holder = None;
+        }
+    }
+
     /// Those who hold the lock, in the order of their slots.
     pub(super) fn live(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
         let scene = *scene;
@@ -90,7 +101,6 @@ impl Record {
             expires: scene.moment + claim.ttl,
             end: None,
             ttl: claim.ttl,
-            beat: 0,
             label: claim.label.clone(),
             since: scene.unix,
         });
@@ -140,7 +150,6 @@ impl Record {
                     (holder.boot, holder.shift) = (scene.boot, scene.shift);
                     (holder.expires, holder.end) = (scene.moment + ttl, None);
                     holder.ttl = ttl;
-                    holder.beat += 1;
                 }
                 LeaseState::Held
             }

@@ -37,10 +37,8 @@ pub(crate) struct Holder {
     pub(crate) expires: Moment,
     /// When it ends by the clock of whoever has read it, where that is not `expires`. Not stored.
     pub(crate) end: Option<Moment>,
-    /// How long it lasts from one renewal to the next, and how many there were: from these, somebody
-    /// who trusts no clock of the holder sees whether it is alive. A file does not count renewals.
+    /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
-    pub(crate) beat: u64,
     pub(crate) label: String,
     /// Unix time.
     pub(crate) since: u64,

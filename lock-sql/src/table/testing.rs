@@ -59,7 +59,6 @@ pub(crate) fn holder(n: u8, expires: u64) -> Holder {
         expires: at(expires),
         end: None,
         ttl: Duration::from_secs(TTL),
-        beat: 0,
         label: format!("host=h{n}&pid={n}"),
         since: now(0).unix,
     }

@@ -137,7 +137,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
         // For MySQL, whose shortest wait is 1 s. MariaDB waits for nothing below.
         _ => format!(
             "SELECT NULL FROM {table} \
-             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} FOR UPDATE NOWAIT; "
+             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} AND slot = 0 FOR UPDATE NOWAIT; "
         ),
     };
     format!(
@@ -155,7 +155,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
              last_token = GREATEST(last_token + 1, @polylock_floor + 1, {NOW}), \
              drawn_by = NULL, changed_at = {NOW}, version = version + 1; \
          SELECT CAST(last_token AS SIGNED), CAST(@polylock_layout AS SIGNED), {is_admitted} \
-           FROM {table} WHERE kind = {RECORD} AND lock_key = {key} FOR UPDATE"
+           FROM {table} WHERE kind = {RECORD} AND lock_key = {key} AND slot = 0 FOR UPDATE"
     )
 }
 
@@ -167,7 +167,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
            VALUES ({FENCE}, {key}, {token}, '', {NOW}) \
            ON DUPLICATE KEY UPDATE last_token = GREATEST(last_token, {token}), changed_at = {NOW}; \
          SELECT CAST(last_token AS SIGNED) \
-           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} FOR UPDATE"
+           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} AND slot = 0 FOR UPDATE"
     )
 }
 

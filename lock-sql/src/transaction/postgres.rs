@@ -169,7 +169,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     };
     let statements = format!(
         "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO NOTHING; \
+           ON CONFLICT (kind, lock_key, slot) DO NOTHING; \
          WITH held AS \
            (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}), \
          about AS \
@@ -178,7 +178,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
            SELECT {RECORD}, {key}, \
                   GREATEST(COALESCE((SELECT last_token FROM about), 0) + 1, {NOW}), {NOW} \
              FROM held \
-           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+           ON CONFLICT (kind, lock_key, slot) DO UPDATE SET \
              last_token = GREATEST(record.last_token + 1, excluded.last_token), \
              drawn_by = NULL, changed_at = excluded.changed_at, version = record.version + 1 \
            RETURNING last_token, (SELECT token FROM about), {is_admitted}"
@@ -192,7 +192,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
     format!(
         "INSERT INTO {table} AS fence (kind, lock_key, last_token, changed_at) \
            VALUES ({FENCE}, {key}, {token}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+           ON CONFLICT (kind, lock_key, slot) DO UPDATE SET \
              last_token = GREATEST(fence.last_token, excluded.last_token), \
              changed_at = excluded.changed_at \
            RETURNING last_token"

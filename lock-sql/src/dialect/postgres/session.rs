@@ -124,7 +124,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
          SELECT kinds.kind, {{1}}, coalesce((SELECT last_token FROM {table}
              WHERE kind = 0 AND lock_key = ''), 0), {NOW}
          FROM (VALUES (2::smallint), (3::smallint)) kinds (kind)
-         ON CONFLICT (kind, lock_key) DO NOTHING"
+         ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
     let rollback = || Arc::new(Sql::new("ROLLBACK"));
@@ -213,7 +213,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
         "{SHORTLY}; INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
          VALUES (4, {{1}}, {{10}}, coalesce((SELECT last_token FROM {table}
              WHERE kind = 0 AND lock_key = ''), 0), {NOW})
-         ON CONFLICT (kind, lock_key) DO NOTHING"
+         ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     let unlocks = ["", "_shared"].map(|suffix| unlock(&mut prepared, suffix));
     let plain = |at: usize| Arc::new(Sql::new(&unlocks[at]));

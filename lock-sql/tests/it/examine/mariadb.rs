@@ -41,7 +41,7 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     for what in [
         "MariaDB 10.",
         "the engine of the table is InnoDB",
-        "is there, with layout 1",
+        "is there, with layout 2",
         "of 500 connections are free",
     ] {
         assert!(says(what), "{what}: {found:?}");
@@ -170,7 +170,7 @@ async fn each_fault_of_a_table_is_found_by_itself() {
         (
             format!("UPDATE {table} SET token = 7 WHERE kind = 0"),
             "has layout 7",
-            format!("UPDATE {table} SET token = 1 WHERE kind = 0"),
+            format!("UPDATE {table} SET token = 2 WHERE kind = 0"),
         ),
         (
             format!("ALTER TABLE {table} CHANGE label name_tag VARCHAR(4000)"),

@@ -39,7 +39,7 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     for what in [
         "PostgreSQL 15",
         "synchronous_commit is on",
-        "is there, with layout 1",
+        "is there, with layout 2",
         "of 497 connections are free",
     ] {
         assert!(says(what), "{what}: {found:?}");

@@ -27,7 +27,7 @@ async fn each_fault_of_a_table_is_found_by_itself() {
         (
             format!("UPDATE {table} SET token = 7 WHERE kind = 0"),
             "has layout 7",
-            format!("UPDATE {table} SET token = 1 WHERE kind = 0"),
+            format!("UPDATE {table} SET token = 2 WHERE kind = 0"),
         ),
         (
             format!("ALTER TABLE {table} SET UNLOGGED"),
@@ -58,7 +58,7 @@ async fn a_table_of_somebody_else_is_found() {
     assert_only(
         &faults(&url).await,
         "table",
-        "has no columns lock_key, name",
+        "has no columns lock_key, slot, name",
     );
 }
 
