@@ -1,12 +1,13 @@
 //! How the rows of a lock stand in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use lock_core::LockKey;
 use lock_core::engine::{LeaseId, Moment};
 
-use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, Record, Row, Scene};
+use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, QUEUE, Record, Row, Scene};
 use crate::wire::Value;
 
 /// What is read of a row, after the clock of the database.
@@ -131,17 +132,18 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
 pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
     let record = &stored.record;
     let changed: BTreeSet<_> = record.changed().map(|row| row.slot).collect();
-    let sharers = record
-        .rows()
-        .filter(|row| row.slot > 0 && row.holder.is_some());
-    let sharers = sharers.count() as u64;
+    let taken = |slots: Range<u32>| {
+        let rows = record.rows().filter(|row| slots.contains(&row.slot));
+        rows.filter(|row| row.holder.is_some()).count() as u64
+    };
+    let others = [taken(1..QUEUE), taken(QUEUE..u32::MAX)];
     let rows = record.rows();
     let rows = rows.filter(|row| row.slot == 0 || changed.contains(&row.slot));
-    rows.map(|row| write_row(stored, row, if row.slot == 0 { sharers } else { 0 }))
+    rows.map(|row| write_row(stored, row, if row.slot == 0 { others } else { [0; 2] }))
         .collect()
 }
 
-fn write_row(stored: &Stored, row: &Row, sharers: u64) -> Vec<Value> {
+fn write_row(stored: &Stored, row: &Row, [sharers, waiters]: [u64; 2]) -> Vec<Value> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
     let of_holder = |field: fn(&Holder) -> u64| Value::from(holder.map_or(0, field));
@@ -151,6 +153,7 @@ fn write_row(stored: &Stored, row: &Row, sharers: u64) -> Vec<Value> {
         Value::from(u64::from(row.slot)),
         Value::from(row.last_token),
         Value::from(sharers),
+        Value::from(waiters),
         Value::from(holder.map(|holder| &holder.id.as_bytes()[..])),
         of_holder(|holder| holder.token),
         of_holder(|holder| holder.permits.into()),
@@ -166,9 +169,10 @@ fn write_row(stored: &Stored, row: &Row, sharers: u64) -> Vec<Value> {
 
 /// What is written of a row; besides, the version of the lock grows and the time of the change is
 /// noted.
-pub(crate) const FIELDS: [(&str, Field); 12] = [
+pub(crate) const FIELDS: [(&str, Field); 13] = [
     ("last_token", Field::Number),
     ("sharers", Field::Number),
+    ("waiters", Field::Number),
     ("id", Field::Bytes),
     ("token", Field::Number),
     ("permits", Field::Number),

@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use self::finish::Unfinished;
 #[cfg(feature = "postgres")]
@@ -58,6 +58,7 @@ pub(crate) struct DatabaseStore {
     /// The name of the table, for people and for topics.
     table: String,
     patience: Duration,
+    has_queue: bool,
     wakes: Arc<Wakes>,
     live: Arc<Live>,
     sharers: Sharers,
@@ -88,6 +89,7 @@ impl DatabaseStore {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
             patience: config.timeout,
+            has_queue: !config.server.is_postgres(),
             sharers: Sharers::default(),
             turns: Turns::default(),
             unfinished: Unfinished::new(config.timeout),
@@ -142,8 +144,20 @@ impl Store for DatabaseStore {
         self.take_lock(key, &claim).await
     }
 
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        self.look_at(key, mode).await
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        self.look_at(key, claim).await
+    }
+
+    fn has_queue(&self) -> bool {
+        self.has_queue
+    }
+
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        // What enters the queue may come after this otherwise.
+        let patience = self.patience;
+        self.unfinished.settle(&self.engine, ticket, patience).await;
+        self.change(key, |record, scene| record.dequeue(ticket, scene))
+            .await
     }
 
     fn wakes(&self) -> &Arc<Wakes> {

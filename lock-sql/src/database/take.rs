@@ -21,12 +21,22 @@ impl DatabaseStore {
             false => None,
         };
         // What is granted counts from before this began: it must not be old by then.
-        let mut again = Again::within(self.patience.min(claim.ttl / 4));
+        let patience = self.patience.min(claim.ttl / 4);
+        let mut again = match claim.is_queued {
+            // Those behind it wait for it.
+            true => Again::urgent(patience),
+            false => Again::within(patience),
+        };
         let mut is_made = false;
+        // The statement takes a lock that nobody waits for.
+        let is_queued = claim.is_queued;
         loop {
             // A statement that also told who is in the way would cost those more who find nobody
             // there.
-            if !shares && let Some(tokens) = self.take_free(key, claim).await? {
+            if !shares
+                && !is_queued
+                && let Some(tokens) = self.take_free(key, claim).await?
+            {
                 return Ok(Ok(tokens));
             }
             let Some(mut stored) = self.load(key).await? else {
@@ -41,7 +51,14 @@ impl DatabaseStore {
             if taken.is_ok() && !shares {
                 stored.record.evict(&stored.scene);
             }
-            if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
+            // What a release, or the end of a wait, has to find.
+            let written = match (&taken, claim.ticket) {
+                (Err(_), Some(ticket)) => ticket,
+                _ => claim.id,
+            };
+            let is_done = !stored.record.is_changed() || self.store_for(written, &stored).await?;
+            // A waiter that comes again enters the queue then.
+            if is_done || taken.is_err() && claim.ticket.is_some() {
                 if taken.is_ok() && shares {
                     self.sharers.note(claim.id, self.engine.now());
                 }
@@ -99,14 +116,14 @@ impl DatabaseStore {
         Ok(())
     }
 
-    pub(super) async fn look_at(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
+    pub(super) async fn look_at(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
         #[cfg(feature = "postgres")]
         self.ask_to_be_told(key).await?;
         let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
-        let seen = stored.record.look(mode, &stored.scene);
-        Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
+        let seen = stored.record.look(claim, &stored.scene);
+        Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
     }
 
     /// Asks for a notification when the lock is released, if notifications arrive.
@@ -125,16 +142,20 @@ impl DatabaseStore {
 
     /// A refusal in the time of this process.
     fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
-        let Refusal::Held { mut until } = refusal else {
-            return refusal;
+        let (mut until, is_soon) = match refusal {
+            Refusal::Held { until } => (until, false),
+            Refusal::Soon { until } => (until, true),
+            Refusal::OtherLimit(_) => return refusal,
         };
         // Whoever keeps others from sharing a lock comes back to say so again.
         if stored.record.is_kept_by_many(mode, &stored.scene) {
             until = until.min(stored.scene.moment + CLAIM / 2);
         }
         let left = until.since(stored.scene.moment);
-        Refusal::Held {
-            until: self.engine.now() + left,
+        let until = self.engine.now() + left;
+        match is_soon {
+            true => Refusal::Soon { until },
+            false => Refusal::Held { until },
         }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use super::clocks::Clocks;
 use super::desk::{Desk, MAX_KEYS};
@@ -116,8 +116,18 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        self.read(key, move |record, scene| record.look(mode, scene))
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        let claim = claim.clone();
+        self.read(key, move |record, scene| record.look(&claim, scene))
+            .await
+    }
+
+    fn has_queue(&self) -> bool {
+        true
+    }
+
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        self.change(key, move |record, scene| record.dequeue(ticket, scene))
             .await
     }
 

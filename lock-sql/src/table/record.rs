@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use lock_core::admin::LockInfo;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
-use super::row::{Broken, Claimed, Holder, Row, Scene};
+use super::row::{Broken, Claimed, Holder, QUEUE, Row, Scene};
 use super::{Claim, Refusal, Tokens};
 
 /// The rows of one key, and what each operation makes of them.
@@ -46,7 +47,7 @@ impl Record {
         self.rows.values()
     }
 
-    /// Clears the slots of those who shared the lock and whose leases have ended.
+    /// Clears the slots of those who shared the lock or waited for it, and whose time has ended.
     #[cfg(feature = "_server")]
     pub(crate) fn evict(&mut self, scene: &Scene) {
         let ended = self.rows.values().filter(|row| row.holder.is_some());
@@ -59,10 +60,22 @@ impl Record {
 
     /// Those who hold the lock, in the order of their slots.
     pub(super) fn live(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(..QUEUE, scene)
+    }
+
+    /// Those who wait in the queue.
+    pub(super) fn waiters(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(QUEUE.., scene)
+    }
+
+    fn live_in(
+        &self,
+        slots: impl RangeBounds<u32>,
+        scene: &Scene,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
         let scene = *scene;
-        self.rows
-            .values()
-            .filter_map(move |row| Some((row.slot, row.live(&scene)?)))
+        let rows = self.rows.range(slots);
+        rows.filter_map(move |(slot, row)| Some((*slot, row.live(&scene)?)))
     }
 
     /// Takes the lock if it can be had.
@@ -72,9 +85,12 @@ impl Record {
         if self.find(claim.id).is_some() {
             self.release(claim.id, scene);
         }
-        let slot = match self.decide(claim.mode, scene) {
+        let slot = match self.decide_for(claim, scene) {
             Ok(slot) => slot,
             Err(refusal) => {
+                if let Some(ticket) = claim.ticket {
+                    self.enqueue(ticket, scene);
+                }
                 if claim.waits && self.is_kept_by_many(claim.mode, scene) {
                     let until = scene.moment + CLAIM;
                     self.seat(0, scene).claim(Claimed {
@@ -82,9 +98,12 @@ impl Record {
                         until,
                     });
                 }
-                return Err(refusal);
+                return Err(self.tell_place(refusal, claim.ticket, scene));
             }
         };
+        if let Some(ticket) = claim.ticket {
+            self.dequeue(ticket, scene);
+        }
         let permits = match claim.mode {
             Mode::Permit { limit } => limit.get(),
             _ => 0,
@@ -114,17 +133,26 @@ impl Record {
         Ok(self.draw(1, scene).next)
     }
 
-    /// Whether it is time for an attempt of somebody who waits: the lock can be had, or more of
-    /// those who share it would come in.
-    pub(crate) fn look(&self, mode: Mode, scene: &Scene) -> Result<(), Refusal> {
-        let decided = self.decide(mode, scene).map(drop);
+    /// Where a holder can go whose turn it is.
+    fn decide_for(&self, claim: &Claim, scene: &Scene) -> Result<u32, Refusal> {
+        let slot = self.decide(claim.mode, scene)?;
+        if slot == 0 {
+            self.check_turn(claim.ticket, scene)?;
+        }
+        Ok(slot)
+    }
+
+    /// Whether it is time for an attempt of somebody who waits: the lock can be had, more of those
+    /// who share it would come in, or the waiter would lose its place in the queue.
+    pub(crate) fn look(&self, claim: &Claim, scene: &Scene) -> Result<(), Refusal> {
+        let decided = self.decide_for(claim, scene).map(drop);
         let kept_out = self.claimed(scene).map(|until| until.since(scene.moment));
         let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
-        if lapses && self.is_kept_by_many(mode, scene) {
-            Ok(())
-        } else {
-            decided
+        let is_due = |ticket| self.is_ticket_due(ticket, scene);
+        if lapses && self.is_kept_by_many(claim.mode, scene) || claim.ticket.is_some_and(is_due) {
+            return Ok(());
         }
+        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, scene))
     }
 
     /// Whether somebody who wants the lock for itself waits for those who share it.
@@ -223,7 +251,7 @@ impl Record {
         Some(LockInfo::new(key.clone(), mode, holders))
     }
 
-    fn find(&self, id: LeaseId) -> Option<u32> {
+    pub(super) fn find(&self, id: LeaseId) -> Option<u32> {
         self.rows
             .values()
             .find(|row| row.is_held_by(id))
@@ -263,7 +291,7 @@ impl Record {
     }
 
     /// The row of a slot, to be changed.
-    fn seat(&mut self, slot: u32, scene: &Scene) -> &mut Row {
+    pub(super) fn seat(&mut self, slot: u32, scene: &Scene) -> &mut Row {
         self.changed.insert(slot);
         let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
         row.changed_at = scene.unix;

@@ -46,6 +46,8 @@ pub(super) fn claim(n: u8, mode: Mode) -> Claim {
         ttl: Duration::from_secs(TTL),
         label,
         waits: n % 2 == 1,
+        ticket: None,
+        is_queued: false,
     }
 }
 

@@ -73,6 +73,8 @@ async fn a_thousand_leases_are_renewed_by_four_statements() {
                 ttl: TTL,
                 label: String::new(),
                 waits: false,
+                ticket: None,
+                is_queued: false,
             };
             client
                 .store
@@ -125,6 +127,8 @@ async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
             ttl: TTL,
             label: String::new(),
             waits: false,
+            ticket: None,
+            is_queued: false,
         };
         client.store.take(&key(&name), claim).await.unwrap()
     };

@@ -224,6 +224,8 @@ async fn an_attempt_that_is_dropped_leaves_nothing() {
                 ttl: super::TTL,
                 label: String::new(),
                 waits: false,
+                ticket: None,
+                is_queued: false,
             };
             let name = key("k");
             let take = client.store.take(&name, claim);

@@ -90,7 +90,7 @@ UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
     l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},
     l.expires_at = %end%, l.claimed_until = 0, l.version = l.version + 1, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.last_token >= 0 AND l.version >= 0";
+    AND l.waiters = 0 AND l.last_token >= 0 AND l.version >= 0";
 
 /// Answers 2 if the lease had not ended, and 1 if it had.
 const RELEASE: &str = "

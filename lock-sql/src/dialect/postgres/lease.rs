@@ -84,7 +84,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2}
     claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.last_token >= 0 AND l.version >= 0
+    AND l.waiters = 0 AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "

@@ -20,6 +20,7 @@ pub(crate) fn create(table: &str) -> String {
   ttl           bigint   NOT NULL DEFAULT 0,
   expires_at    bigint   NOT NULL DEFAULT 0,
   sharers       bigint   NOT NULL DEFAULT 0,
+  waiters       bigint   NOT NULL DEFAULT 0,
   shared        text,
   claimed_until bigint   NOT NULL DEFAULT 0,
   wanted_until  bigint   NOT NULL DEFAULT 0,
@@ -62,7 +63,7 @@ pub(crate) fn about(table: &str) -> String {
 }
 
 /// Of the table, in its order.
-pub(crate) const COLUMNS: [&str; 23] = [
+pub(crate) const COLUMNS: [&str; 24] = [
     "kind",
     "lock_key",
     "slot",
@@ -77,6 +78,7 @@ pub(crate) const COLUMNS: [&str; 23] = [
     "ttl",
     "expires_at",
     "sharers",
+    "waiters",
     "shared",
     "claimed_until",
     "wanted_until",

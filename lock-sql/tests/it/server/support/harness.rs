@@ -91,7 +91,8 @@ impl Harness for Store {
             Kind::Postgres => "extract(epoch FROM clock_timestamp()) * 1000000",
         };
         let held = format!(
-            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND id IS NOT NULL AND expires_at > {now}",
+            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND slot < 2147483648
+                 AND id IS NOT NULL AND expires_at > {now}",
             self.site.table,
             self.site.bytes(key.as_bytes())
         );
