@@ -136,14 +136,14 @@ pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
         let rows = record.rows().filter(|row| slots.contains(&row.slot));
         rows.filter(|row| row.holder.is_some()).count() as u64
     };
-    let others = [taken(1..QUEUE), taken(QUEUE..u32::MAX)];
+    let sharers = taken(1..QUEUE);
     let rows = record.rows();
     let rows = rows.filter(|row| row.slot == 0 || changed.contains(&row.slot));
-    rows.map(|row| write_row(stored, row, if row.slot == 0 { others } else { [0; 2] }))
+    rows.map(|row| write_row(stored, row, if row.slot == 0 { sharers } else { 0 }))
         .collect()
 }
 
-fn write_row(stored: &Stored, row: &Row, [sharers, waiters]: [u64; 2]) -> Vec<Value> {
+fn write_row(stored: &Stored, row: &Row, sharers: u64) -> Vec<Value> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
     let of_holder = |field: fn(&Holder) -> u64| Value::from(holder.map_or(0, field));
@@ -153,7 +153,6 @@ fn write_row(stored: &Stored, row: &Row, [sharers, waiters]: [u64; 2]) -> Vec<Va
         Value::from(u64::from(row.slot)),
         Value::from(row.last_token),
         Value::from(sharers),
-        Value::from(waiters),
         Value::from(holder.map(|holder| &holder.id.as_bytes()[..])),
         of_holder(|holder| holder.token),
         of_holder(|holder| holder.permits.into()),
@@ -169,10 +168,9 @@ fn write_row(stored: &Stored, row: &Row, [sharers, waiters]: [u64; 2]) -> Vec<Va
 
 /// What is written of a row; besides, the version of the lock grows and the time of the change is
 /// noted.
-pub(crate) const FIELDS: [(&str, Field); 13] = [
+pub(crate) const FIELDS: [(&str, Field); 12] = [
     ("last_token", Field::Number),
     ("sharers", Field::Number),
-    ("waiters", Field::Number),
     ("id", Field::Bytes),
     ("token", Field::Number),
     ("permits", Field::Number),

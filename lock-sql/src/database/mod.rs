@@ -58,7 +58,6 @@ pub(crate) struct DatabaseStore {
     /// The name of the table, for people and for topics.
     table: String,
     patience: Duration,
-    has_queue: bool,
     wakes: Arc<Wakes>,
     live: Arc<Live>,
     sharers: Sharers,
@@ -89,7 +88,6 @@ impl DatabaseStore {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
             patience: config.timeout,
-            has_queue: !config.server.is_postgres(),
             sharers: Sharers::default(),
             turns: Turns::default(),
             unfinished: Unfinished::new(config.timeout),
@@ -149,15 +147,11 @@ impl Store for DatabaseStore {
     }
 
     fn has_queue(&self) -> bool {
-        self.has_queue
+        self.statements.queue.is_some()
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        // What enters the queue may come after this otherwise.
-        let patience = self.patience;
-        self.unfinished.settle(&self.engine, ticket, patience).await;
-        self.change(key, |record, scene| record.dequeue(ticket, scene))
-            .await
+        self.leave_queue(key, ticket).await
     }
 
     fn wakes(&self) -> &Arc<Wakes> {

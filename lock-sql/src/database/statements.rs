@@ -23,6 +23,8 @@ pub(crate) struct Statements {
     pub(crate) load: Arc<Sql>,
     /// Asks whoever releases the lock to tell those who wait, where they can be told.
     pub(crate) want: Option<Arc<Sql>>,
+    /// Where nobody can be told, the queue of those who wait.
+    pub(crate) queue: Option<Queue>,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
     /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so
@@ -41,6 +43,18 @@ pub(crate) struct Statements {
     pub(crate) store_and_tell: Many,
     /// Deletes rows that nobody uses: key, retention, floor.
     pub(crate) delete: Many,
+}
+
+/// The statements of a queue. They change no version, so that nobody who decides meanwhile has to do
+/// so again.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Notes that somebody waits; then for how long.
+    pub(crate) note: Arc<Sql>,
+    /// Takes a slot that nobody has, or keeps it; then the slot, the ticket and for how long.
+    pub(crate) enter: Arc<Sql>,
+    /// Frees the slot of a ticket; then the ticket.
+    pub(crate) leave: Arc<Sql>,
 }
 
 /// What statements depend on.

@@ -7,10 +7,10 @@ use lock_core::{LockKey, Mode};
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::Again;
-use super::{DatabaseStore, drawn};
+use super::{DatabaseStore, drawn, on};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
-use crate::table::{CLAIM, Claim, Refusal, Tokens};
+use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens};
 use crate::wire::{Answer, Sql, Value};
 
 impl DatabaseStore {
@@ -51,14 +51,10 @@ impl DatabaseStore {
             if taken.is_ok() && !shares {
                 stored.record.evict(&stored.scene);
             }
-            // What a release, or the end of a wait, has to find.
-            let written = match (&taken, claim.ticket) {
-                (Err(_), Some(ticket)) => ticket,
-                _ => claim.id,
-            };
-            let is_done = !stored.record.is_changed() || self.store_for(written, &stored).await?;
-            // A waiter that comes again enters the queue then.
-            if is_done || taken.is_err() && claim.ticket.is_some() {
+            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+                self.enqueue(key, ticket, &stored).await?;
+            }
+            if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
                     self.sharers.note(claim.id, self.engine.now());
                 }
@@ -72,6 +68,43 @@ impl DatabaseStore {
                 paused => paused?,
             }
         }
+    }
+
+    /// Enters a waiter into the queue, or keeps its place, and has nobody's change repeated.
+    async fn enqueue(
+        &self,
+        key: &LockKey,
+        ticket: LeaseId,
+        stored: &Stored,
+    ) -> Result<(), Failure> {
+        let Some(queue) = &self.statements.queue else {
+            return Ok(());
+        };
+        if !stored.record.is_ticket_due(ticket, &stored.scene) {
+            return Ok(());
+        }
+        let slot = stored.record.place(ticket, &stored.scene);
+        let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
+        let values = vec![name.clone(), Value::from(ttl)];
+        let noted = self.pool.statement(&queue.note, values).await;
+        // Whatever became of it, it took no lock.
+        noted.map_err(|failure| failure.cause)?;
+        let id = Value::from(&ticket.as_bytes()[..]);
+        let values = vec![name, Value::from(u64::from(slot)), id, Value::from(ttl)];
+        let entered = self.run_for(ticket, &queue.enter, values).await;
+        entered.map_err(|failure| failure.cause)?;
+        Ok(())
+    }
+
+    /// Takes a waiter out of the queue.
+    pub(super) async fn leave_queue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        // What enters it may come after this otherwise.
+        let patience = self.patience;
+        self.unfinished.settle(&self.engine, ticket, patience).await;
+        if let Some(queue) = &self.statements.queue {
+            self.pool.statement(&queue.leave, on(key, ticket)).await?;
+        }
+        Ok(())
     }
 
     /// Takes a lock that nobody has and nobody had to share.

@@ -112,8 +112,14 @@ fn on<T>(
 #[async_trait]
 impl Store for SqliteStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
-        self.change(key, move |record, scene| record.take(&claim, scene))
-            .await
+        let take = move |record: &mut Record, scene: &Scene| {
+            let taken = record.take(&claim, scene);
+            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+                record.enqueue(ticket, scene);
+            }
+            taken
+        };
+        self.change(key, take).await
     }
 
     async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {

@@ -20,6 +20,8 @@ use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
+#[cfg(feature = "_server")]
+pub(crate) use self::queue::TICKET;
 pub(crate) use self::record::Record;
 #[cfg(feature = "_server")]
 pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};

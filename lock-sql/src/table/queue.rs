@@ -42,7 +42,7 @@ impl Record {
     }
 
     /// Whether a waiter has to say that it is there: it has no place, or not for long.
-    pub(super) fn is_ticket_due(&self, ticket: LeaseId, scene: &Scene) -> bool {
+    pub(crate) fn is_ticket_due(&self, ticket: LeaseId, scene: &Scene) -> bool {
         let mine = self.waiters(scene).find(|(_, waiter)| waiter.id == ticket);
         match mine {
             Some((_, waiter)) => waiter.ends(scene).since(scene.moment) < TICKET / 2,
@@ -51,17 +51,16 @@ impl Record {
     }
 
     /// Enters a waiter into the queue, or keeps its place.
-    pub(super) fn enqueue(&mut self, ticket: LeaseId, scene: &Scene) {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn enqueue(&mut self, ticket: LeaseId, scene: &Scene) {
         if !self.is_ticket_due(ticket, scene) {
             return;
         }
-        let place = self.waiters(scene).find(|(_, waiter)| waiter.id == ticket);
-        let place = place.map(|(slot, waiter)| (slot, waiter.token));
-        let (slot, token) = place.unwrap_or_else(|| {
-            let taken: Vec<_> = self.waiters(scene).map(|(slot, _)| slot).collect();
-            let free = (QUEUE..).find(|slot| !taken.contains(slot));
-            let last = self.waiters(scene).map(|(_, waiter)| waiter.token).max();
-            (free.unwrap_or(QUEUE), last.map_or(1, |last| last + 1))
+        let slot = self.place(ticket, scene);
+        let mine = self.waiters(scene).find(|(_, waiter)| waiter.id == ticket);
+        let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
+            let tokens = self.waiters(scene).map(|(_, waiter)| waiter.token);
+            tokens.max().map_or(1, |last| last + 1)
         });
         self.seat(slot, scene).sit(Holder {
             id: ticket,
@@ -75,6 +74,15 @@ impl Record {
             label: String::new(),
             since: scene.unix,
         });
+    }
+
+    /// The slot of a waiter, or one for it.
+    pub(crate) fn place(&self, ticket: LeaseId, scene: &Scene) -> u32 {
+        let waiters: Vec<_> = self.waiters(scene).collect();
+        let mine = waiters.iter().find(|(_, waiter)| waiter.id == ticket);
+        let taken = |slot: &u32| waiters.iter().any(|(other, _)| other == slot);
+        let free = || (QUEUE..).find(|slot| !taken(slot)).unwrap_or(QUEUE);
+        mine.map_or_else(free, |(slot, _)| *slot)
     }
 
     /// Takes a waiter out of the queue.
@@ -91,7 +99,7 @@ impl Record {
 }
 
 /// How long a place is kept for a waiter that does not renew it. It looks several times as often.
-const TICKET: Duration = Duration::from_secs(1);
+pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
 /// How many of the first ones are told: the second one needs to see that it is the first.
 const SOON: usize = 2;
@@ -99,7 +107,7 @@ const SOON: usize = 2;
 /// More wait without a place, so that a look at the lock costs no more.
 const MAX_WAITERS: usize = 16;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use std::time::Duration;
 
@@ -115,7 +123,11 @@ mod tests {
     }
 
     fn take(lock: &mut Record, claim: &Claim, scene: &Scene) -> Result<Tokens, Refusal> {
-        lock.take(claim, scene)
+        let taken = lock.take(claim, scene);
+        if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+            lock.enqueue(ticket, scene);
+        }
+        taken
     }
 
     fn later(millis: u64) -> Scene {
@@ -130,15 +142,18 @@ mod tests {
         let mut lock = Record::default();
         take(&mut lock, &queued(1), &later(0)).unwrap();
         let held = at(0) + Duration::from_secs(30);
-        let soon = Err(Refusal::Soon { until: held });
-        assert_eq!(take(&mut lock, &queued(2), &later(1)), soon);
-        assert_eq!(take(&mut lock, &queued(3), &later(2)), soon);
-        let later_on = Err(Refusal::Held { until: held });
-        assert_eq!(take(&mut lock, &queued(5), &later(2)), later_on);
+        let (soon, not_soon) = (
+            Err(Refusal::Soon { until: held }),
+            Err(Refusal::Held { until: held }),
+        );
+        for (n, then) in [(2, soon), (3, soon), (5, not_soon)] {
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), not_soon);
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), then);
+        }
         lock.dequeue(id(105), &later(2));
         lock.release(id(1), &later(10));
         let ends = Err(Refusal::Held {
-            until: later(1001).moment,
+            until: later(1002).moment,
         });
         // Neither the former holder, nor who asks once, nor who came later.
         assert_eq!(take(&mut lock, &queued(1), &later(11)), ends);

@@ -88,9 +88,6 @@ impl Record {
         let slot = match self.decide_for(claim, scene) {
             Ok(slot) => slot,
             Err(refusal) => {
-                if let Some(ticket) = claim.ticket {
-                    self.enqueue(ticket, scene);
-                }
                 if claim.waits && self.is_kept_by_many(claim.mode, scene) {
                     let until = scene.moment + CLAIM;
                     self.seat(0, scene).claim(Claimed {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, Many, PURGE_ROWS, Queue, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -43,6 +43,13 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         insert: sql(INSERT),
         load: sql(load),
         want: None,
+        queue: Some(Queue {
+            note: sql("UPDATE %table% l SET l.queued_until = %now% + {2}
+                       WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
+            enter: sql(ENTER),
+            leave: sql("UPDATE %table% l SET l.id = NULL
+                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
+        }),
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
@@ -90,7 +97,7 @@ UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
     l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},
     l.expires_at = %end%, l.claimed_until = 0, l.version = l.version + 1, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.waiters = 0 AND l.last_token >= 0 AND l.version >= 0";
+    AND l.queued_until <= %now% AND l.last_token >= 0 AND l.version >= 0";
 
 /// Answers 2 if the lease had not ended, and 1 if it had.
 const RELEASE: &str = "
@@ -131,6 +138,17 @@ SELECT l.lock_key, l.last_token,
 FROM %table% l
 WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
+
+/// Assignments are made from left to right: the slot is its former waiter's until `id` is written.
+const ENTER: &str = "
+INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
+VALUES (1, {1}, {2}, {3}, %now%, %now%, {4}, %now% + {4}, %now%)
+ON DUPLICATE KEY UPDATE
+    token = IF(id IS NULL OR expires_at <= %now%, VALUES(token), token),
+    id = IF(id IS NULL OR expires_at <= %now%, VALUES(id), id),
+    ttl = IF(id = VALUES(id), VALUES(ttl), ttl),
+    expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
+    changed_at = VALUES(changed_at)";
 
 const RENEW: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0

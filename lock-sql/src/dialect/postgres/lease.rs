@@ -36,6 +36,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         insert: sql(INSERT),
         load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
         want: Some(sql(WANT)),
+        queue: None,
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
@@ -84,7 +85,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2}
     claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.waiters = 0 AND l.last_token >= 0 AND l.version >= 0
+    AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "
