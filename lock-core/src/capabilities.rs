@@ -30,6 +30,9 @@ pub struct Capabilities {
     pub admin: bool,
     /// Longest key in bytes.
     pub max_key_len: usize,
+    /// How many locks a client can hold at once: where each needs a connection, the parameter
+    /// `connections`; else unlimited, which is the default.
+    pub max_locks: usize,
     /// Whether [`Mode::Permit`] is served.
     pub permits: bool,
     /// Whether a request with the [`Owner`](crate::Owner) of the holder enters again.
@@ -124,6 +127,7 @@ impl Capabilities {
             clocked_tokens: false,
             admin: false,
             max_key_len: LockKey::MAX_STORED_LEN,
+            max_locks: usize::MAX,
             permits: false,
             reentry: false,
             shared: false,

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{LockGuard, MultiGuard};
 use crate::key::LockKey;
 use crate::label::Label;
+use crate::layers::acquire_all;
 use crate::lock::DistributedLock;
 use crate::owner::Owner;
 use crate::request::{AcquireRequest, Mode, Renewal, Wait};
@@ -275,9 +276,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
             .into_iter()
             .map(|key| request.clone().with_key(key))
             .collect();
-        self.request
-            .lock
-            .acquire_all(&requests)
+        acquire_all(self.request.lock, &requests)
             .await
             .map(MultiGuard::new)
     }

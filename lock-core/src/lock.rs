@@ -55,24 +55,6 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// granted meanwhile is given back in the background; if that fails, it is free after one ttl.
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard>;
 
-    /// Acquires all of the requested keys or none, in one request where the server can.
-    ///
-    /// The requests have different keys and are sorted by them; the wait of the first one is the
-    /// budget for all. Users call [`lock_all`](crate::DistributedLockExt::lock_all).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`acquire`](DistributedLock::acquire); nothing stays held.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](DistributedLock::acquire), for each key.
-    ///
-    /// # For implementors
-    ///
-    /// [`layers::in_order`](crate::layers::in_order) acquires one after the other.
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>>;
-
     /// The administration of the locks, if the backend has any.
     fn admin(&self) -> Option<&dyn LockAdmin>;
 
@@ -96,10 +78,6 @@ impl<L: DistributedLock + ?Sized> DistributedLock for Arc<L> {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         (**self).acquire(request).await
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        (**self).acquire_all(requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -14,7 +14,7 @@ use crate::keys::Keys;
 use crate::lock::{Client, NAME};
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
-use crate::server::{Freed, Server, Told};
+use crate::server::{ReleaseReply, RenewalCallbacks, Server};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -56,7 +56,7 @@ impl LockAdmin for Client {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
         // No keeper waits for it: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
-        let told = Told {
+        let told = RenewalCallbacks {
             lost: &|_, _| (),
             note: &|_| None,
         };
@@ -67,8 +67,8 @@ impl LockAdmin for Client {
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let server = &self.shared.server;
         match server.release(&server.keys(key), &id.into(), None).await {
-            Ok(Freed::Nothing) => Ok(Released::AlreadyLost),
-            Ok(Freed::Granted | Freed::Lock) => Ok(Released::Clean),
+            Ok(ReleaseReply::Nothing) => Ok(Released::AlreadyLost),
+            Ok(ReleaseReply::Granted | ReleaseReply::Lock) => Ok(Released::Clean),
             Err(failure) => Err(named(failure).with_key(key)),
         }
     }
@@ -85,7 +85,7 @@ pub(crate) const MAX_REASON: usize = 1024;
 /// cannot be told from whatever else a server keeps, and are found by `inspect` only.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let mut found = Vec::new();
-    for name in server.link.scan(&pattern(prefix)).await? {
+    for name in server.topology.scan(&pattern(prefix)).await? {
         let key = String::from_utf8(name).ok().map(LockKey::new);
         let Some(Ok(key)) = key else { continue };
         if Keys::is_companion(&key) {

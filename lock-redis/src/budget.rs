@@ -50,14 +50,14 @@ impl Budget {
     }
 
     /// Bounds one request; `None` if the time was over first. A single attempt is bounded by the
-    /// link alone.
+    /// connection alone.
     pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let now = Instant::now();
         match self.deadline.filter(|_| self.waits()) {
             // Most requests do without a timer more.
             Some(deadline) if deadline.saturating_duration_since(now) < self.request => {
                 // A short wait is an attempt as well.
-                let deadline = deadline.max(now + LEAST_TIME);
+                let deadline = deadline.max(now + MIN_ATTEMPT);
                 tokio::time::timeout_at(deadline, request).await.ok()
             }
             _ => Some(request.await),
@@ -74,4 +74,4 @@ impl Budget {
 }
 
 /// What an attempt gets at least before a wait ends.
-const LEAST_TIME: Duration = Duration::from_millis(100);
+const MIN_ATTEMPT: Duration = Duration::from_millis(100);

@@ -32,16 +32,10 @@ impl ServerClock {
         self.learn_at(here(), millis);
     }
 
-    /// Whether anything has been learned.
-    pub(crate) fn is_known(&self) -> bool {
-        self.ahead.load(Ordering::Relaxed) != UNKNOWN
-    }
-
     /// After which time of the server a request is refused that is sent now and given up after
-    /// `within`; nothing if that is unknown.
+    /// `within`. 0 if that is unknown: the server refuses the request, and its reply has the time.
     pub(crate) fn limit(&self, within: Duration) -> String {
-        let limit = self.limit_at(here(), within);
-        limit.map_or_else(String::new, |millis| millis.to_string())
+        self.limit_at(here(), within).unwrap_or(0).to_string()
     }
 
     fn learn_at(&self, here: i64, millis: u64) {
@@ -71,7 +65,7 @@ mod tests {
     fn a_limit_follows_the_server_that_is_most_ahead() {
         let clock = ServerClock::default();
         let second = Duration::from_secs(1);
-        assert_eq!(clock.limit(second), "");
+        assert_eq!(clock.limit(second), "0");
         clock.learn_at(500, 10_500);
         assert_eq!(clock.limit_at(700, second), Some(12_700));
         clock.learn_at(800, 10_100);

@@ -44,9 +44,6 @@ pub(crate) enum Cause {
         source: Source,
     },
 
-    #[error("the runtime that the connection to {server} belongs to is shut down")]
-    Runtime { server: Arc<str> },
-
     #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
 
@@ -209,12 +206,6 @@ impl Failure {
         }
     }
 
-    /// What failed came before the request itself, which has changed nothing.
-    pub(crate) fn before_request(mut self) -> Self {
-        self.outcome_unknown = false;
-        self
-    }
-
     /// What the server refused, if that is what happened.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
@@ -248,7 +239,6 @@ impl Cause {
             | Self::LateRenewal
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
-            | Self::Runtime { .. }
             | Self::Silent { .. }
             | Self::Unacknowledged { .. }
             | Self::Unconfirmed { .. }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::error::{Cause, Failure, Refusal};
-use crate::link::Call;
 use crate::reply;
 use crate::script::TYPES;
 use crate::server::Server;
+use crate::topology::Call;
 
 impl Server {
     /// Says of an answer that a key has the wrong type which one, and how to remove it. `keys` are
@@ -30,7 +30,7 @@ impl Server {
         let Cause::Refused { server, .. } = &failure.cause else {
             return failure;
         };
-        let types = self.link.call(Call {
+        let types = self.topology.call(Call {
             script: &TYPES,
             keys,
             args: &[],

@@ -38,7 +38,7 @@ impl Counter {
         match config.servers {
             Servers::Cluster(_) => Self::Slot,
             Servers::Quorum(_) => Self::Lock,
-            Servers::Sentinel { .. } | Servers::Single(_) => Self::Namespace,
+            Servers::Sentinel { .. } | Servers::Standalone(_) => Self::Namespace,
         }
     }
 }

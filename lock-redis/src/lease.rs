@@ -10,21 +10,22 @@ use lock_core::{
     Upkeep,
 };
 
-use crate::crowds::Crowds;
+use crate::budget::Budget;
+use crate::contention::ContentionHint;
 use crate::error::Failure;
+use crate::held_leases::HeldLeases;
 use crate::keys::Keys;
-use crate::live::Live;
 use crate::script::BLOCK;
-use crate::server::{Claim, Freed, Holder, Server, Told};
+use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks, Server};
 use crate::tokens::Tokens;
 
 /// What all leases on one server share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct LeaseContext {
     pub(crate) server: Arc<Server>,
     pub(crate) renewer: Arc<dyn Renewer>,
-    pub(crate) live: Arc<Live>,
-    pub(crate) crowds: Crowds,
+    pub(crate) held_leases: Arc<HeldLeases>,
+    pub(crate) contention: ContentionHint,
     pub(crate) engine: Engine,
     /// What one request takes at most.
     pub(crate) longest: Duration,
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
 
 /// One acquisition on one server.
 pub(crate) struct RedisLease {
-    shared: Arc<Shared>,
+    shared: Arc<LeaseContext>,
     keys: Keys,
     id: LeaseId,
     holder: Holder,
@@ -49,7 +50,12 @@ pub(crate) struct RedisLease {
 }
 
 impl RedisLease {
-    pub(crate) fn new(shared: &Arc<Shared>, keys: Keys, id: LeaseId, claim: &Claim) -> Self {
+    pub(crate) fn new(
+        shared: &Arc<LeaseContext>,
+        keys: Keys,
+        id: LeaseId,
+        claim: &Acquisition,
+    ) -> Self {
         Self {
             shared: Arc::clone(shared),
             keys,
@@ -72,10 +78,26 @@ impl RedisLease {
         &self.keys
     }
 
-    /// Says whether a request may be under way, and arrive after the release; gives what was said
-    /// before.
-    pub(crate) fn is_under_way(&self, is: bool) -> bool {
-        self.has_copies.swap(is, Ordering::Relaxed)
+    /// Bounds a request by the wait. Until its outcome is known, and if it is dropped, a release has to
+    /// reckon with its arrival.
+    pub(crate) async fn answered<T>(
+        &self,
+        budget: Budget,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Option<Result<T, Failure>> {
+        let before = self.has_copies.swap(true, Ordering::Relaxed);
+        let answer = budget.bound(request).await;
+        match &answer {
+            Some(Err(failure)) if failure.outcome_unknown => {}
+            Some(_) => self.has_copies.store(before, Ordering::Relaxed),
+            None => {}
+        }
+        answer
+    }
+
+    /// Whether a request of this acquisition may still be under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.has_copies.load(Ordering::Relaxed)
     }
 
     /// The place in the queue.
@@ -94,7 +116,7 @@ impl RedisLease {
         let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
         let holder = self.holder.clone();
         self.shared.engine.spawn_service(async move {
-            tokio::time::sleep(shared.longest.max(COPIES)).await;
+            tokio::time::sleep(shared.longest.max(LATE_REQUESTS)).await;
             drop(shared.server.release(&keys, &holder, None).await);
         });
     }
@@ -105,7 +127,7 @@ impl RedisLease {
 const MAX_BLOCK: u64 = 256;
 
 /// How long a request may be under way on a connection that was given up, at least.
-const COPIES: Duration = Duration::from_secs(1);
+const LATE_REQUESTS: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Lease for RedisLease {
@@ -119,7 +141,7 @@ impl Lease for RedisLease {
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
         let untold = (self.mode == Mode::Exclusive).then(|| self.tokens.current());
-        self.shared.live.attach(self.id, control, untold);
+        self.shared.held_leases.attach(self.id, control, untold);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -148,19 +170,21 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let Shared { server, crowds, .. } = &*self.shared;
+        let LeaseContext {
+            server, contention, ..
+        } = &*self.shared;
         let ticket = self.ticket.load(Ordering::Relaxed);
         let ticket = (ticket > 0).then_some(ticket);
         let freed = server.release(&self.keys, &self.holder, ticket).await?;
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();
         }
-        if freed == Freed::Granted {
-            crowds.met(self.keys.name());
+        if freed == ReleaseReply::Granted {
+            contention.record(self.keys.name());
         }
         Ok(match freed {
-            Freed::Nothing => Released::AlreadyLost,
-            Freed::Granted | Freed::Lock => Released::Clean,
+            ReleaseReply::Nothing => Released::AlreadyLost,
+            ReleaseReply::Granted | ReleaseReply::Lock => Released::Clean,
         })
     }
 }
@@ -168,7 +192,7 @@ impl Lease for RedisLease {
 impl Drop for RedisLease {
     fn drop(&mut self) {
         if *self.attached.get_mut() {
-            self.shared.live.detach(self.id);
+            self.shared.held_leases.detach(self.id);
         }
     }
 }
@@ -186,20 +210,20 @@ impl fmt::Debug for RedisLease {
 #[derive(Debug)]
 pub(crate) struct RedisRenewer {
     pub(crate) server: Arc<Server>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) held_leases: Arc<HeldLeases>,
 }
 
 #[async_trait]
 impl Renewer for RedisRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let told = Told {
-            lost: &|id, reason| self.live.lost(id, reason),
-            note: &|id| self.live.untold(id),
+        let told = RenewalCallbacks {
+            lost: &|id, reason| self.held_leases.lost(id, reason),
+            note: &|id| self.held_leases.untold(id),
         };
         let answers = self.server.renew(due, told).await;
         let answers = answers.into_iter().zip(due).map(|(answer, one)| {
             if matches!(answer, Ok(LeaseState::Held)) {
-                self.live.told(one.id);
+                self.held_leases.told(one.id);
             }
             answer.map_err(Failure::into)
         });

@@ -1,27 +1,28 @@
 //! Locks in Redis: one server, Sentinel, Cluster, and a quorum of independent masters.
 
+mod acquire;
 mod admin;
-mod attempt;
 mod backend;
 mod budget;
 mod checks;
 mod clock;
 mod config;
-mod crowds;
+mod contention;
 mod error;
 mod foreign;
-mod inbox;
+mod held_leases;
 mod keys;
 mod lease;
-mod link;
-mod live;
 mod lock;
+mod notifications;
+mod queue;
 mod quorum;
 mod refusal;
 mod reply;
 mod script;
 mod server;
 mod tokens;
+mod topology;
 
 pub use crate::backend::RedisBackend;
 pub use crate::config::RedisConfig;

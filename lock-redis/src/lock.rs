@@ -1,27 +1,23 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, Lease, LockGuard,
-    PendingRelease, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
+    Waiting,
 };
-use tokio::runtime::Handle;
 
-use crate::attempt::{Attempt, Outcome};
-use crate::budget::Budget;
 use crate::checks::look;
 use crate::config::RedisConfig;
-use crate::crowds::Crowds;
-use crate::inbox::Inbox;
-use crate::keys::Keys;
-use crate::lease::{RedisLease, RedisRenewer, Shared};
-use crate::link::{self, Deaf, Ears, Runtimes};
-use crate::live::Live;
-use crate::server::{Claim, Holder, Server};
+use crate::contention::ContentionHint;
+use crate::held_leases::HeldLeases;
+use crate::lease::{LeaseContext, RedisRenewer};
+use crate::notifications::GrantNotifications;
+use crate::server::Server;
+use crate::topology::{self, ConnectionEvents, NoEvents};
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
 ///
@@ -43,20 +39,20 @@ use crate::server::{Claim, Holder, Server};
 /// ```
 #[derive(Debug)]
 pub struct Redis {
-    pub(crate) client: Client,
+    pub(crate) client: Arc<Client>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) engine: Engine,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) shared: Arc<LeaseContext>,
+    pub(crate) notifications: Arc<GrantNotifications>,
     /// How many replicas have to know of a grant, and how long they are waited for.
     pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
     pub(crate) longest: Duration,
-    /// The runtimes whose connections hear, or tried to.
-    listening: Runtimes,
+    /// Whether the server was asked to tell of locks that are broken.
+    pub(crate) listens: AtomicBool,
 }
 
 /// Name of the backend.
@@ -78,24 +74,24 @@ impl Redis {
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-        let inbox = Arc::<Inbox>::default();
-        let live = Arc::<Live>::default();
-        let ears = Arc::new(Listener {
-            inbox: Arc::clone(&inbox),
-            live: Arc::clone(&live),
+        let notifications = Arc::<GrantNotifications>::default();
+        let held_leases = Arc::<HeldLeases>::default();
+        let events = Arc::new(Listener {
+            notifications: Arc::clone(&notifications),
+            held_leases: Arc::clone(&held_leases),
         });
-        let link = link::connect(&config, ears, &engine)
+        let topology = topology::connect(&config, events, &engine)
             .await
             .map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        let confirms = link.confirms();
+        let confirms = topology.confirms();
         let replicas =
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
-        let server = Server::new(link, config.retention).in_database(config.database);
+        let server = Server::new(topology, config.retention).in_database(config.database);
         let server = server.with_proof(replicas, config.timeout);
         let server = Arc::new(server);
         let renewer = Arc::new(RedisRenewer {
             server: Arc::clone(&server),
-            live: Arc::clone(&live),
+            held_leases: Arc::clone(&held_leases),
         });
         let longest = {
             let confirms = u32::from(confirms);
@@ -106,21 +102,21 @@ impl Redis {
             }
         };
         Ok(Self {
-            client: Client {
-                shared: Arc::new(Shared {
+            client: Arc::new(Client {
+                shared: Arc::new(LeaseContext {
                     engine: engine.clone(),
                     longest,
                     server,
                     renewer,
-                    live,
-                    crowds: Crowds::default(),
+                    held_leases,
+                    contention: ContentionHint::default(),
                 }),
                 engine,
-                inbox,
+                notifications,
                 longest,
                 replicas,
-                listening: Runtimes::default(),
-            },
+                listens: AtomicBool::new(false),
+            }),
         })
     }
 }
@@ -130,8 +126,8 @@ pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     let seen = async {
-        let link = link::open(&config, Arc::new(Deaf), &engine).await?;
-        look(&*link, &config, namespace).await
+        let topology = topology::open(&config, Arc::new(NoEvents), &engine).await?;
+        look(&*topology, &config, namespace).await
     };
     match seen.await {
         Ok((_, found)) => Ok(found),
@@ -142,24 +138,24 @@ pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<
 /// What the connection tells the locks.
 #[derive(Debug)]
 struct Listener {
-    inbox: Arc<Inbox>,
-    live: Arc<Live>,
+    notifications: Arc<GrantNotifications>,
+    held_leases: Arc<HeldLeases>,
 }
 
-impl Ears for Listener {
-    fn heard(&self, payload: &[u8]) {
-        if !self.live.broken(payload) {
-            self.inbox.deliver(payload);
+impl ConnectionEvents for Listener {
+    fn on_message(&self, payload: &[u8]) {
+        if !self.held_leases.broken(payload) {
+            self.notifications.deliver(payload);
         }
     }
 
-    fn deaf(&self) {
-        self.inbox.deaf();
+    fn on_disconnect(&self) {
+        self.notifications.on_disconnect();
     }
 
-    fn moved(&self) {
-        self.live.check();
-        self.inbox.moved();
+    fn on_failover(&self) {
+        self.held_leases.check();
+        self.notifications.on_failover();
     }
 }
 
@@ -185,87 +181,11 @@ impl DistributedLock for Redis {
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        for request in requests {
-            self.capabilities().check(request)?;
-        }
-        in_order(self, requests).await
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        Some(&self.client)
+        Some(&*self.client)
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
         self.client.engine.drain(within).await
-    }
-}
-
-impl Client {
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request, self.longest);
-        loop {
-            if let Some(guard) = self.attempt(request, budget).await? {
-                return Ok(guard);
-            }
-            if !budget.waits() || budget.is_over() {
-                return Err(budget.contended());
-            }
-        }
-    }
-
-    /// One attempt with an id of its own; `None` if its lease ended unnoticed.
-    async fn attempt(&self, request: &AcquireRequest, budget: Budget) -> Result<Option<LockGuard>> {
-        let (pending, lease, claim) = self.arm(request)?;
-        let attempt = Attempt {
-            client: self,
-            request,
-            budget,
-            id: lease.id(),
-            lease: &lease,
-            claim,
-        };
-        match attempt.run().await {
-            Ok(Outcome::Granted(grant)) => {
-                let guard = pending.granted(request, grant)?;
-                self.listen();
-                Ok(Some(guard))
-            }
-            Ok(Outcome::Gone) => {
-                pending.disarm();
-                Ok(None)
-            }
-            Ok(Outcome::Refused(error)) => {
-                pending.disarm();
-                Err(error)
-            }
-            // What the server may keep is undone in the background.
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Arms the undoing of an acquisition before anything is sent.
-    fn arm(&self, request: &AcquireRequest) -> Result<(PendingRelease, Arc<RedisLease>, Claim)> {
-        let key = request.key();
-        let keys = Keys::checked(key, self.shared.server.counter())?;
-        let id = self.engine.lease_id();
-        let claim = Claim {
-            holder: Holder::new(id, request.label()),
-            mode: request.mode(),
-            ttl: request.ttl(),
-        };
-        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
-        let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
-        Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
-    }
-
-    /// Has the connection of this runtime tell who holds a lock that it was broken. Nobody waits for
-    /// that: until then, and where it is impossible, the next renewal tells.
-    fn listen(&self) {
-        let runtime = Handle::current();
-        if self.listening.add(&runtime) {
-            let link = Arc::clone(&self.shared.server.link);
-            drop(runtime.spawn(async move { drop(link.channel().await) }));
-        }
     }
 }

@@ -198,7 +198,7 @@ mod tests {
                 false,
             ),
             (
-                "MASTERDOWN Link with MASTER is down",
+                "MASTERDOWN Topology with MASTER is down",
                 Refusal::MasterDown,
                 Unavailable,
                 false,

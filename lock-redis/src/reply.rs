@@ -3,12 +3,12 @@
 use redis::Value;
 
 use crate::error::Failure;
-use crate::server::Answer;
+use crate::server::AcquireReply;
 
 /// Reads the answer to an acquisition.
-pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
+pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
     let Value::Array(parts) = reply else {
-        return token(&reply).map(Answer::Granted);
+        return token(&reply).map(AcquireReply::Granted);
     };
     let number = |n: usize| match parts.get(n) {
         Some(Value::Int(number)) => Some(*number),
@@ -16,12 +16,12 @@ pub(crate) fn answer(reply: Value) -> Result<Answer, Failure> {
     };
     let word = parts.first().and_then(text);
     let answer = match (word, number(1), number(2)) {
-        (Some("gone"), _, _) => Some(Answer::Gone),
-        (Some("held"), _, _) => Some(Answer::Held),
-        (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(Answer::Limit),
+        (Some("gone"), _, _) => Some(AcquireReply::Gone),
+        (Some("held"), _, _) => Some(AcquireReply::Held),
+        (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(AcquireReply::Limit),
         (Some("queued"), Some(next), Some(ahead)) => {
             let ticket = parts.get(3).and_then(text).and_then(|t| t.parse().ok());
-            ticket.map(|ticket| Answer::Queued {
+            ticket.map(|ticket| AcquireReply::Queued {
                 next: u64::try_from(next)
                     .ok()
                     .map(std::time::Duration::from_millis),
@@ -43,13 +43,6 @@ pub(crate) fn late(reply: &Value) -> Option<u64> {
         },
         _ => None,
     }
-}
-
-/// Reads the answer to `TIME`, in milliseconds since 1970.
-pub(crate) fn time(reply: &Value) -> Result<u64, Failure> {
-    let time = redis::from_redis_value::<(u64, u64)>(reply.clone());
-    let (secs, micros) = time.map_err(|_| strange(reply))?;
-    Ok(secs * 1_000 + micros / 1_000)
 }
 
 /// Reads a fencing token.
@@ -193,16 +186,19 @@ mod tests {
 
     #[test]
     fn reads_what_the_script_says() {
-        let queued = |next, ahead| Answer::Queued {
+        let queued = |next, ahead| AcquireReply::Queued {
             next,
             ahead,
             ticket: 9,
         };
         for (reply, expected) in [
-            (Value::Int(7), Answer::Granted(7)),
-            (list(&[word("gone"), Value::Int(0)]), Answer::Gone),
-            (list(&[word("held"), Value::Int(-1)]), Answer::Held),
-            (list(&[word("limit"), Value::Int(3)]), Answer::Limit(3)),
+            (Value::Int(7), AcquireReply::Granted(7)),
+            (list(&[word("gone"), Value::Int(0)]), AcquireReply::Gone),
+            (list(&[word("held"), Value::Int(-1)]), AcquireReply::Held),
+            (
+                list(&[word("limit"), Value::Int(3)]),
+                AcquireReply::Limit(3),
+            ),
             (
                 list(&[word("queued"), Value::Int(12), Value::Int(2), word("9")]),
                 queued(Some(Duration::from_millis(12)), 2),

@@ -82,11 +82,11 @@ script!(
 );
 script!(
     /// Takes the vote of one of several nodes.
-    VOTE = "vote": "holders", "fence", "vote"
+    VOTE = "vote": "holders", "vote"
 );
 script!(
     /// Tells who lost a lock whether it was broken.
-    WHY = "why": "why"
+    LOSS_REASON = "loss_reason": "loss_reason"
 );
 
 script!(
@@ -137,11 +137,74 @@ mod tests {
         }
     }
 
+    const KEYS: [&str; 5] = ["4", "a", "{}:tokens", "{a}:waiters", "{a}:notes"];
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+    const NEXT: &str = "100102030405060708090a0b0c0d0e0f";
+
+    fn run(server: &RedisServer, script: &Script, args: &[&str]) -> lock_testkit::servers::Reply {
+        let eval = ["EVAL", script.text].into_iter().chain(KEYS);
+        let eval: Vec<_> = eval.chain(args.iter().copied()).collect();
+        server.command(&eval)
+    }
+
+    /// A lock is held, and somebody waits for it.
+    fn held_and_wanted() -> RedisServer {
+        let server = RedisServer::start(RedisOptions::new());
+        let holder = format!("{ID}|label");
+        server.command(&["SET", "a", &holder, "PX", "30000"]);
+        let waiter = format!("{NEXT}|label");
+        let place = ["", "3000", "3000", "1", "channel"];
+        let args = [&[waiter.as_str(), "x", "30000"][..], &place].concat();
+        run(&server, &ACQUIRE, &args);
+        assert_eq!(server.command(&["ZCARD", "{a}:waiters"]).integer(), Some(1));
+        server
+    }
+
+    #[test]
+    fn a_waiter_keeps_its_place_where_no_token_can_be_drawn() {
+        for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
+            let server = held_and_wanted();
+            server.command(&["SET", "{}:tokens", "not a stream"]);
+            let failed = run(&server, script, args);
+            let name = script.name;
+            assert!(failed.is_error(), "{name}: {failed:?}");
+            let free = server.command(&["EXISTS", "a"]).integer();
+            assert_eq!(free, Some(0), "{name}: the lock is not free");
+            let waiting = server.command(&["ZCARD", "{a}:waiters"]).integer();
+            assert_eq!(waiting, Some(1), "{name}: the waiter has lost its place");
+        }
+    }
+
+    #[test]
+    fn a_release_grants_nothing_to_the_holder() {
+        let server = held_and_wanted();
+        let members = server.command(&["ZRANGE", "{a}:waiters", "0", "0"]);
+        let next = members.items().first().and_then(|one| one.text());
+        let twice = next.expect("a member").replacen(NEXT, ID, 1);
+        server.command(&["ZADD", "{a}:waiters", "1", &twice]);
+        let released = run(&server, &RELEASE, &[ID, ""]);
+        assert_eq!(released.integer(), Some(2), "{released:?}");
+        let holder = server.command(&["GET", "a"]);
+        let holder = holder.text().expect("a holder");
+        assert!(holder.starts_with(NEXT), "the holder has it again");
+    }
+
     #[test]
     fn scripts_are_data_and_take_theirs_from_outside() {
         for script in [
-            &ACQUIRE, &AGE, &BREAK, &DOWNGRADE, &EXAMINE, &INSPECT, &RAISE, &RELEASE, &RENEW,
-            &RESERVE, &VOTE, &WHY, &WITHDRAW,
+            &ACQUIRE,
+            &AGE,
+            &BREAK,
+            &DOWNGRADE,
+            &EXAMINE,
+            &INSPECT,
+            &RAISE,
+            &RELEASE,
+            &RENEW,
+            &RESERVE,
+            &VOTE,
+            &LOSS_REASON,
+            &WITHDRAW,
         ] {
             assert_eq!(script.hash().len(), 40, "{}", script.name);
             assert!(!script.text.contains("loadstring"), "{}", script.name);

@@ -16,16 +16,16 @@ use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
-use crate::link::{Call, Done, Link, Take, Taken};
 use crate::reply;
 use crate::script::{
-    ACQUIRE, BREAK, DOWNGRADE, INSPECT, RELEASE, RENEW, RESERVE, Script, WHY, WITHDRAW,
+    ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
 };
+use crate::topology::{Call, Done, Take, Taken, Topology};
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) link: Arc<dyn Link>,
+    pub(crate) topology: Arc<dyn Topology>,
     /// How long a node of a quorum keeps the token counter of a lock after its last grant, in ms.
     pub(crate) retention: String,
     counter: Counter,
@@ -40,7 +40,7 @@ pub(crate) struct Server {
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct Acquisition {
     pub(crate) holder: Holder,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -88,7 +88,7 @@ impl fmt::Debug for Holder {
 
 /// What a waiter tells with each heartbeat.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueEntry {
     pub(crate) beat: u32,
     pub(crate) ticket: Ticket,
     /// How long the server takes the waiter for alive.
@@ -112,7 +112,7 @@ pub(crate) enum Ticket {
 
 /// What the server says to an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum AcquireReply {
     /// With this token.
     Granted(u64),
     /// Granted before, and ended since; or released before it came.
@@ -131,7 +131,7 @@ pub(crate) enum Answer {
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Freed {
+pub(crate) enum ReleaseReply {
     /// The id did not hold the lock; if it had a place in the queue, that is gone.
     Nothing,
     Lock,
@@ -147,19 +147,19 @@ pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
 /// What a round of renewals and its client tell each other.
 #[derive(Clone, Copy)]
-pub(crate) struct Told<'a> {
+pub(crate) struct RenewalCallbacks<'a> {
     pub(crate) lost: &'a Lost<'a>,
     pub(crate) note: &'a Note<'a>,
 }
 
 impl Server {
-    pub(crate) fn new(link: Arc<dyn Link>, retention: Duration) -> Self {
-        let counter = match link.one_slot() {
+    pub(crate) fn new(topology: Arc<dyn Topology>, retention: Duration) -> Self {
+        let counter = match topology.one_slot() {
             true => Counter::Namespace,
             false => Counter::Slot,
         };
         Self {
-            link,
+            topology,
             retention: millis(retention),
             counter,
             replicas: None,
@@ -190,11 +190,6 @@ impl Server {
         Self { database, ..self }
     }
 
-    /// How late it is at the servers.
-    pub(crate) fn clock(&self) -> &ServerClock {
-        &self.clock
-    }
-
     /// Has renewals count only if replicas have them, and confirmed within a time.
     pub(crate) fn with_proof(
         mut self,
@@ -216,7 +211,7 @@ impl Server {
             return Ok(());
         }
         let within = self.timeout.min(ttl / 3);
-        self.link.confirm(done, MAX_AGE, within).await
+        self.topology.confirm(done, MAX_AGE, within).await
     }
 
     /// Sends a request that may take locks, with the time after which the server has to refuse it: a
@@ -237,7 +232,7 @@ impl Server {
                 args: &args,
                 ..call
             };
-            let done = self.link.call_with(call, wait).await;
+            let done = self.topology.call_with(call, wait).await;
             let done = self.explained(call.keys, done).await?;
             match reply::late(&done.value) {
                 Some(now) => self.clock.learn(now),
@@ -251,7 +246,7 @@ impl Server {
     pub(crate) async fn take(
         &self,
         keys: &Keys,
-        claim: &Claim,
+        claim: &Acquisition,
         wait: Option<(u32, Duration)>,
     ) -> Result<Taken, Failure> {
         let take = Take {
@@ -260,7 +255,7 @@ impl Server {
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
         };
-        let (taken, done) = self.link.take(take, wait).await?;
+        let (taken, done) = self.topology.take(take, wait).await?;
         match (taken, wait) {
             (Taken::Granted(_), Some((acks, _))) if done.acked < acks => {
                 return Err(Failure::too_few_replicas(done.acked, acks));
@@ -276,12 +271,12 @@ impl Server {
     pub(crate) async fn acquire(
         &self,
         keys: &Keys,
-        claim: &Claim,
-        place: Option<&Place>,
+        claim: &Acquisition,
+        place: Option<&QueueEntry>,
         wait: Option<(u32, Duration)>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<AcquireReply, Failure> {
         let (mode, ttl) = (mode_text(claim.mode), millis(claim.ttl));
-        let place = place.map(Place::texts);
+        let place = place.map(QueueEntry::texts);
         let mut args = vec![claim.holder.0.as_bytes(), mode.as_bytes(), ttl.as_bytes()];
         args.extend(place.iter().flatten().map(|text| text.as_bytes()));
         let call = Call {
@@ -289,16 +284,16 @@ impl Server {
             keys: &keys.all(),
             args: &args,
         };
-        let done = self.link.call_with(call, wait).await;
+        let done = self.topology.call_with(call, wait).await;
         let mut done = self.explained(call.keys, done).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
         match (answer, wait) {
-            (Answer::Granted(_), Some((acks, _))) if done.acked < acks => {
+            (AcquireReply::Granted(_), Some((acks, _))) if done.acked < acks => {
                 return Err(Failure::too_few_replicas(done.acked, acks));
             }
             // Where replicas have to know of it, the grant is asked for again.
-            (Answer::Granted(_), None) if self.replicas.is_some() => {}
-            (Answer::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
+            (AcquireReply::Granted(_), None) if self.replicas.is_some() => {}
+            (AcquireReply::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
             _ => {}
         }
         Ok(answer)
@@ -310,13 +305,13 @@ impl Server {
         keys: &Keys,
         holder: &Holder,
         ticket: Option<u64>,
-    ) -> Result<Freed, Failure> {
+    ) -> Result<ReleaseReply, Failure> {
         let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
         let args = [holder.id(), ticket.as_bytes()];
         match self.run(&RELEASE, keys, &args).await? {
-            Value::Int(0) => Ok(Freed::Nothing),
-            Value::Int(1) => Ok(Freed::Lock),
-            Value::Int(2) => Ok(Freed::Granted),
+            Value::Int(0) => Ok(ReleaseReply::Nothing),
+            Value::Int(1) => Ok(ReleaseReply::Lock),
+            Value::Int(2) => Ok(ReleaseReply::Granted),
             reply => Err(reply::strange(&reply)),
         }
     }
@@ -364,13 +359,13 @@ impl Server {
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
-        told: Told<'_>,
+        told: RenewalCallbacks<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         // The keeper drops all answers of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
-        let (most, at_once) = match self.link.one_slot() {
-            true => (MOST_RENEWALS, 1),
+        let (most, at_once) = match self.topology.one_slot() {
+            true => (MAX_RENEWALS, 1),
             false => (1, usize::MAX),
         };
         // One call after the other, for the sake of the other clients of the server.
@@ -387,7 +382,7 @@ impl Server {
         due: &[RenewalRequest],
         limit: Instant,
         turns: &Semaphore,
-        told: Told<'_>,
+        told: RenewalCallbacks<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         let extending = async {
             let _turn = turns.acquire().await;
@@ -413,7 +408,7 @@ impl Server {
                 // Questions from before the renewal prove nothing about it.
                 _ => {
                     let left = limit.saturating_duration_since(Instant::now());
-                    self.link.confirm(&done, Duration::ZERO, left).await
+                    self.topology.confirm(&done, Duration::ZERO, left).await
                 }
             }
         };
@@ -421,7 +416,7 @@ impl Server {
         let gone = due.iter().zip(&held).filter(|(_, held)| !**held);
         let why = |one: RenewalRequest| async move {
             let keys = self.keys(&one.key);
-            let until = limit.min(Instant::now() + LONGEST_WHY);
+            let until = limit.min(Instant::now() + LOSS_REASON_TIMEOUT);
             let reason = timeout_at(until, self.why(&keys, one.id)).await;
             let reason = reason.unwrap_or(LostReason::Stolen);
             (told.lost)(one.id, reason);
@@ -463,14 +458,14 @@ impl Server {
             keys: &keys,
             args: &args,
         };
-        let mut done = self.link.call_with(call, wait).await?;
+        let mut done = self.topology.call_with(call, wait).await?;
         let held = reply::flags(std::mem::replace(&mut done.value, Value::Nil), due.len())?;
         Ok((held, done))
     }
 
     /// Why this id does not hold the lock any more.
     pub(crate) async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
-        match self.with_id(&WHY, keys, id).await {
+        match self.with_id(&LOSS_REASON, keys, id).await {
             Ok(reply) if reply != Value::Nil => LostReason::Broken,
             _ => LostReason::Stolen,
         }
@@ -506,26 +501,26 @@ impl Server {
         args: &[&[u8]],
     ) -> Result<Value, Failure> {
         let keys = &keys.all();
-        self.link.call(Call { script, keys, args }).await
+        self.topology.call(Call { script, keys, args }).await
     }
 }
 
 /// More would keep the server from its other clients for milliseconds.
-pub(crate) const MOST_RENEWALS: usize = 2_000;
+pub(crate) const MAX_RENEWALS: usize = 2_000;
 
 /// How long before a grant the master may have been confirmed last, so that nobody waits for that
 /// who acquires often. Usually less than a failover takes; a forced one can be faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// How long the reason of a loss may take: it must not hold up what is known of other leases.
-const LONGEST_WHY: Duration = Duration::from_millis(100);
+const LOSS_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(crate) fn millis(duration: Duration) -> String {
     // Rounded up: a lease may last longer than asked for, and never shorter.
     duration.as_nanos().div_ceil(1_000_000).to_string()
 }
 
-impl Place {
+impl QueueEntry {
     /// As the script reads it: ticket, alive for, lease of a grant, heartbeat, channel.
     fn texts(&self) -> [Cow<'_, str>; 5] {
         let ticket = match self.ticket {

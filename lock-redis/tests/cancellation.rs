@@ -48,7 +48,7 @@ async fn requests_dropped_at_every_poll_leave_nothing() {
             );
 
             let many = ["a", "b", "c"].map(request);
-            drop(polled(polls, locks.acquire_all(&many)).await);
+            drop(polled(polls, lock_core::layers::acquire_all(&*locks, &many)).await);
             idle(&locks).await;
             for name in ["a", "b", "c"] {
                 assert_eq!(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use lock_core::layers::LocalQueue;
+use lock_core::layers::acquire_all;
 use lock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, Mode, Released, Wait};
 use lock_testkit::proxy::Fate;
 use tokio::task::JoinSet;
@@ -74,8 +75,7 @@ async fn tokens_grow_over_all_modes_and_ways() {
         };
         let guard = if round % 5 == 0 {
             let both = ["a", "b"].map(|name| within(request(name), SOON));
-            client
-                .acquire_all(&both)
+            acquire_all(&**client, &both)
                 .await
                 .expect("they are granted")
                 .remove(0)

@@ -166,23 +166,61 @@ async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
     }
 }
 
+#[tokio::test]
+async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
+    let place = Place::new().await;
+    let (holder, other) = (place.elsewhere().await, place.elsewhere().await);
+    let guard = take(&holder, "a").await;
+    let config = place.config();
+    let blocked = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async move {
+            let locks = open(config).await;
+            let first = waiting(&locks, within(request("a"), SOON * 4));
+            tokio::time::sleep(ms(500)).await;
+            std::thread::sleep(ALIVE * 2);
+            let first = first.await.expect("no panic").expect("it is granted");
+            assert!(first.is_held(), "it was renewed meanwhile");
+            first.release().await.expect("it is released");
+        });
+    });
+    place.queued("a", 1).await;
+    let second = waiting(&other, within(request("a"), SOON * 4));
+    place.queued("a", 2).await;
+    tokio::time::sleep(ALIVE + ms(500)).await;
+    guard.release().await.expect("it is released");
+    place.queued("a", 1).await;
+    tokio::time::sleep(ms(500)).await;
+    assert!(!second.is_finished(), "the second waiter went first");
+    let second = second.await.expect("no panic").expect("it is granted");
+    blocked
+        .join()
+        .expect("the first waiter had the lock before");
+    second.release().await.expect("it is released");
+    place.assert_nothing_left(&[&holder, &other], "a").await;
+}
+
 /// Waiters who are not told get the lock all the same, one after the other.
-async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize {
-    let warnings = warnings::Warnings::default();
-    let collecting = tracing::Dispatch::new(warnings.clone());
-    let _collecting = tracing::dispatcher::set_default(&collecting);
+async fn serve_untold(place: &Place, config: lock_redis::RedisConfig) {
     let (locks, other) = (open(config).await, place.elsewhere().await);
     for _ in 0..2 {
         let guard = take(&other, "a").await;
-        let waiters: Vec<_> = (0..5)
-            .map(|_| waiting(&locks, within(request("a"), SOON * 2)))
-            .collect();
+        let mut waiters = JoinSet::new();
+        for _ in 0..5 {
+            let locks = Arc::clone(&locks);
+            waiters.spawn(async move {
+                let guard = locks.acquire(&within(request("a"), SOON * 2)).await;
+                guard.expect("it is granted").release().await
+            });
+        }
         place.queued("a", 5).await;
         let began = Instant::now();
         guard.release().await.expect("it is released");
-        for waiter in waiters {
-            let guard = waiter.await.expect("no panic").expect("it is granted");
-            guard.release().await.expect("it is released");
+        while let Some(waiter) = waiters.join_next().await {
+            waiter.expect("no panic").expect("it is released");
         }
         assert_took("serving five waiters", began, ..SOON);
         // The wait has an end as well.
@@ -197,7 +235,6 @@ async fn served_untold(place: &Place, config: lock_redis::RedisConfig) -> usize 
         guard.release().await.expect("it is released");
     }
     place.assert_nothing_left(&[&locks, &other], "a").await;
-    warnings.count()
 }
 
 /// A waiter hears of its grant, and does not have to ask.
@@ -255,20 +292,19 @@ async fn a_waiter_is_told_in_a_cluster() {
 
 #[tokio::test]
 async fn clients_that_are_not_notified_are_served_and_warned_once() {
+    let warnings = warnings::Warnings::default();
+    // Connections belong to several threads.
+    tracing::subscriber::set_global_default(warnings.clone()).expect("the only one");
     let place = Place::new().await;
-    for (what, config, warnings) in [
-        ("without RESP3", place.config().with_resp2(), 1),
-        ("that want no messages", place.config().without_push(), 0),
-    ] {
-        let warned = served_untold(&place, config).await;
-        assert_eq!(warned, warnings, "warnings of clients {what}");
-    }
+    serve_untold(&place, place.config().with_resp2()).await;
+    assert_eq!(warnings.take(), 1, "warnings of a client without RESP3");
+    serve_untold(&place, place.config().without_push()).await;
+    assert_eq!(warnings.take(), 0, "warnings of one that wants no messages");
     for denied in ["-subscribe", "resetchannels", "-publish"] {
         let rules = format!("{} {denied}", rights::user("secret", "a*"));
         let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
-        let config = place.config().with_login("locks", "secret");
-        let warned = served_untold(&place, config).await;
-        assert_eq!(warned, 1, "warnings of a user with {denied}");
+        serve_untold(&place, place.config().with_login("locks", "secret")).await;
+        assert_eq!(warnings.take(), 1, "warnings of a user with {denied}");
     }
 }
 
@@ -340,13 +376,13 @@ mod warnings {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Level, Metadata, Subscriber};
 
-    /// Counts the warnings of this kind on the current thread.
+    /// Counts the warnings of this kind.
     #[derive(Clone, Debug, Default)]
     pub(super) struct Warnings(Arc<AtomicUsize>);
 
     impl Warnings {
-        pub(super) fn count(&self) -> usize {
-            self.0.load(Ordering::SeqCst)
+        pub(super) fn take(&self) -> usize {
+            self.0.swap(0, Ordering::SeqCst)
         }
     }
 

@@ -4,7 +4,7 @@ use lock_core::{DistributedLock, Error, ErrorKind, Wait};
 use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 
-use crate::support::{Place, SOON, key, ms, open, request, take, until};
+use crate::support::{Place, SOON, TTL, key, ms, open, request, take, until};
 
 /// What one attempt comes to.
 async fn refused(locks: &Redis) -> Error {
@@ -219,7 +219,7 @@ async fn what_the_user_may_not_do_is_denied() {
             }
         }
         // At worst, half of a script costs one lease.
-        tokio::time::sleep(crate::support::TTL).await;
+        tokio::time::sleep(TTL).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
 }
@@ -281,4 +281,22 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     guard.release().await.expect("it is released");
     place.command(&["DEL", "{a}:waiters"]);
     assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn a_key_that_was_replaced_by_something_else_costs_no_other_lease() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    for words in [&["RPUSH", "a", "b"][..], &["HSET", "a", "b", "c"]] {
+        let (replaced, other) = (take(&locks, "a").await, take(&locks, "b").await);
+        place.command(&["DEL", "a"]);
+        place.command(words);
+        tokio::time::sleep(TTL * 2).await;
+        assert!(other.is_held(), "{words:?}: {:?}", other.lost().reason());
+        assert!(!replaced.is_held(), "{words:?}");
+        other.release().await.expect("it is released");
+        drop(replaced);
+        place.command(&["DEL", "a"]);
+        assert!(locks.shutdown(SOON).await);
+    }
 }

@@ -263,6 +263,15 @@ impl Failure {
         }
     }
 
+    /// Whether the server is away, for a while as it seems.
+    pub(crate) fn is_outage(&self) -> bool {
+        match &self.cause {
+            Cause::SessionOver | Cause::Silent(_) => true,
+            Cause::Sql(trouble) => trouble.class.is_the_end() || trouble.class == Class::TooMany,
+            _ => false,
+        }
+    }
+
     /// What kind of answer of a server it is, if it is one.
     pub(crate) fn class(&self) -> Option<Class> {
         match &self.cause {

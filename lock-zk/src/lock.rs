@@ -4,7 +4,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Bound, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding,
     Lease, LockGuard, Result, Waiting,
@@ -101,17 +100,19 @@ impl DistributedLock for ZooKeeper {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let acquired = match self.client.acquire(request).await {
-            Err(error) if error.kind() == ErrorKind::Foreign => {
-                Err(Box::pin(self.client.explained(request.key(), error)).await)
+        let (client, request) = (self.client.clone(), request.clone());
+        let key = request.key().clone();
+        let acquired = self.client.engine.run(async move {
+            match client.acquire(&request).await {
+                Err(error) if error.kind() == ErrorKind::Foreign => {
+                    Err(client.explained(request.key(), error).await)
+                }
+                acquired => acquired,
             }
-            acquired => acquired,
-        };
-        acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
+        });
+        acquired
+            .await
+            .map_err(|e| e.with_backend(NAME).with_key(&key))
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -13,7 +13,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
     FencingToken, Grant, Lease, LeaseControl, LeaseState, LockGuard, LockKey, LockUrl, LostReason,
@@ -138,10 +137,6 @@ impl DistributedLock for Files {
             }
             sleep(left.map_or(pause, |left| left.min(pause))).await;
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
-use lock_core::layers::in_order;
 use lock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, Result};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -158,10 +157,6 @@ impl DistributedLock for Spy {
         self.most.fetch_max(now, Ordering::SeqCst);
         let _under_way = UnderWay(&self.under_way);
         self.inner.acquire(request).await
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -1,39 +1,13 @@
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::Poll;
 
-use tokio::runtime::{Handle, Id};
-use tokio::time::{Instant, Sleep, sleep_until};
-
-/// A timer that may move from one runtime to another.
-///
-/// An acquisition can pass from a task that gives up to another one, on another runtime; the timers
-/// of tokio stay with the runtime that they were made on, and panic when it is gone.
-struct Nap {
-    until: Instant,
-    timer: Option<(Id, Pin<Box<Sleep>>)>,
-}
-
-impl Future for Nap {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let (here, until) = (Handle::current().id(), self.until);
-        if self.timer.as_ref().is_some_and(|(id, _)| *id != here) {
-            self.timer = None;
-        }
-        let (_, timer) = self
-            .timer
-            .get_or_insert_with(|| (here, Box::pin(sleep_until(until))));
-        timer.as_mut().poll(cx)
-    }
-}
+use tokio::time::{Instant, sleep_until};
 
 /// What `work` comes to, or `None` if that is later than `deadline`. For implementors.
 ///
-/// The future may move to another runtime between two polls. Work that is late because its whole
-/// runtime was blocked has its answer unread in a socket: it gets a few more turns before it counts
-/// as late.
+/// Work that is late because its whole runtime was blocked has its answer unread in a socket: it gets
+/// a few more turns before it counts as late.
 ///
 /// # Panics
 ///
@@ -43,8 +17,7 @@ impl Future for Nap {
 ///
 /// That of `work`.
 pub async fn before<W: Future>(deadline: Instant, work: W) -> Option<W::Output> {
-    let until = deadline;
-    let (mut work, mut late) = (pin!(work), pin!(Nap { until, timer: None }));
+    let (mut work, mut late) = (pin!(work), pin!(sleep_until(deadline)));
     let mut turns = TURNS;
     poll_fn(|cx| {
         if let Poll::Ready(output) = work.as_mut().poll(cx) {
@@ -76,19 +49,6 @@ mod tests {
     fn runtime() -> Runtime {
         let builder = Builder::new_current_thread().enable_time().build();
         builder.expect("a runtime needs an epoll descriptor")
-    }
-
-    #[test]
-    fn a_bound_survives_the_runtime_that_it_began_on() {
-        let (first, second) = (runtime(), runtime());
-        let soon = Instant::now() + Duration::from_millis(20);
-        let mut work = Box::pin(before(soon, std::future::pending::<()>()));
-        first.block_on(poll_fn(|cx| {
-            assert!(work.as_mut().poll(cx).is_pending());
-            Poll::Ready(())
-        }));
-        drop(first);
-        assert_eq!(second.block_on(work), None);
     }
 
     #[test]

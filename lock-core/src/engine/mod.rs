@@ -15,8 +15,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Instrument;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::PendingRelease;
 use crate::key::LockKey;
 use crate::lease::{Keeper, Lease};
@@ -153,6 +156,46 @@ impl Engine {
         self.keeper.spawn.spawn(Box::pin(task));
     }
 
+    /// Runs an acquisition that may wait.
+    ///
+    /// Its timers and its connections stay with the engine, wherever the caller goes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the acquisition, and [`Unavailable`](ErrorKind::Unavailable) if it panics.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the acquisition, on the engine, at the point that it has reached.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (mut caller, answer) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let work = work.in_current_span();
+        self.spawn_service(async move {
+            let _end = end;
+            let answer = tokio::select! {
+                biased;
+                answer = work => answer,
+                () = caller.closed() => return,
+            };
+            // A caller that is gone by now has the answer dropped here.
+            drop(caller.send(answer));
+        });
+        let mut abandoned = Abandoned {
+            engine: self,
+            ended: Some(ended),
+        };
+        let answer = answer.await;
+        abandoned.ended = None;
+        answer.unwrap_or_else(|_| {
+            let message = "the task that asked for the lock has panicked";
+            Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+        })
+    }
+
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
         self.background.detach(&*self.keeper.spawn, task);
@@ -192,6 +235,20 @@ impl Engine {
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
         &self.keeper
+    }
+}
+
+/// Has a shutdown wait until work that its caller has dropped is dropped, and its undoing has begun.
+struct Abandoned<'a> {
+    engine: &'a Engine,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            self.engine.spawn(async move { drop(ended.await) });
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub use self::local_queue::LocalQueue;
 pub(crate) use self::local_queue::contest::Contest;
 pub use self::migrate::Migrate;
 pub(crate) use self::migrate::OfPart;
-pub use self::multi::in_order;
+pub use self::multi::acquire_all;
 pub(crate) use self::observe::Witness;
 pub use self::observe::{Event, EventKind, Observe, Observer};
 pub use self::prefix::Prefix;

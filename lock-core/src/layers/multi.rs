@@ -8,21 +8,35 @@ use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Wait};
 
 /// Acquires the requests one after the other, in their order, within one wait budget; on a failure
-/// gives back those it has. For implementors of
-/// [`acquire_all`](DistributedLock::acquire_all).
+/// releases those it has.
+///
+/// The requests have different keys and are sorted by them, as everywhere, so that nobody waits in a
+/// circle; the wait of the first one is the budget for all. Users call
+/// [`lock_all`](crate::DistributedLockExt::lock_all).
 ///
 /// # Errors
 ///
-/// That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
+/// [`InvalidConfig`](ErrorKind::InvalidConfig) at once for more requests than the
+/// [connections](crate::Capabilities::max_locks) suffice for. That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
 /// answered in the little that the keys before it, which had more, left of the wait.
 ///
 /// # Cancel safety
 ///
 /// The guards acquired so far are dropped, which releases them in the background.
-pub async fn in_order<L: DistributedLock + ?Sized>(
+pub async fn acquire_all<L: DistributedLock + ?Sized>(
     lock: &L,
     requests: &[AcquireRequest],
 ) -> Result<Vec<LockGuard>> {
+    let max = lock.capabilities().max_locks;
+    if requests.len() > max {
+        let count = requests.len();
+        let message = format!(
+            "{count} locks at once need a connection each, and there are {max}: set \
+             connections={count} or more"
+        );
+        let backend = lock.capabilities().backend;
+        return Err(Error::new(ErrorKind::InvalidConfig, message).with_backend(backend));
+    }
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
     let deadline = requests.first().and_then(AcquireRequest::deadline);
     let began = Instant::now();

@@ -99,21 +99,6 @@ impl DistributedLock for Prefix {
         acquired.map_err(|error| error.with_key(request.key()))
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        // One namespace in front of all keys leaves their order as it is.
-        let inside: Vec<_> = requests
-            .iter()
-            .map(|request| self.inside(request))
-            .collect();
-        self.inner.acquire_all(&inside).await.map_err(|error| {
-            let key = error.key().and_then(|key| strip(&self.namespace, key));
-            match key {
-                Some(key) => error.with_key(&key),
-                None => error,
-            }
-        })
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         self.inner.admin().map(|_| self as &dyn LockAdmin)
     }

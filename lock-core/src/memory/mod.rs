@@ -18,7 +18,6 @@ use crate::engine::{Engine, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::layers::in_order;
 use crate::lease::{Grant, Lease};
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Wait};
@@ -236,10 +235,6 @@ impl DistributedLock for Memory {
                 Err(error.with_backend(NAME).with_key(key))
             }
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::VirtualClock;
-use lock_core::layers::{LocalQueue, in_order};
+use lock_core::layers::LocalQueue;
 use lock_core::memory::{Fault, Memory, Request};
 use lock_core::prelude::*;
 use lock_core::{AcquireRequest, Capabilities, LostReason, Owner, Result};
@@ -252,10 +252,6 @@ impl DistributedLock for Breaking {
             admin.break_lock(request.key(), "test").await?;
         }
         Ok(guard)
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -63,10 +63,6 @@ impl DistributedLock for Clocked {
         pending.granted(request, Grant::new(sent, Some(token)))
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        lock_core::layers::in_order(self, requests).await
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         None
     }

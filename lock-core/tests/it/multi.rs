@@ -19,17 +19,15 @@ fn queue() -> (Memory, LocalQueue, Arc<Counted>) {
     let store = memory();
     let counted = Arc::new(Counted {
         inner: store.client(),
-        single: AtomicUsize::new(0),
-        together: AtomicUsize::new(0),
+        calls: AtomicUsize::new(0),
     });
     (store, LocalQueue::new(Arc::clone(&counted) as _), counted)
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_keys_are_taken_by_one_request_and_handed_over_singly() {
+async fn each_of_several_keys_is_handed_over_by_itself() {
     let (store, locks, counted) = queue();
     let all = locks.lock_all(["a", "b"]).await.unwrap();
-    assert_eq!(counted.calls(), (0, 1));
     let next = tokio::spawn({
         let locks = locks.clone();
         async move { locks.lock("a").await.unwrap() }
@@ -37,7 +35,7 @@ async fn idle_keys_are_taken_by_one_request_and_handed_over_singly() {
     tokio::task::yield_now().await;
     all.release().await.unwrap();
     drop(next.await.unwrap());
-    assert_eq!(counted.calls(), (0, 1), "the lease has passed inside");
+    assert_eq!(counted.calls(), 2, "the lease has passed inside");
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
@@ -52,13 +50,13 @@ async fn keys_that_are_wanted_in_this_process_are_waited_for_in_line() {
     tokio::time::sleep(secs(1)).await;
     drop(held);
     drop(all.await.unwrap());
-    assert_eq!(counted.calls(), (2, 0), "b has passed inside");
+    assert_eq!(counted.calls(), 2, "b has passed inside");
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_held_elsewhere_is_waited_for_and_blocks_no_other() {
-    let (store, locks, counted) = queue();
+    let (store, locks, _) = queue();
     let held = store.lock("a").await.unwrap();
     let all = tokio::spawn({
         let locks = locks.clone();
@@ -68,7 +66,6 @@ async fn a_key_that_is_held_elsewhere_is_waited_for_and_blocks_no_other() {
     assert!(locks.try_lock("b").await.unwrap().is_some());
     drop(held);
     drop(all.await.unwrap());
-    assert_eq!(counted.together.load(Ordering::SeqCst), 1);
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
@@ -99,14 +96,12 @@ async fn the_wait_is_one_budget() {
 #[derive(Debug)]
 struct Counted {
     inner: Memory,
-    single: AtomicUsize,
-    together: AtomicUsize,
+    calls: AtomicUsize,
 }
 
 impl Counted {
-    fn calls(&self) -> (usize, usize) {
-        let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
-        (count(&self.single), count(&self.together))
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 }
 
@@ -117,13 +112,8 @@ impl DistributedLock for Counted {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        self.single.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         self.inner.acquire(request).await
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        self.together.fetch_add(1, Ordering::SeqCst);
-        self.inner.acquire_all(requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -55,10 +55,6 @@ impl DistributedLock for FallsSilent {
         std::future::pending().await
     }
 
-    async fn acquire_all(&self, _: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        std::future::pending().await
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         None
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, Value, cmd, from_redis_value};
 
 use crate::error::Failure;
-use crate::link::{Link, Said};
+use crate::topology::{NodeReply, Topology};
 
 /// What a server says of itself; `None` where it does not.
 #[derive(Clone, Debug, Default)]
@@ -53,26 +53,26 @@ pub(super) const BESIDES: &[&str] = &[
     "min-replicas-max-lag",
 ];
 
-/// Asks every master behind a link; what it does not tell this user is left out.
-pub(super) async fn ask(link: &dyn Link, settings: &[&str]) -> Result<Vec<Facts>, Failure> {
+/// Asks every master; leaves out what a server does not show to this user.
+pub(super) async fn ask(topology: &dyn Topology, settings: &[&str]) -> Result<Vec<Facts>, Failure> {
     let mut servers = Vec::new();
-    add(&mut servers, link, &cmd("INFO"), Facts::info).await?;
+    add(&mut servers, topology, &cmd("INFO"), Facts::info).await?;
     for name in settings {
         let mut config = cmd("CONFIG");
         config.arg("GET").arg(*name);
-        add(&mut servers, link, &config, Facts::setting).await?;
+        add(&mut servers, topology, &config, Facts::setting).await?;
     }
-    add(&mut servers, link, &cmd("TIME"), Facts::time).await?;
+    add(&mut servers, topology, &cmd("TIME"), Facts::time).await?;
     Ok(servers)
 }
 
 async fn add(
     servers: &mut Vec<Facts>,
-    link: &dyn Link,
+    topology: &dyn Topology,
     command: &Cmd,
-    how: fn(&mut Facts, Said),
+    how: fn(&mut Facts, NodeReply),
 ) -> Result<(), Failure> {
-    let answers = match link.on_each_master(command).await {
+    let answers = match topology.broadcast(command).await {
         Err(failure) if failure.refusal().is_some() => {
             tracing::debug!(?failure, "a check is left out");
             return Ok(());
@@ -95,7 +95,7 @@ async fn add(
 }
 
 impl Facts {
-    fn info(&mut self, said: Said) {
+    fn info(&mut self, said: NodeReply) {
         let Ok(text) = from_redis_value::<String>(said.value) else {
             return;
         };
@@ -119,7 +119,7 @@ impl Facts {
         });
     }
 
-    fn setting(&mut self, said: Said) {
+    fn setting(&mut self, said: NodeReply) {
         let Ok(mut values) = from_redis_value::<HashMap<String, String>>(said.value) else {
             return;
         };
@@ -140,7 +140,7 @@ impl Facts {
         }
     }
 
-    fn time(&mut self, said: Said) {
+    fn time(&mut self, said: NodeReply) {
         self.clock = offset(said.value, said.asked, said.round);
     }
 }

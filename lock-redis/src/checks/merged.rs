@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     fn bad(check: &'static str, what: &'static str) -> Finding {
-        Finding::warning(check, what, "why", "way out")
+        Finding::warning(check, what, "loss_reason", "way out")
     }
 
     fn texts(found: &[Finding]) -> Vec<String> {

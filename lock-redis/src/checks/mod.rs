@@ -22,7 +22,7 @@ use lock_core::Finding;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::Counter;
-use crate::link::Link;
+use crate::topology::Topology;
 
 use self::facts::{AT_START, BESIDES, ask};
 use self::server::{Wanted, findings};
@@ -30,12 +30,12 @@ use self::server::{Wanted, findings};
 pub(crate) use self::facts::Facts;
 pub(crate) use self::merged::{merged, overlaid};
 
-/// Looks at every master behind a link, and warns of what it finds; with strict checks, refuses.
+/// Inspects every master and warns of what it finds; with strict checks, refuses.
 ///
 /// What the server does not tell this user is left out.
-pub(crate) async fn check(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
+pub(crate) async fn check(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let mut found: Vec<Finding> = Vec::new();
-    for facts in ask(link, AT_START).await? {
+    for facts in ask(topology, AT_START).await? {
         for finding in findings(&facts, &Wanted::of(config)) {
             if finding.is_fault() && !found.contains(&finding) {
                 found.push(finding);
@@ -56,15 +56,15 @@ pub(crate) async fn check(link: &dyn Link, config: &RedisConfig) -> Result<(), F
     Ok(())
 }
 
-/// Looks at every master behind a link, and tries out what locks of a namespace need: what each
+/// Inspects every master, and tries out what locks of a namespace need: what each
 /// master says of itself, and what each check shows.
 pub(crate) async fn look(
-    link: &dyn Link,
+    topology: &dyn Topology,
     config: &RedisConfig,
     namespace: &str,
 ) -> Result<(Vec<Facts>, Vec<Finding>), Failure> {
     let wanted = Wanted::of(config);
-    let mut servers = ask(link, BESIDES).await?;
+    let mut servers = ask(topology, BESIDES).await?;
     if servers.is_empty() {
         servers.push(Facts::default());
     }
@@ -76,13 +76,13 @@ pub(crate) async fn look(
     let found = merged(servers.iter().map(of_one).collect());
     let mut seen = Vec::new();
     let layout = match wanted.cluster {
-        true => slots::ask(link).await?,
+        true => slots::ask(topology).await?,
         false => None,
     };
     seen.extend(layout.as_ref().and_then(slots::finding));
     seen.extend(wanted.cluster.then(|| slots::hash_tag(namespace)));
     let keys = slots::scratch(layout.as_ref(), namespace, Counter::of(config))?;
-    let done = tried::try_out(link, config, &keys).await?;
+    let done = tried::try_out(topology, config, &keys).await?;
     seen.extend(rights::findings(&done, config, namespace));
     Ok((servers, overlaid(found, seen)))
 }

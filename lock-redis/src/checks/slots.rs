@@ -5,16 +5,16 @@ use redis::{Value, cmd};
 
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys, slot};
-use crate::link::Link;
+use crate::topology::Topology;
 
 /// The first and the last slot of each range, and its master.
 pub(super) type Layout = Vec<(u16, u16, String)>;
 
 /// Asks for the layout of a cluster.
-pub(super) async fn ask(link: &dyn Link) -> Result<Option<Layout>, Failure> {
+pub(super) async fn ask(topology: &dyn Topology) -> Result<Option<Layout>, Failure> {
     let mut command = cmd("CLUSTER");
     command.arg("SLOTS");
-    match link.on_each_master(&command).await {
+    match topology.broadcast(&command).await {
         Ok(said) => Ok(said.into_iter().find_map(|said| read(&said.value))),
         Err(failure) if failure.refusal().is_some() => Ok(None),
         Err(failure) => Err(failure),

@@ -5,7 +5,7 @@ use lock_testkit::servers::{RedisOptions, RedisServer};
 
 use super::facts::Offset;
 use super::*;
-use crate::link::tests::{config as plain, open};
+use crate::topology::tests::{config as plain, open};
 
 fn offset(millis: u64) -> Option<Offset> {
     let least = Duration::from_millis(millis);
@@ -184,21 +184,21 @@ async fn a_strict_configuration_refuses_a_server_that_persists_nothing() {
     let server =
         RedisServer::start(RedisOptions::new().with_user("few", "on >pw ~* &* +eval +evalsha"));
     let strict = plain(&server).with_strict_checks();
-    let (link, _) = open(&plain(&server)).await;
-    let error = Error::from(check(&*link, &strict).await.unwrap_err());
+    let (topology, _) = open(&plain(&server)).await;
+    let error = Error::from(check(&*topology, &strict).await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
     assert!(error.message().contains("persists nothing"), "{error}");
-    check(&*link, &plain(&server)).await.unwrap();
+    check(&*topology, &plain(&server)).await.unwrap();
 
     server.command(&["CONFIG", "SET", "appendonly", "yes"]);
-    check(&*link, &strict).await.unwrap();
+    check(&*topology, &strict).await.unwrap();
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]);
     server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let error = Error::from(check(&*link, &strict).await.unwrap_err());
+    let error = Error::from(check(&*topology, &strict).await.unwrap_err());
     assert!(error.message().contains("allkeys-lru"), "{error}");
 
     // Who may ask nothing is told nothing.
     let few = strict.clone().with_login("few", "pw");
-    let (link, _) = open(&plain(&server).with_login("few", "pw")).await;
-    check(&*link, &few).await.unwrap();
+    let (topology, _) = open(&plain(&server).with_login("few", "pw")).await;
+    check(&*topology, &few).await.unwrap();
 }

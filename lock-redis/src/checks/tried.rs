@@ -5,9 +5,9 @@ use redis::{ServerError, Value, cmd};
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::Keys;
-use crate::link::{Call, Link};
 use crate::reply;
 use crate::script::EXAMINE;
+use crate::topology::{Call, Topology};
 
 /// What happened when each was tried.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -40,7 +40,7 @@ pub(super) enum Push {
 
 /// Runs what locks need with each of these keys, which nobody uses and which are gone afterwards.
 pub(super) async fn try_out(
-    link: &dyn Link,
+    topology: &dyn Topology,
     config: &RedisConfig,
     keys: &[Keys],
 ) -> Result<Tried, Failure> {
@@ -51,7 +51,7 @@ pub(super) async fn try_out(
             keys: &keys.all(),
             args: &[],
         };
-        match link.call(call).await {
+        match topology.call(call).await {
             Ok(answer) => tried.failed.extend(read(&answer)?),
             Err(failure) => match failure.refusal() {
                 Some(refusal) => tried.refused.push((refused(&failure), refusal)),
@@ -60,12 +60,12 @@ pub(super) async fn try_out(
         }
     }
     if config.push && config.resp3 {
-        tried.push = push(link).await?;
+        tried.push = push(topology).await?;
     }
     if config.replica_acks > 0 {
         let mut wait = cmd("WAIT");
         wait.arg(0).arg(1);
-        tried.no_wait = is_denied(link.on_each_master(&wait).await)?;
+        tried.no_wait = is_denied(topology.broadcast(&wait).await)?;
     }
     Ok(tried)
 }
@@ -117,15 +117,15 @@ fn refused(failure: &Failure) -> Refused {
     }
 }
 
-async fn push(link: &dyn Link) -> Result<Option<Push>, Failure> {
-    match link.channel().await {
+async fn push(topology: &dyn Topology) -> Result<Option<Push>, Failure> {
+    match topology.channel().await {
         Ok(Some(_)) => return Ok(Some(Push::Heard)),
         Ok(None) => {}
         // A cluster may be in no state to say.
         Err(failure) if failure.refusal().is_some() => return Ok(None),
         Err(failure) => return Err(failure),
     }
-    let hello = link.on_each_master(&cmd("HELLO")).await;
+    let hello = topology.broadcast(&cmd("HELLO")).await;
     let speaks = |answer: &Value, version: i64| match answer {
         Value::Map(fields) => fields.iter().any(|(name, value)| {
             reply::text(name) == Some("proto") && *value == Value::Int(version)

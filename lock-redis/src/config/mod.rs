@@ -56,7 +56,7 @@ pub(crate) enum Servers {
         sentinels: Vec<Endpoint>,
         master: String,
     },
-    Single(Endpoint),
+    Standalone(Endpoint),
 }
 
 /// Where one server listens.
@@ -88,13 +88,13 @@ impl RedisConfig {
     /// Names one server.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self::of(Servers::Single(Endpoint::tcp(host, port)))
+        Self::of(Servers::Standalone(Endpoint::tcp(host, port)))
     }
 
     /// Names one server by its socket file.
     #[must_use]
     pub fn unix(path: impl Into<PathBuf>) -> Self {
-        Self::of(Servers::Single(Endpoint::Unix(path.into())))
+        Self::of(Servers::Standalone(Endpoint::Unix(path.into())))
     }
 
     /// Names Sentinels, and the master that they watch.
@@ -326,7 +326,7 @@ impl RedisConfig {
 
     /// The same for one of several servers.
     pub(crate) fn for_node(&self, endpoint: Endpoint) -> Self {
-        let servers = Servers::Single(endpoint);
+        let servers = Servers::Standalone(endpoint);
         Self {
             servers,
             ..self.clone()

@@ -240,12 +240,12 @@ mod tests {
         let master = "main".to_owned();
         let nodes = vec![tcp("a", 6379), tcp("::1", 7), tcp("c", 6379)];
         for (url, servers) in [
-            ("redis://a", Servers::Single(tcp("a", 6379))),
-            ("redis://[::1]:7/2", Servers::Single(tcp("::1", 7))),
-            ("rediss://a", Servers::Single(tcp("a", 6379))),
+            ("redis://a", Servers::Standalone(tcp("a", 6379))),
+            ("redis://[::1]:7/2", Servers::Standalone(tcp("::1", 7))),
+            ("rediss://a", Servers::Standalone(tcp("a", 6379))),
             (
                 "redis+unix:/run/r.sock",
-                Servers::Single(Endpoint::Unix("/run/r.sock".into())),
+                Servers::Standalone(Endpoint::Unix("/run/r.sock".into())),
             ),
             (
                 "redis-sentinel://s1:1,s2/main",

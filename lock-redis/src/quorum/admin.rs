@@ -1,150 +1,250 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
 use lock_core::engine::LeaseId;
-use lock_core::{Error, ErrorKind, Lease, LeaseState, LockKey, Released, RenewalRequest, Result};
+use lock_core::{
+    Error, ErrorKind, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer, Result,
+};
 use tokio::sync::mpsc;
 
-use super::NAME;
-use super::client::Client;
-use super::ensemble::Ensemble;
-use super::view::merged;
+use super::lease::Acquisition;
+use super::node::Quorum;
+use super::votes::majority;
+use super::{NAME, QuorumClient};
 use crate::admin::{MAX_REASON, pattern};
-use crate::error::Failure;
 use crate::keys::{Counter, Keys};
 use crate::reply::Seen;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl LockAdmin for Client {
+impl LockAdmin for QuorumClient {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        list(&self.ensemble, prefix).await.map_err(named)
+        list(&self.0, prefix).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let shown = inspect(&self.ensemble, key).await;
-        Ok(shown.map_err(|error| named(error).with_key(key))?.info)
+        let seen = inspect(&self.0, key).await.map_err(of(key))?;
+        Ok(merged(key, self.0.len(), &seen))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason: Arc<str> = reason[..reason.floor_char_boundary(MAX_REASON)].into();
-        let (seen, failures) = self
-            .ensemble
-            .ask_all(|node| {
-                let (key, reason) = (key.clone(), Arc::clone(&reason));
-                async move { node.server.break_all(&key, &reason).await }
-            })
-            .await;
+        let seen = self.0.ask_all(|node| {
+            let (key, reason) = (key.clone(), Arc::clone(&reason));
+            async move { node.server.break_all(&key, &reason).await }
+        });
         // Nodes that have not answered may keep the holder in: only a majority takes the lock.
-        let shown = shown(&self.ensemble, key, &seen, &failures);
-        let broken = shown.map_err(|e| named(e).with_key(key).with_unknown_outcome())?;
-        if broken.info.is_some() {
+        let seen = seen.await.map_err(|e| of(key)(e).with_unknown_outcome())?;
+        let broken = merged(key, self.0.len(), &seen);
+        if broken.is_some() {
             tracing::warn!(%key, %reason, "lock broken by an administrator");
         }
-        Ok(broken.info)
+        Ok(broken)
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let (ensemble, prefix) = (Arc::clone(&self.ensemble), prefix.to_owned());
+        let (quorum, prefix) = (Arc::clone(&self.0), prefix.to_owned());
         watch_by_looking(move || {
-            let (ensemble, prefix) = (Arc::clone(&ensemble), prefix.clone());
-            async move { list(&ensemble, &prefix).await.map_err(named) }
+            let (quorum, prefix) = (Arc::clone(&quorum), prefix.clone());
+            async move { list(&quorum, &prefix).await }
         })
         .await
     }
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
-        let name = |error: Error| named(error).with_key(key);
-        self.check_ttl(ttl).map_err(name)?;
+        self.0.check_ttl(ttl).map_err(of(key))?;
         let due = [RenewalRequest::new(key.clone(), id, ttl)];
-        self.renewer.renew(&due).await.remove(0).map_err(name)
+        self.0.renew(&due).await.remove(0).map_err(of(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self
-            .lease_of(Keys::of(key, Counter::Lock), id)
-            .release()
-            .await;
-        released.map_err(|error| named(error).with_key(key))
+        let keys = Arc::new(Keys::of(key, Counter::Lock));
+        let acquisition = Arc::new(Acquisition::new(&self.0, keys, id, id.into()));
+        acquisition.release().await.map_err(of(key))
     }
 }
 
-fn named(error: Error) -> Error {
-    error.with_backend(NAME)
+fn of(key: &LockKey) -> impl Fn(Error) -> Error {
+    move |error| error.with_backend(NAME).with_key(key)
 }
 
-/// What the nodes show of a lock.
-struct Shown {
-    info: Option<LockInfo>,
-    /// Whether this library has written it, on every node that has it.
-    is_ours: bool,
-}
-
-async fn inspect(ensemble: &Ensemble, key: &LockKey) -> Result<Shown> {
-    let (seen, failures) = ensemble
-        .ask_all(|node| {
-            let key = key.clone();
-            async move { node.server.inspect(&key).await }
-        })
-        .await;
-    shown(ensemble, key, &seen, &failures)
-}
-
-fn shown(
-    ensemble: &Ensemble,
-    key: &LockKey,
-    seen: &[Option<Seen>],
-    failures: &[Failure],
-) -> Result<Shown> {
-    if ensemble.is_too_few(failures.len()) {
-        return Err(ensemble.silence(failures, &[]));
-    }
-    Ok(Shown {
-        info: merged(key, ensemble.len(), seen),
-        is_ours: seen.iter().flatten().all(Seen::is_ours),
-    })
+/// What the nodes that answer show of a lock.
+async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<Seen>>> {
+    let seen = quorum.ask_all(|node| {
+        let key = key.clone();
+        async move { node.server.inspect(&key).await }
+    });
+    seen.await
 }
 
 /// The locks of this library under a prefix.
-async fn list(ensemble: &Ensemble, prefix: &str) -> Result<Vec<LockInfo>> {
+async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
+    let named = |error: Error| error.with_backend(NAME);
     let pattern: Arc<[u8]> = pattern(prefix).into();
-    let (names, failures) = ensemble
-        .ask_all(|node| {
-            let pattern = Arc::clone(&pattern);
-            async move { node.server.link.scan(&pattern).await }
-        })
-        .await;
-    if ensemble.is_too_few(failures.len()) {
-        return Err(ensemble.silence(&failures, &[]));
-    }
-    let names: BTreeSet<_> = names.into_iter().flatten().collect();
+    let names = quorum.ask_all(|node| {
+        let pattern = Arc::clone(&pattern);
+        async move { node.server.topology.scan(&pattern).await }
+    });
+    let names: BTreeSet<_> = names.await.map_err(named)?.into_iter().flatten().collect();
     let keys = names.into_iter().filter_map(|name| {
         let key = LockKey::new(String::from_utf8(name).ok()?).ok()?;
         (!Keys::is_companion(&key)).then_some(key)
     });
     // In their order, and some at a time.
-    let shown = stream::iter(keys).map(|key| async move { inspect(ensemble, &key).await });
-    let mut shown = shown.buffered(AT_A_TIME);
+    let seen = stream::iter(keys).map(|key| async move { (inspect(quorum, &key).await, key) });
+    let mut seen = seen.buffered(MAX_INSPECTIONS);
     let mut found = Vec::new();
-    while let Some(shown) = shown.next().await {
-        match shown {
-            Ok(Shown {
-                info,
-                is_ours: true,
-            }) => found.extend(info),
+    while let Some((seen, key)) = seen.next().await {
+        match seen {
+            Ok(seen) if seen.iter().flatten().all(Seen::is_ours) => {
+                found.extend(merged(&key, quorum.len(), &seen));
+            }
             Ok(_) => {}
             // A key of another type is no lock. A missing right is no empty list.
             Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Protocol) => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(named(error)),
         }
     }
     Ok(found)
 }
 
 /// Locks that a list asks the nodes for at the same time.
-const AT_A_TIME: usize = 32;
+const MAX_INSPECTIONS: usize = 32;
+
+/// Merges what nodes show of a lock; `None` for a free one. Pure. Of `nodes` in all, those that are
+/// missing in `seen` have not answered, and may have whatever the others have.
+fn merged(key: &LockKey, nodes: usize, seen: &[Option<Seen>]) -> Option<LockInfo> {
+    let missing = nodes - seen.len();
+    let counts = |count: usize| count + missing >= majority(nodes);
+    let mut holders: BTreeMap<&str, Vec<HolderInfo>> = BTreeMap::new();
+    let mut exclusive = 0;
+    for seen in seen.iter().flatten() {
+        exclusive += usize::from(seen.mode() == Mode::Exclusive);
+        for holder in &seen.holders {
+            let id = holder.value.split('|').next().unwrap_or_default();
+            holders.entry(id).or_default().push(seen.holder(holder));
+        }
+    }
+    // Those with fewer votes have not got the lock, or not any more.
+    let holders = holders.into_values().filter(|shown| counts(shown.len()));
+    let mut holders: Vec<_> = holders
+        .map(|shown| agreed(shown, majority(nodes)))
+        .collect();
+    if holders.is_empty() {
+        return None;
+    }
+    holders.sort_by_key(|holder| holder.token);
+    let mode = if counts(exclusive) {
+        Mode::Exclusive
+    } else {
+        Mode::Shared
+    };
+    Some(LockInfo::new(key.clone(), mode, holders))
+}
+
+/// What a majority says of a holder, or as many as there are.
+fn agreed(mut shown: Vec<HolderInfo>, majority: usize) -> HolderInfo {
+    let nth = majority.min(shown.len()) - 1;
+    // The lease lasts for as long as a majority has it.
+    shown.sort_by_key(|holder| std::cmp::Reverse(holder.time_left));
+    let time_left = shown[nth].time_left;
+    // A majority has the token on record; a late vote may have given a larger one.
+    shown.sort_by_key(|holder| std::cmp::Reverse(holder.token));
+    let mut holder = shown.swap_remove(nth);
+    holder.time_left = time_left;
+    holder
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::FencingToken;
+
+    use super::*;
+    use crate::reply::SeenHolder;
+
+    const A: &str = "000102030405060708090a0b0c0d0e0f";
+    const B: &str = "100102030405060708090a0b0c0d0e0f";
+
+    fn key() -> LockKey {
+        LockKey::new("a").unwrap()
+    }
+
+    fn held(id: &str, left: i64, token: u64) -> Option<Seen> {
+        Some(Seen {
+            mode: "x".into(),
+            holders: vec![SeenHolder {
+                value: format!("{id}|"),
+                left,
+                note: String::new(),
+            }],
+            fence: format!("{:016}|{id}", token + 31),
+            waiters: vec![],
+        })
+    }
+
+    #[test]
+    fn a_holder_has_a_majority() {
+        let seen = [
+            held(A, 900, 5),
+            held(B, 100, 9),
+            held(A, 500, 5),
+            held(A, 700, 7),
+            None,
+        ];
+        let info = merged(&key(), 5, &seen).unwrap();
+        let [holder] = &info.holders[..] else {
+            panic!("{info:?}")
+        };
+        assert_eq!(info.mode, Mode::Exclusive);
+        assert_eq!(holder.time_left, Some(Duration::from_millis(500)));
+        assert_eq!(holder.token, Some(FencingToken::new(5)));
+        let split = [
+            held(A, 900, 5),
+            held(B, 100, 9),
+            held(A, 500, 5),
+            held(B, 1, 1),
+            None,
+        ];
+        assert_eq!(merged(&key(), 5, &split), None, "nobody has won");
+        assert_eq!(merged(&key(), 5, &[None, None, None]), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_may_be_the_majority() {
+        let seen = [held(A, 900, 5), None, held(A, 900, 5)];
+        assert!(merged(&key(), 5, &seen).is_some());
+        let seen = [held(A, 900, 5), None, None, None];
+        assert!(merged(&key(), 5, &seen).is_none());
+    }
+
+    #[test]
+    fn readers_are_shown_together() {
+        let seen = Seen {
+            mode: "s".into(),
+            holders: [(A, "7|"), (B, "5|")]
+                .map(|(id, note)| SeenHolder {
+                    value: id.into(),
+                    left: 10,
+                    note: note.into(),
+                })
+                .to_vec(),
+            fence: String::new(),
+            waiters: vec![],
+        };
+        let info = merged(&key(), 3, &[Some(seen.clone()), None, Some(seen)]).unwrap();
+        assert_eq!(info.mode, Mode::Shared);
+        let tokens: Vec<_> = info
+            .holders
+            .iter()
+            .map(|h| h.token.unwrap().value())
+            .collect();
+        assert_eq!(tokens, [5, 7]);
+    }
+}

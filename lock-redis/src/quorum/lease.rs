@@ -1,6 +1,4 @@
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,218 +9,274 @@ use lock_core::{
     Result, Upkeep,
 };
 
-use super::agreement::Agreement;
-use super::ensemble::{Asking, Ensemble};
-use super::settle::settle;
-use super::shares::Shares;
-use super::vote::{Verdict, Votes};
+use super::node::{Answers, Quorum};
+use super::token::Agreement;
+use super::votes::{Decision, Vote, Votes};
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::server::Holder;
-use crate::tokens::{Tokens, count_of};
+use crate::tokens::Tokens;
 
-/// One acquisition on several masters.
-pub(super) struct QuorumLease {
-    ensemble: Arc<Ensemble>,
-    renewer: Arc<dyn Renewer>,
+/// One acquisition on several masters, which may become a lease.
+#[derive(Debug)]
+pub(super) struct Acquisition {
+    pub(super) quorum: Arc<Quorum>,
     pub(super) keys: Arc<Keys>,
     pub(super) id: LeaseId,
-    holder: Holder,
-    mode: Mode,
-    pub(super) shares: Arc<Shares>,
-    tokens: Tokens,
-    is_granted: AtomicBool,
-    is_attached: AtomicBool,
+    pub(super) holder: Holder,
+    pub(super) mode: Mode,
+    pub(super) ttl: Duration,
+    /// The name under which a waiting writer keeps new readers out.
+    pub(super) waiter: Option<LeaseId>,
+    pub(super) tokens: Tokens,
+    pub(super) states: NodeStates,
 }
 
-impl QuorumLease {
-    pub(super) fn new(
-        ensemble: &Arc<Ensemble>,
-        renewer: &Arc<dyn Renewer>,
-        keys: &Arc<Keys>,
-        (id, holder, mode): (LeaseId, Holder, Mode),
-        shares: Shares,
-    ) -> Self {
+impl Acquisition {
+    /// Of which nothing is known but its holder.
+    pub(super) fn new(quorum: &Arc<Quorum>, keys: Arc<Keys>, id: LeaseId, holder: Holder) -> Self {
         Self {
-            ensemble: Arc::clone(ensemble),
-            renewer: Arc::clone(renewer),
-            keys: Arc::clone(keys),
+            quorum: Arc::clone(quorum),
+            keys,
             id,
             holder,
-            mode,
-            shares: Arc::new(shares),
+            mode: Mode::Exclusive,
+            ttl: Duration::ZERO,
+            waiter: None,
             tokens: Tokens::default(),
-            is_granted: AtomicBool::new(false),
-            is_attached: AtomicBool::new(false),
+            states: NodeStates::new(quorum.len()),
         }
     }
 
-    /// Keeps what a majority has on record, and gives the token of the first holder.
-    pub(super) fn granted(&self, first: u64) -> FencingToken {
-        self.is_granted.store(true, Ordering::Relaxed);
-        self.tokens.keep(first, count_of(self.mode))
+    /// Releases the lock where it is known to be granted.
+    pub(super) async fn free_votes(self: &Arc<Self>) {
+        let mut answers = self.ask_to_release();
+        while self.states.is_granted() && answers.next().await.is_some() {}
     }
 
-    fn ask_to_release(&self, among: &[bool]) -> Asking<Result<Released, Failure>> {
-        ask_to_release(&self.ensemble, &self.keys, &self.holder, among)
+    /// Releases the lock on all nodes that may have it; returns when a majority has answered, and
+    /// goes on with the others in the background.
+    pub(super) async fn release(self: &Arc<Self>) -> Result<Released> {
+        let mut answers = self.ask_to_release();
+        let mut failures = Vec::new();
+        let released = loop {
+            match self.states.votes().verdict() {
+                Decision::No => break Released::AlreadyLost,
+                Decision::Yes => break Released::Clean,
+                Decision::Open | Decision::Unknown => {}
+            }
+            match answers.next().await {
+                Some((_, answer)) => failures.extend(answer.err()),
+                None => return Err(self.quorum.unavailable(&failures, &[])),
+            }
+        };
+        if self.states.open().contains(&true) {
+            let rest = Arc::clone(self).release_rest(answers);
+            self.quorum.engine.spawn(rest);
+        }
+        Ok(released)
+    }
+
+    /// Releases the lock on the nodes that were slow or did not answer.
+    ///
+    /// They hold up nobody by themselves, but would count as failed until their lease is over.
+    async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
+        for backoff in BACKOFFS {
+            while answers.next().await.is_some() {}
+            if !self.states.open().contains(&true) {
+                return;
+            }
+            let backoff = self.quorum.engine.jitter(backoff / 2, backoff);
+            tokio::time::sleep(backoff).await;
+            answers = self.ask_to_release();
+        }
+        while answers.next().await.is_some() {}
+    }
+
+    fn ask_to_release(self: &Arc<Self>) -> Answers<Result<Released, Failure>> {
+        let open = self.states.open();
+        self.quorum.ask_some(
+            |node| open[node],
+            |node| {
+                let this = Arc::clone(self);
+                async move {
+                    let answer = node.server.withdraw(&this.keys, &this.holder).await;
+                    this.states.released(node.number, &answer);
+                    answer
+                }
+            },
+        )
     }
 }
+
+/// Before the second and the third attempt with a node that did not answer.
+const BACKOFFS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+
+/// What each node may keep of one acquisition.
+#[derive(Debug)]
+pub(super) struct NodeStates(Mutex<Vec<NodeState>>);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NodeState {
+    Granted,
+    /// It has nothing, for certain.
+    Nothing,
+    /// It had the lock until the release.
+    Released,
+    /// It may have granted the lock.
+    Unknown,
+}
+
+impl NodeStates {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self(Mutex::new(vec![NodeState::Unknown; nodes]))
+    }
+
+    /// Takes the answer to an acquisition, which may come after that to the release.
+    pub(super) fn voted(&self, node: usize, vote: &Result<Vote, Failure>) {
+        let state = &mut self.lock()[node];
+        match vote {
+            _ if *state != NodeState::Unknown => {}
+            // The request may have been executed.
+            Err(failure) if failure.outcome_unknown => {}
+            Ok(Vote::Granted(_)) => *state = NodeState::Granted,
+            Ok(_) | Err(_) => *state = NodeState::Nothing,
+        }
+    }
+
+    fn released(&self, node: usize, answer: &Result<Released, Failure>) {
+        self.lock()[node] = match answer {
+            Ok(Released::Clean) => NodeState::Released,
+            Ok(_) => NodeState::Nothing,
+            Err(_) => NodeState::Unknown,
+        };
+    }
+
+    /// Whether a node is known to have the lock.
+    fn is_granted(&self) -> bool {
+        self.lock().contains(&NodeState::Granted)
+    }
+
+    /// Which nodes may have the lock.
+    fn open(&self) -> Vec<bool> {
+        let is_open = |state: &_| matches!(state, NodeState::Granted | NodeState::Unknown);
+        self.lock().iter().map(is_open).collect()
+    }
+
+    /// The answers to the release.
+    fn votes(&self) -> Votes {
+        let states = self.lock();
+        let mut votes = Votes::new(states.len());
+        for state in states.iter() {
+            match state {
+                NodeState::Released => votes.add(Some(true)),
+                NodeState::Nothing => votes.add(Some(false)),
+                NodeState::Granted | NodeState::Unknown => {}
+            }
+        }
+        votes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<NodeState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lease of an acquisition. Its requests may outlive it.
+#[derive(Debug)]
+pub(super) struct QuorumLease(pub(super) Arc<Acquisition>);
 
 #[async_trait]
 impl Lease for QuorumLease {
     fn upkeep(&self) -> Upkeep {
         Upkeep::Renewed {
-            id: self.id,
-            renewer: Arc::clone(&self.renewer),
+            id: self.0.id,
+            renewer: Arc::clone(&self.0.quorum) as Arc<dyn Renewer>,
         }
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.is_attached.store(true, Ordering::Relaxed);
-        self.ensemble.notices.attach(self.id, control);
+        self.0.quorum.notifications.attach(self.0.id, control);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        if let Some(token) = self.tokens.next() {
+        if let Some(token) = self.0.tokens.next() {
             return Ok(Some(token));
         }
-        let agreement = Agreement::on(self.ensemble.len(), self.tokens.last() + 1);
-        let (ensemble, keys) = (&self.ensemble, &self.keys);
-        let first = settle(ensemble, keys, &self.holder, self.mode, agreement).await?;
-        Ok(first.map(|first| self.granted(first)))
+        let next = self.0.tokens.last() + 1;
+        let agreement = Agreement::new(self.0.quorum.len(), next);
+        self.0.agree(agreement).await
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let (id, token) = (self.id, self.tokens.current());
-        let mut asking = self.ensemble.ask(
-            |_| true,
-            |node| {
-                let keys = Arc::clone(&self.keys);
-                async move { node.server.downgrade(&keys, id, token).await }
-            },
-        );
-        let mut votes = Votes::new(self.ensemble.len());
-        let (mut failures, mut lost) = (Vec::new(), LostReason::Stolen);
-        while let Some((_, answer)) = asking.next().await {
+        let Self(this) = self;
+        let mut answers = this.quorum.ask(|node| {
+            let (keys, id, token) = (Arc::clone(&this.keys), this.id, this.tokens.current());
+            async move { node.server.downgrade(&keys, id, token).await }
+        });
+        let mut votes = Votes::new(this.quorum.len());
+        let (mut failures, mut reason) = (Vec::new(), LostReason::Stolen);
+        while let Some((_, answer)) = answers.next().await {
+            let state = answer.as_ref().ok();
+            votes.add(state.map(|state| *state == LeaseState::Held));
             match answer {
-                Ok(LeaseState::Lost(reason)) => {
-                    votes.no += 1;
-                    if reason == LostReason::Broken {
-                        lost = reason;
-                    }
-                }
-                Ok(_) => votes.yes += 1,
-                Err(failure) => {
-                    votes.silent += 1;
-                    failures.push(failure);
-                }
+                Ok(LeaseState::Lost(LostReason::Broken)) => reason = LostReason::Broken,
+                Ok(_) => {}
+                Err(failure) => failures.push(failure),
             }
             match votes.verdict() {
-                Verdict::No => return Err(Error::lost(lost)),
-                Verdict::Yes => return Ok(()),
-                Verdict::Open | Verdict::Unknown => {}
+                Decision::No => return Err(Error::lost(reason)),
+                Decision::Yes => return Ok(()),
+                Decision::Open | Decision::Unknown => {}
             }
         }
-        Err(self.ensemble.silence(&failures, &[]))
+        Err(this.quorum.unavailable(&failures, &[]))
     }
 
     async fn release(&self) -> Result<Released> {
-        let mut asking = self.ask_to_release(&self.shares.open());
-        // What failed to become a lock is out of everybody's way before it is tried again.
-        let mut waits_for = if self.is_granted.load(Ordering::Relaxed) {
-            vec![false; self.ensemble.len()]
-        } else {
-            self.shares.held()
-        };
-        let mut failures = Vec::new();
-        let released = loop {
-            let released = match self.shares.votes().verdict() {
-                Verdict::No => Some(Released::AlreadyLost),
-                Verdict::Yes => Some(Released::Clean),
-                Verdict::Open | Verdict::Unknown => None,
-            };
-            if released.is_some() && !waits_for.contains(&true) {
-                break released;
-            }
-            match asking.next().await {
-                Some((node, answer)) => {
-                    waits_for[node] = false;
-                    match answer {
-                        Ok(answer) => self.shares.released(node, answer == Released::Clean),
-                        Err(failure) => failures.push(failure),
-                    }
-                }
-                None => break released,
-            }
-        };
-        let released = released.ok_or_else(|| self.ensemble.silence(&failures, &[]))?;
-        if self.shares.open().contains(&true) {
-            let (ensemble, keys) = (Arc::clone(&self.ensemble), Arc::clone(&self.keys));
-            let (shares, holder) = (Arc::clone(&self.shares), self.holder.clone());
-            let rest = release_rest(ensemble, keys, holder, shares, asking);
-            self.ensemble.engine.spawn(rest);
-        }
-        Ok(released)
+        self.0.release().await
     }
 }
 
 impl Drop for QuorumLease {
     fn drop(&mut self) {
-        if *self.is_attached.get_mut() {
-            self.ensemble.notices.detach(self.id);
-        }
+        self.0.quorum.notifications.detach(self.0.id);
     }
 }
 
-impl fmt::Debug for QuorumLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuorumLease")
-            .field("keys", &self.keys)
-            .field("holder", &self.holder)
-            .finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_held_is_released_and_counted() {
+        let states = NodeStates::new(3);
+        states.voted(0, &Ok(Vote::Granted(1)));
+        states.voted(1, &Err(Failure::late_renewal()));
+        states.voted(2, &Ok(Vote::Held(None)));
+        assert_eq!(states.open(), [true, true, false]);
+        states.released(0, &Ok(Released::Clean));
+        assert_eq!(states.votes().verdict(), Decision::Open);
+        states.released(1, &Ok(Released::AlreadyLost));
+        assert_eq!(states.votes().verdict(), Decision::No);
+        assert_eq!(states.open(), [false; 3]);
+    }
+
+    #[test]
+    fn a_late_vote_does_not_undo_a_release() {
+        let states = NodeStates::new(3);
+        states.released(1, &Ok(Released::AlreadyLost));
+        states.voted(1, &Ok(Vote::Granted(1)));
+        assert_eq!(states.open(), [true, false, true]);
+    }
+
+    #[test]
+    fn a_node_whose_release_fails_may_have_the_lock() {
+        let states = NodeStates::new(3);
+        states.voted(0, &Ok(Vote::Granted(1)));
+        assert!(states.is_granted());
+        states.released(0, &Err(Failure::late_renewal()));
+        assert!(!states.is_granted());
+        assert_eq!(states.open(), [true; 3]);
     }
 }
-
-fn ask_to_release(
-    ensemble: &Ensemble,
-    keys: &Arc<Keys>,
-    holder: &Holder,
-    among: &[bool],
-) -> Asking<Result<Released, Failure>> {
-    ensemble.ask(
-        |node| among[node],
-        |node| {
-            let (keys, holder) = (Arc::clone(keys), holder.clone());
-            async move { node.server.withdraw(&keys, &holder).await }
-        },
-    )
-}
-
-/// Releases a lock on the nodes that were slow or did not answer, although a majority has.
-///
-/// They hold up nobody by themselves, but would count as failed until their lease is over.
-async fn release_rest(
-    ensemble: Arc<Ensemble>,
-    keys: Arc<Keys>,
-    holder: Holder,
-    shares: Arc<Shares>,
-    mut asking: Asking<Result<Released, Failure>>,
-) {
-    for pause in PAUSES {
-        while let Some((node, answer)) = asking.next().await {
-            if let Ok(answer) = answer {
-                shares.released(node, answer == Released::Clean);
-            }
-        }
-        let open = shares.open();
-        if !open.contains(&true) {
-            return;
-        }
-        tokio::time::sleep(ensemble.engine.jitter(pause / 2, pause)).await;
-        asking = ask_to_release(&ensemble, &keys, &holder, &open);
-    }
-    while asking.next().await.is_some() {}
-}
-
-/// Before the second and the third attempt with a node that did not answer.
-const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];

@@ -1,60 +1,44 @@
 //! Locks that a majority of independent masters grants.
-//!
-//! `vote` and `agreement` decide and know nothing of servers; `round` is one attempt, `client` goes
-//! on until there is a majority, and `lease` and `renewer` keep it.
 
+mod acquire;
 mod admin;
-mod age;
-mod agreement;
-mod client;
-mod ensemble;
-mod examine;
-mod fitness;
+mod health;
 mod lease;
-mod listen;
 mod node;
-mod notices;
-mod pace;
-mod renewer;
-mod round;
-mod settle;
-mod shares;
+mod notifications;
+mod rejoin;
+mod renew;
 #[cfg(test)]
 mod tests;
-mod view;
-mod vote;
-mod watch;
+mod token;
+mod votes;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Renewer,
-    Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
+    Waiting,
 };
 use tokio::time::Instant;
 
-use self::client::Client;
-use self::ensemble::Ensemble;
-use self::listen::Listening;
-use self::node::Node;
-use self::notices::{NodeEars, Notices};
-use self::renewer::QuorumRenewer;
-use self::vote::{Election, Votes};
+use self::node::{Quorum, QuorumNode};
+use self::notifications::{Notifications, Subscriber};
+use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig, Servers};
 use crate::error::{Cause, Failure, Refusal};
-use crate::link::{self, Link};
 use crate::server::Server;
+use crate::topology::{self, Topology};
 
-pub(crate) use self::examine::examine;
+pub(crate) use self::health::examine;
 
-/// Locks on several independent Redis masters, held by whoever has the votes of a majority.
+/// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///
 /// With `n` masters, three or more, `n/2 + 1` have to answer, and the lock survives the loss of the
 /// others with all that they knew. Each one is written to in the same form as by
@@ -84,8 +68,12 @@ pub(crate) use self::examine::examine;
 /// ```
 #[derive(Debug)]
 pub struct Redlock {
-    client: Client,
+    client: QuorumClient,
 }
+
+/// What the locks of one quorum are acquired with.
+#[derive(Debug)]
+struct QuorumClient(Arc<Quorum>);
 
 /// Name of the backend.
 const NAME: &str = "redlock";
@@ -106,28 +94,27 @@ impl Redlock {
     ///
     /// Nothing is left but connections that close.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
-        let ensemble = Arc::new(ensemble(&config).map_err(|e| e.with_backend(NAME))?);
-        let client = Client {
-            renewer: Arc::new(QuorumRenewer(Arc::clone(&ensemble))) as Arc<dyn Renewer>,
-            ensemble,
-        };
-        let reached = reach(&client.ensemble, config).await;
+        let quorum = open(&config).map_err(|e| e.with_backend(NAME))?;
+        let reached = reach(&quorum, config).await;
         reached.map_err(|error| error.with_backend(NAME))?;
-        // Those that have not answered yet as well: somebody may need their votes later.
-        let nodes = client.ensemble.nodes.iter();
-        nodes
-            .filter(|node| !node.left().is_zero())
-            .for_each(Node::watch);
+        // Those that have not answered yet as well: their votes may be needed later.
+        for node in &quorum.nodes {
+            if !node.rejoins_in().is_zero() {
+                node.watch();
+            }
+        }
+        let client = QuorumClient(Arc::new(quorum));
         Ok(Self { client })
     }
 }
 
-fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
+/// Opens the way to the masters, and connects to none.
+fn open(config: &RedisConfig) -> Result<Quorum> {
     let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidConfig, message));
     let Servers::Quorum(masters) = &config.servers else {
         return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
     };
-    if masters.len() < LEAST_NODES {
+    if masters.len() < MIN_NODES {
         return wrong("a quorum needs at least 3 independent masters: of two, neither may fail");
     }
     if (1..masters.len()).any(|at| masters[..at].contains(&masters[at])) {
@@ -140,78 +127,82 @@ fn ensemble(config: &RedisConfig) -> Result<Ensemble> {
     }
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let notices = Arc::new(Notices::new(masters.len()));
-    let node = |(node, master): (usize, &Endpoint)| {
+    let notifications = Arc::new(Notifications::default());
+    let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
-        let notices = Arc::clone(&notices);
-        let link = link::connect_node(&config, Arc::new(NodeEars { node, notices }), &engine)?;
-        let server = Server::new(link, config.retention).of_quorum();
-        let server = server.with_proof(None, config.timeout);
-        let (name, engine) = (master.to_string(), engine.clone());
-        Ok(Arc::new(Node::new(
-            server,
-            name,
-            engine,
-            config.rejoin_delay,
-        )))
+        let subscriber = Arc::new(Subscriber {
+            node: number,
+            nodes: masters.len(),
+            notifications: Arc::clone(&notifications),
+        });
+        let topology = topology::connect_node(&config, subscriber, &engine)?;
+        let server = Server::new(topology, config.retention).of_quorum();
+        Ok(Arc::new(QuorumNode {
+            number,
+            server: server.with_proof(None, config.timeout),
+            name: master.to_string(),
+            engine: engine.clone(),
+            rejoin_delay: config.rejoin_delay,
+            run: Mutex::default(),
+            watcher: Mutex::default(),
+        }))
     };
     let nodes: Result<Vec<_>, Failure> = masters.iter().enumerate().map(node).collect();
-    Ok(Ensemble {
+    Ok(Quorum {
         nodes: nodes?,
         engine,
-        rejoin_delay: config.rejoin_delay,
-        notices,
-        listening: Listening::default(),
+        notifications,
+        is_subscribed: AtomicBool::default(),
     })
 }
 
 /// Of two nodes both have to be there, so that one alone is safer and more available.
-const LEAST_NODES: usize = 3;
+const MIN_NODES: usize = 3;
 
 /// Waits until a majority answers, and with strict checks until all have that do.
-async fn reach(ensemble: &Ensemble, config: RedisConfig) -> Result<()> {
+async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
     let config = Arc::new(config);
-    let mut asking = ensemble.ask(
-        |_| true,
-        |node| {
-            let config = Arc::clone(&config);
-            async move { look_at(&node, &config).await }
-        },
-    );
-    let mut votes = Votes::new(ensemble.len());
+    let mut answers = quorum.ask(|node| {
+        let config = Arc::clone(&config);
+        async move { look_at(&node, &config).await }
+    });
+    let mut votes = Votes::new(quorum.len());
     let mut failures = Vec::new();
-    while let Some((number, answer)) = asking.next().await {
+    while let Some((number, answer)) = answers.next().await {
+        votes.add(answer.as_ref().ok().map(|()| true));
         match answer {
-            Ok(()) => votes.yes += 1,
+            Ok(()) => {}
             Err(Failure {
                 cause: cause @ Cause::Config(_),
                 ..
             }) => {
-                let message = format!("{}: {cause}", ensemble.nodes[number].name);
+                let message = format!("{}: {cause}", quorum.nodes[number].name);
                 return Err(Error::new(ErrorKind::InvalidConfig, message));
             }
-            Err(failure) => {
-                votes.silent += 1;
-                failures.push(failure);
-            }
+            Err(failure) => failures.push(failure),
         }
-        if votes.election() == Election::Won && !config.strict {
+        if votes.election() == Decision::Yes && !config.strict {
             return Ok(());
         }
     }
-    if votes.election() == Election::Won {
-        return Ok(());
+    match votes.election() {
+        Decision::Yes => Ok(()),
+        _ => Err(quorum.unavailable(&failures, &[])),
     }
-    Err(ensemble.silence(&failures, &[]))
 }
 
 /// Goes on for as long as making a connection may take: a node that was slow once is not down.
-async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
-    let link = &*node.server.link;
-    let_in(link, config).await?;
-    node.see().await;
-    match check(link, config).await {
+async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure> {
+    let topology = &*node.server.topology;
+    let_in(topology, config).await?;
+    if !node.rejoin_delay.is_zero()
+        && let Err(failure) = node.compare_ages().await
+    {
+        let server = &node.name;
+        tracing::debug!(server, ?failure, "the age of a node is not known");
+    }
+    match check(topology, config).await {
         // A node that does not answer that fast is looked at no further.
         Err(failure) if failure.is_retryable() => Ok(()),
         checked => checked,
@@ -219,14 +210,14 @@ async fn look_at(node: &Node, config: &RedisConfig) -> Result<(), Failure> {
 }
 
 /// Waits until a node answers.
-async fn let_in(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
+async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
-        match link.on_each_master(&redis::cmd("PING")).await {
-            // Who may not ask has been let in.
+        match topology.broadcast(&redis::cmd("PING")).await {
+            // The user is logged in, and may not run the command.
             Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
             Err(failure) if failure.is_retryable() && Instant::now() < until => {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(CONNECT_BACKOFF).await;
             }
             Err(failure) => return Err(failure),
             Ok(_) => return Ok(()),
@@ -235,7 +226,7 @@ async fn let_in(link: &dyn Link, config: &RedisConfig) -> Result<(), Failure> {
 }
 
 /// Time between two attempts to connect.
-const AGAIN: Duration = Duration::from_millis(20);
+const CONNECT_BACKOFF: Duration = Duration::from_millis(20);
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -256,19 +247,15 @@ impl DistributedLock for Redlock {
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         Some(&self.client)
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
-        let ensemble = &self.client.ensemble;
-        // What this client has seen of young nodes counts for those that come after it.
-        let told = tokio::time::timeout(within, ensemble.tell_ages());
-        let (drained, _) = tokio::join!(ensemble.engine.drain(within), told);
+        let QuorumClient(quorum) = &self.client;
+        // What this client has seen of rejoining nodes counts for those that come after it.
+        let ages = tokio::time::timeout(within, quorum.tell_ages());
+        let (drained, _) = tokio::join!(quorum.engine.drain(within), ages);
         drained
     }
 }

@@ -1,229 +1,155 @@
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::RenewalRequest;
-use lock_core::engine::{Engine, LeaseId};
-use redis::Value;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lock_core::engine::Engine;
+use lock_core::{Error, ErrorKind, Result};
+use tokio::task::JoinHandle;
 
-use super::age::{KnownRun, left};
+use super::notifications::Notifications;
+use super::rejoin::KnownRun;
+use super::votes::majority;
 use crate::error::Failure;
-use crate::keys::Keys;
-use crate::link::Call;
-use crate::reply;
-use crate::script::{RAISE, VOTE};
-use crate::server::{Claim, Holder, MOST_RENEWALS, Server, millis, mode_text};
+use crate::server::Server;
 
 /// One independent master.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct QuorumNode {
+    /// Its place among the nodes.
+    pub(super) number: usize,
     pub(super) server: Server,
     pub(super) name: String,
     pub(super) engine: Engine,
     pub(super) rejoin_delay: Duration,
-    seen: Mutex<Option<KnownRun>>,
-    pub(super) is_watched: AtomicBool,
+    pub(super) run: Mutex<Option<KnownRun>>,
+    pub(super) watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a vote is asked for with, besides the claim.
-#[derive(Clone, Debug)]
-pub(super) struct Terms {
-    pub(super) proposal: u64,
-    /// The name under which a waiter keeps new readers out.
-    pub(super) waiter: Option<LeaseId>,
+/// The independent masters, all of them.
+#[derive(Debug)]
+pub(super) struct Quorum {
+    pub(super) nodes: Vec<Arc<QuorumNode>>,
+    pub(super) engine: Engine,
+    pub(super) notifications: Arc<Notifications>,
+    pub(super) is_subscribed: AtomicBool,
 }
 
-/// What a node says to an acquisition.
-#[derive(Clone, Debug)]
-pub(super) enum Ballot {
-    Failed(Failure),
-    Granted(u64),
-    /// By somebody else, for at most so long unless it is renewed.
-    Held(Option<Duration>),
-    /// It may have restarted and forgotten a holder, and does not vote for so long.
-    Young(Duration),
+/// The answers of nodes to a question, in the order in which they come, each with the number of its
+/// node.
+///
+/// Every request has left after the first answer; dropped earlier, some may not have.
+pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
+
+/// Lets slow nodes answer in the background.
+pub(super) fn spawn_rest<T: 'static>(mut answers: Answers<T>) {
+    if !answers.is_empty() {
+        tokio::spawn(async move { while answers.next().await.is_some() {} });
+    }
 }
 
-/// What a node says to a token.
-#[derive(Clone, Debug)]
-pub(super) enum Raised {
-    Done,
-    Failed(Failure),
-    NotHeld,
-    /// A larger one has been given here.
-    Overtaken(u64),
-}
-
-impl Node {
-    pub(super) fn new(
-        server: Server,
-        name: String,
-        engine: Engine,
-        rejoin_delay: Duration,
-    ) -> Self {
-        Self {
-            server,
-            name,
-            engine,
-            rejoin_delay,
-            seen: Mutex::new(None),
-            is_watched: AtomicBool::new(false),
-        }
+impl Quorum {
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
     }
 
-    pub(super) async fn vote(
-        self: &Arc<Self>,
-        keys: &Keys,
-        claim: &Claim,
-        terms: &Terms,
-    ) -> Ballot {
-        let first = self.ask_for_vote(keys, claim, terms).await;
-        if !matches!(first, Ballot::Young(_)) {
-            return first;
-        }
-        // Another client may know that this run is old enough.
-        let compared = self.compare_ages().await;
-        if compared.is_ok() && self.left().is_zero() {
-            return self.ask_for_vote(keys, claim, terms).await;
-        }
-        self.watch();
-        Ballot::Young(self.left())
+    /// Asks all nodes at once.
+    ///
+    /// In the same order each time: of two that compete, the one that is first with one node is
+    /// mostly first with all.
+    pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> Answers<T>
+    where
+        T: 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.ask_some(|_| true, question)
     }
 
-    async fn ask_for_vote(&self, keys: &Keys, claim: &Claim, terms: &Terms) -> Ballot {
-        let (ttl, mode) = (millis(claim.ttl), mode_text(claim.mode));
-        let (proposal, elder) = (terms.proposal.to_string(), self.elder());
-        let waiter = terms.waiter.map(|waiter| {
-            let patience = millis(CLAIM);
-            format!("{patience}|{}", waiter.to_hex())
+    /// Asks the nodes whose number is `among`.
+    pub(super) fn ask_some<T, F>(
+        &self,
+        among: impl Fn(usize) -> bool,
+        question: impl Fn(Arc<QuorumNode>) -> F,
+    ) -> Answers<T>
+    where
+        T: 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let nodes = self.nodes.iter().enumerate();
+        let asked = nodes.filter(|(number, _)| among(*number));
+        let answers = asked.map(|(number, node)| {
+            let answer = question(Arc::clone(node));
+            Box::pin(async move { (number, answer.await) }) as Pin<Box<_>>
         });
-        let args = [
-            self.server.retention.as_bytes(),
-            claim.holder.id(),
-            claim.holder.0.as_bytes(),
-            mode.as_bytes(),
-            ttl.as_bytes(),
-            proposal.as_bytes(),
-            elder.as_bytes(),
-            waiter.as_deref().unwrap_or_default().as_bytes(),
-        ];
-        let call = Call {
-            script: &VOTE,
-            keys: &keys.all(),
-            args: &args,
-        };
-        let answer = async {
-            self.learn_time().await.map_err(Failure::before_request)?;
-            let done = self.server.take_in_time(call, args.len(), None).await?;
-            self.ballot(&done.value)
-        };
-        answer.await.unwrap_or_else(Ballot::Failed)
+        answers.collect()
     }
 
-    /// Learns how late it is at the node, unless that is known.
-    async fn learn_time(&self) -> Result<(), Failure> {
-        if !self.server.clock().is_known() {
-            let time = redis::cmd("TIME");
-            for said in self.server.link.on_each_master(&time).await? {
-                self.server.clock().learn(reply::time(&said.value)?);
+    /// Asks all nodes, and gives the answers if a majority has answered.
+    pub(super) async fn ask_all<T, F>(
+        &self,
+        question: impl Fn(Arc<QuorumNode>) -> F,
+    ) -> Result<Vec<T>>
+    where
+        T: 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let (mut answered, mut failures) = (Vec::new(), Vec::new());
+        let mut answers = self.ask(question);
+        while let Some((_, answer)) = answers.next().await {
+            match answer {
+                Ok(answer) => answered.push(answer),
+                Err(failure) => failures.push(failure),
             }
         }
-        Ok(())
+        if self.is_too_few(failures.len()) {
+            return Err(self.unavailable(&failures, &[]));
+        }
+        Ok(answered)
     }
 
-    fn ballot(&self, reply: &Value) -> Result<Ballot, Failure> {
-        let Value::Array(parts) = reply else {
-            return reply::token(reply).map(Ballot::Granted);
+    /// Whether so many failures leave no majority.
+    pub(super) fn is_too_few(&self, failed: usize) -> bool {
+        self.len() - failed < majority(self.len())
+    }
+
+    /// The error of an operation that too few nodes have answered; `rejoining` are those that are up
+    /// and do not vote.
+    pub(super) fn unavailable(&self, failures: &[Failure], rejoining: &[String]) -> Error {
+        let lasting = failures.iter().filter(|failure| !failure.is_retryable());
+        // What does not pass by itself is what to report, if the others alone would be enough.
+        let kind = match lasting.clone().next() {
+            Some(first) if self.is_too_few(lasting.count()) => Error::from(first.clone()).kind(),
+            _ => ErrorKind::Unavailable,
         };
-        let [word, detail] = &parts[..] else {
-            return Err(reply::strange(reply));
-        };
-        let time = match detail {
-            Value::Int(number) => u64::try_from(*number).ok().map(Duration::from_millis),
-            _ => None,
-        };
-        match (reply::text(word), reply::text(detail)) {
-            // Its release has been here; for this acquisition the node is lost.
-            (Some("gone"), _) => Ok(Ballot::Held(None)),
-            (Some("held"), _) => Ok(Ballot::Held(time)),
-            (Some("young"), Some(run)) => {
-                self.saw(run, Duration::ZERO);
-                Ok(Ballot::Young(self.left()))
-            }
-            _ => Err(reply::strange(reply)),
+        let causes = failures.iter().map(|failure| failure.cause.to_string());
+        let causes: Vec<_> = causes.chain(rejoining.iter().cloned()).collect();
+        let message = format!(
+            "fewer than {} of {} nodes answer: {}",
+            majority(self.len()),
+            self.len(),
+            causes.join("; ")
+        );
+        let error = Error::new(kind, message);
+        if failures.iter().any(|failure| failure.outcome_unknown) {
+            error.with_unknown_outcome()
+        } else {
+            error
         }
     }
 
-    /// The run of the node that may vote: nothing for any, a dash for none.
-    fn elder(&self) -> Arc<str> {
-        if self.rejoin_delay.is_zero() {
-            return "".into();
-        }
-        let seen = self.seen();
-        match seen.filter(|seen| self.left_of(Some(seen)).is_zero()) {
-            Some(seen) => Arc::clone(seen.run_id()),
-            None => "-".into(),
-        }
-    }
-
-    /// For how long the node does not vote, for all that is known of it.
-    pub(super) fn left(&self) -> Duration {
-        self.left_of(self.seen().as_ref())
-    }
-
-    fn left_of(&self, seen: Option<&KnownRun>) -> Duration {
-        left(seen, self.engine.now(), self.rejoin_delay)
-    }
-
-    pub(super) fn seen(&self) -> Option<KnownRun> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.clone()
-    }
-
-    /// An answer of this run has come, which is known to be so old.
-    pub(super) fn saw(&self, run: &str, age: Duration) {
-        let now = self.engine.now();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = KnownRun::new(run, now, age);
-        *seen = Some(match seen.take() {
-            Some(before) => before.and(new),
-            None => new,
-        });
-    }
-
-    /// Records a token and those up to `top`.
-    pub(super) async fn raise(&self, keys: &Keys, holder: &Holder, token: u64, top: u64) -> Raised {
-        let (token, top) = (token.to_string(), top.to_string());
-        let args = [
-            self.server.retention.as_bytes(),
-            holder.id(),
-            token.as_bytes(),
-            top.as_bytes(),
-        ];
-        match self.server.run(&RAISE, keys, &args).await {
-            Ok(Value::Int(0)) => Raised::NotHeld,
-            Ok(Value::Int(1)) => Raised::Done,
-            Ok(reply) => match reply::token(&reply) {
-                Ok(last) => Raised::Overtaken(last),
-                Err(failure) => Raised::Failed(failure),
-            },
-            Err(failure) => Raised::Failed(failure),
-        }
-    }
-
-    /// Extends leases; whether each is held here.
-    pub(super) async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<bool, Failure>> {
-        let mut answers = Vec::with_capacity(due.len());
-        for chunk in due.chunks(MOST_RENEWALS) {
-            match self.server.extend(chunk).await {
-                Ok(held) => answers.extend(held.into_iter().map(Ok)),
-                Err(failure) => answers.extend(chunk.iter().map(|_| Err(failure.clone()))),
+    /// Subscribes to the nodes' notifications, once. Nobody waits for that: until then, and where it
+    /// is impossible, the next renewal shows a loss.
+    pub(super) fn subscribe(&self) {
+        let is_subscribed = &self.is_subscribed;
+        if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
+            for node in &self.nodes {
+                let topology = Arc::clone(&node.server.topology);
+                let subscribed = async move { drop(topology.channel().await) };
+                self.engine.spawn_service(subscribed);
             }
         }
-        answers
     }
 }
-
-/// For how long a writer that waits keeps new readers out after each attempt: longer than it pauses
-/// and asks.
-const CLAIM: Duration = Duration::from_millis(750);

@@ -56,8 +56,9 @@ if ticket and ticket ~= '' and not member then
   return { 'gone', 0 }
 end
 if member and has_heartbeat(ticket, select(5, parts(member))) then
-  call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now, beat, channel))
+  -- A server without memory denies HSET as the first write of a script, and not this.
   call('PEXPIRE', QUEUE, 10 * alive)
+  call('HSET', NOTES, 'w:' .. id, string.format('%.0f|%s|%s', now, beat, channel))
   keep_notes(2 * alive)
   forget_broken()
 end

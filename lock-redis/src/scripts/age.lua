@@ -6,10 +6,10 @@
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local of, age = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+)|(%d+)$')
 local known = of == run and tonumber(age) or 0
-local told = ARGV[1] == run and tonumber(ARGV[2]) or 0
-if told > known then
-  known = told
-  -- A server without memory does not store it, and can be told again.
-  redis.pcall('SET', KEYS[1], string.format('%s|%.0f', run, told))
+local seen = ARGV[1] == run and tonumber(ARGV[2]) or 0
+if seen > known then
+  known = seen
+  -- A server without memory does not store it; the client sends it again.
+  redis.pcall('SET', KEYS[1], string.format('%s|%.0f', run, seen))
 end
 return {run, known}

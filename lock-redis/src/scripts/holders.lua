@@ -4,7 +4,7 @@
 --           the grant. A sorted set of ids by expiry (ms) for several, whose last member is the mark
 --           of their mode, "#s" or "#p<limit>".
 --   TOKENS  the counter of fencing tokens, which many locks share, see queue.lua; in a quorum that of
---           the lock alone, see fence.lua.
+--           the lock alone, see vote.lua.
 --   QUEUE   a sorted set of the waiters by the time of their arrival (us), see queue.lua.
 --   NOTES   a hash: h:<id> of one of several holders; w:<id> the last heartbeat of a waiter;
 --           b:<id> of a broken lock, with "<time (ms)>|<reason>", and "b:", when the last of these

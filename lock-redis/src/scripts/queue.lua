@@ -100,11 +100,20 @@ local function serve(popped, me, ms)
     if not free then
       call('ZREM', QUEUE, member)
     end
+    local token
+    if lives then
+      local done
+      done, token = pcall(grant, id, mode, label, id == me and ms or tonumber(window))
+      if not done then
+        -- No token can be drawn: the waiter keeps its place.
+        call('ZADD', QUEUE, ticket, member)
+        error(token)
+      end
+    end
     if heartbeat then
       call('HDEL', NOTES, 'w:' .. id)
     end
     if lives then
-      local token = grant(id, mode, label, id == me and ms or tonumber(window))
       if id == me then
         mine = token
       elseif channel ~= '' then
@@ -118,5 +127,15 @@ local function serve(popped, me, ms)
   end
   purge()
   return mine
+end
+
+-- Serves when nobody holds the lock any more. Where no waiter can be granted it, it is free all the same.
+local function serve_free(popped)
+  clear()
+  local done, failure = pcall(serve, popped)
+  if not done then
+    purge()
+    error(failure)
+  end
 end
 

@@ -31,8 +31,9 @@ for n, lock in ipairs(KEYS) do
       end
     end
   elseif value then
-    local expiry = call('ZSCORE', lock, id)
-    if expiry and tonumber(expiry) > time() then
+    -- A key of another type is no lease, and must not fail the renewal of the others.
+    local expiry = redis.pcall('ZSCORE', lock, id)
+    if type(expiry) == 'string' and tonumber(expiry) > time() then
       -- A server without memory denies ZADD as the first write of a script, and not this.
       call('PEXPIRE', lock, ttl)
       call('ZADD', lock, 'XX', now + tonumber(ttl), id)

@@ -1,23 +1,23 @@
 
 -- Votes for a holder as one of several independent nodes.
--- Idempotent by id: who has the vote is given it again, with the same token.
+-- Idempotent by id: a holder gets its vote again, with the same token.
+-- TOKENS of a node is "<last token, 16 digits>|<id of the last grant>".
 --
 -- ARGV: retention of TOKENS (ms), id, "<id>|<label>", mode, ttl (ms), proposed token, the run of the
---       server that may vote, or nothing for any, for one who waits "<claim for ms>|<name of the
---       waiter>", and the time of the server (ms) after which nobody waits for the answer any more,
---       if that is known.
--- Gives the token; else what is in the way: young, with the run of the server; gone; late, with the
--- time of the server; held, with the ms until it expires.
+--       server that may vote, or nothing for any, of a waiter "<claim for ms>|<name of the waiter>",
+--       and the time of the server (ms) after which nobody waits for the reply.
+-- Gives the token; else what is in the way: rejoining, with the run of the server; gone; late, with
+-- the time of the server; held, with the ms until it expires.
 local id, label, mode, ttl = ARGV[2], string.sub(ARGV[3], 34), ARGV[4], tonumber(ARGV[5])
-local proposal, elder = tonumber(ARGV[6]), ARGV[7]
-local patience, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
+local proposal, elder, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[9])
+local claim, waiter = string.match(ARGV[8], '^(%d+)|(.*)$')
 
--- A server that has restarted may have forgotten for whom it voted. Which run it is shows that,
--- and its uptime does not: that follows a clock that steps.
+-- A server that has restarted may have forgotten for whom it voted. Its run shows that, its uptime
+-- does not: that follows a clock that steps.
 if elder ~= '' then
   local run = string.match(call('INFO', 'server'), 'run_id:(%x+)')
   if run ~= elder then
-    return {'young', run}
+    return {'rejoining', run}
   end
 end
 
@@ -25,21 +25,23 @@ end
 if call('HGET', NOTES, 'g:' .. id) then
   return {'gone', 0}
 end
+local last, owner = string.match(call('GET', TOKENS) or '', '^(%d+)|(.*)$')
+last = tonumber(last) or 0
 if is_holder(id) then
   extend(id, ttl)
-  return token_of(id)
+  local note = call('HGET', NOTES, 'h:' .. id)
+  return note and tonumber(string.match(note, '^(%d+)|')) or last - 31
 end
 -- Voted for before, and ended since: a request that came twice takes nothing.
-if string.sub(call('GET', TOKENS) or '', 18, 49) == id then
+if owner == id then
   return {'gone', 0}
 end
 -- A copy that comes after its limit takes nothing.
-local limit = tonumber(ARGV[9])
-if limit and now > limit then
+if now > limit then
   return {'late', now}
 end
 
--- A writer that waits keeps new readers out.
+-- A waiting writer keeps new readers out.
 local until_, claimant = string.match(call('HGET', NOTES, 'claim') or '', '^(%d+)|(.*)$')
 if mode == 's' and until_ and tonumber(until_) > now then
   return {'held', tonumber(until_) - now}
@@ -51,12 +53,16 @@ if admits(mode) then
   -- The clock of the client is the same for all nodes. One that is wrong takes no tokens into the
   -- future, and none back.
   local time = math.abs(proposal - micros) <= 100000 and proposal or micros
-  return grant(id, mode, label, ttl, math.max(last_token() + 1, time))
+  local token = math.max(last + 1, time)
+  local top = token + (mode == 'x' and 31 or 0)
+  hold(id, mode, label, ttl, token)
+  call('SET', TOKENS, string.format('%016.0f|%s', top, id), 'PX', ARGV[1])
+  return token
 end
 local as = held()
-if as == 's' and mode == 'x' and patience then
-  call('HSET', NOTES, 'claim', string.format('%.0f|%s', now + tonumber(patience), waiter))
-  keep_notes(tonumber(patience))
+if as == 's' and mode == 'x' and claim then
+  call('HSET', NOTES, 'claim', string.format('%.0f|%s', now + tonumber(claim), waiter))
+  keep_notes(tonumber(claim))
 end
 if as == 'x' then
   return {'held', call('PTTL', LOCK)}

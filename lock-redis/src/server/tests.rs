@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 
 use super::*;
-use crate::link::Said;
+use crate::topology::NodeReply;
 
 /// Renews every other lease after a while, never says why the others are lost, and never confirms
 /// that it is the master.
@@ -16,9 +16,9 @@ struct Mute {
 }
 
 #[async_trait]
-impl Link for Mute {
+impl Topology for Mute {
     async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-        if call.script.name == WHY.name {
+        if call.script.name == LOSS_REASON.name {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(self.takes).await;
@@ -65,7 +65,7 @@ impl Link for Mute {
         true
     }
 
-    async fn on_each_master(&self, _command: &redis::Cmd) -> Result<Vec<Said>, Failure> {
+    async fn broadcast(&self, _command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure> {
         Ok(Vec::new())
     }
 
@@ -81,20 +81,20 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     due.collect()
 }
 
-fn telling<'a>(lost: &'a Lost<'a>) -> Told<'a> {
-    Told {
+fn telling<'a>(lost: &'a Lost<'a>) -> RenewalCallbacks<'a> {
+    RenewalCallbacks {
         lost,
         note: &|_| None,
     }
 }
 
 fn mute(takes: Duration) -> Server {
-    let link = Mute {
+    let topology = Mute {
         takes,
         ..Mute::default()
     };
     let replicas = Some((0, Duration::from_secs(9)));
-    Server::new(Arc::new(link), Duration::from_secs(1))
+    Server::new(Arc::new(topology), Duration::from_secs(1))
         .with_proof(replicas, Duration::from_secs(60))
 }
 
@@ -107,9 +107,9 @@ async fn a_round_of_renewals_ends_before_the_keeper_gives_it_up() {
         (3, ms(30_000), ms(0)),
         (3, ms(900_000), ms(0)),
         // Several calls, of which none takes long.
-        (4 * MOST_RENEWALS + 1, ms(1_000), ms(30)),
+        (4 * MAX_RENEWALS + 1, ms(1_000), ms(30)),
         // And a server that hangs.
-        (4 * MOST_RENEWALS + 1, ms(1_000), ms(100)),
+        (4 * MAX_RENEWALS + 1, ms(1_000), ms(100)),
         (3, ms(1_000), ms(5_000)),
     ] {
         let due = due(count, ttl);
@@ -130,19 +130,19 @@ async fn a_loss_is_told_before_others_are_confirmed() {
     let told = Mutex::new(Vec::new());
     let began = Instant::now();
     let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
-    let due = due(MOST_RENEWALS + 2, Duration::from_secs(30));
+    let due = due(MAX_RENEWALS + 2, Duration::from_secs(30));
     let states = mute(Duration::ZERO).renew(&due, telling(&lost)).await;
     let took = began.elapsed();
     let told = told.into_inner().unwrap();
-    assert_eq!(told.len(), MOST_RENEWALS / 2 + 1);
+    assert_eq!(told.len(), MAX_RENEWALS / 2 + 1);
     let last = told.iter().map(|(_, when)| *when).max().unwrap();
     assert!(
-        last <= LONGEST_WHY && last < took,
+        last <= LOSS_REASON_TIMEOUT && last < took,
         "the last loss is told after {last:?}, the round takes {took:?}"
     );
     let lost = LeaseState::Lost(LostReason::Stolen);
     for (n, state) in states.into_iter().enumerate() {
-        match n % MOST_RENEWALS % 2 {
+        match n % MAX_RENEWALS % 2 {
             0 => assert!(state.is_err(), "lease {n} counts as held: {state:?}"),
             _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
         }
@@ -153,10 +153,10 @@ async fn a_loss_is_told_before_others_are_confirmed() {
 #[tokio::test]
 async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
     let limit = async |wait: Option<(u32, Duration)>| {
-        let link = Arc::new(Mute::default());
+        let topology = Arc::new(Mute::default());
         let clock = ServerClock::default();
         clock.learn(1_000_000);
-        let of_link: Arc<dyn Link> = Arc::<Mute>::clone(&link);
+        let of_link: Arc<dyn Topology> = Arc::<Mute>::clone(&topology);
         let server = Server {
             clock,
             ..Server::new(of_link, Duration::from_secs(1))
@@ -167,7 +167,7 @@ async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
             args: &[],
         };
         server.take_in_time(call, 0, wait).await.unwrap();
-        let asked = link.asked.lock().unwrap();
+        let asked = topology.asked.lock().unwrap();
         asked[0].parse::<u64>().unwrap()
     };
     let (without, with) = (

@@ -1,30 +1,20 @@
 //! What locks cost the nodes.
 
-use lock_core::DistributedLock;
+use lock_core::{DistributedLock, ErrorKind};
 use lock_testkit::servers::RedisServer;
 use tokio::time::Instant;
 
-use super::support::{SOON, client, ms, once, release, request, start, take};
+use super::support::{SOON, assert_refused, client, ms, release, request, start, take};
 
 /// How many scripts a node has run for its clients.
 fn calls(node: &RedisServer) -> u64 {
-    let stats = node
-        .command(&["INFO", "commandstats"])
-        .text()
-        .expect("a text");
-    let row = stats
-        .lines()
-        .find(|line| line.starts_with("cmdstat_evalsha:"));
-    let count = row
-        .and_then(|row| row.split_once("calls="))
-        .expect("it ran scripts")
-        .1;
-    count
-        .split(',')
-        .next()
-        .expect("a number")
-        .parse()
-        .expect("a number")
+    let stats = node.command(&["INFO", "commandstats"]).text();
+    let stats = stats.expect("a text");
+    let count = stats.split_once("cmdstat_evalsha:calls=");
+    let (count, _) = count
+        .and_then(|(_, row)| row.split_once(','))
+        .expect("a row");
+    count.parse().expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,8 +65,7 @@ async fn refusals_leave_nothing() {
     let (locks, other) = (client(&nodes).await, client(&nodes).await);
     let guard = take(&locks, "a").await;
     for _ in 0..50 {
-        let refused = other.acquire(&once(request("a"))).await;
-        refused.expect_err("two hold the lock");
+        assert_refused(&other, request("a"), ErrorKind::Contended).await;
     }
     assert!(other.shutdown(SOON).await);
     let notes: i64 = nodes

@@ -6,7 +6,7 @@ use lock_core::DistributedLock;
 use lock_core::layers::LocalQueue;
 use tokio::sync::mpsc;
 
-use super::support::{SOON, client, ms, release, request, start, take, token, within};
+use super::support::{SOON, all_voted, client, ms, release, request, start, take, token, within};
 
 /// More often than the first block of tokens allows, with a node down.
 #[tokio::test(flavor = "multi_thread")]
@@ -17,6 +17,7 @@ async fn tokens_are_set_aside_on_a_majority() {
     let id = || nodes[1].command(&["GET", "a"]).text().expect("it is held")[..32].to_owned();
     let request = within(request("a"), SOON * 2);
     let guard = queue.acquire(&request).await.expect("it is free");
+    all_voted(&nodes, "a").await;
     let (first, mut last) = (id(), token(&guard));
     nodes[2].kill();
     let (served, mut holders) = mpsc::unbounded_channel();

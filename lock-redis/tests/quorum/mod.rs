@@ -2,16 +2,15 @@
 
 mod config;
 mod cost;
-mod examine;
 mod handover;
-mod kinds;
+mod health;
 mod nodes;
+mod notifications;
 mod outages;
 mod partition;
 mod rejoin;
 mod renewals;
 mod support;
-mod told;
 
 mod conformance_suite {
     use std::sync::Arc;

@@ -2,12 +2,13 @@
 
 use lock_core::admin::LockAdmin;
 use lock_core::{DistributedLock, ErrorKind, LostReason, Mode};
+use lock_testkit::servers::{RedisNodes, RedisOptions};
 use tokio::time::Instant;
 
 use super::nodes::{Nodes, holders};
 use super::support::{
-    SOON, TTL, assert_took, client, lease, ms, once, release, request, start, take, to, token,
-    until, within,
+    SOON, TTL, assert_refused, assert_took, client, lease, loss, ms, release, request, start, take,
+    to, token, until, within,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,9 +25,7 @@ async fn a_minority_may_be_down() {
     tokio::time::sleep(TTL * 3 / 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     let other = client(&nodes).await;
-    let refused = other.acquire(&once(request("a"))).await;
-    let refused = refused.expect_err("two hold the lock");
-    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    assert_refused(&other, request("a"), ErrorKind::Contended).await;
     release(guard).await;
     release(take(&other, "a").await).await;
 }
@@ -40,9 +39,7 @@ async fn without_a_majority_nothing_is_granted() {
         nodes[down].kill();
     }
     let began = Instant::now();
-    let error = locks.acquire(&once(request("a"))).await;
-    let error = error.expect_err("granted by two of five");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
     assert_took("one attempt", began, ..ms(1_500));
     assert!(
         error.message().contains("fewer than 3 of 5 nodes"),
@@ -56,8 +53,7 @@ async fn without_a_majority_nothing_is_granted() {
     let waited = began.elapsed();
     assert!((ms(600)..ms(2_000)).contains(&waited), "waited {waited:?}");
 
-    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("it is lost"), LostReason::Unreachable);
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
     for down in [0, 2, 3] {
         nodes[down].restart();
     }
@@ -77,11 +73,7 @@ async fn nobody_waits_for_frozen_nodes() {
     let began = Instant::now();
     let guard = take(&locks, "a").await;
     let taken = began.elapsed();
-    let refused = locks.acquire(&once(request("a"))).await;
-    assert_eq!(
-        refused.expect_err("it is held").kind(),
-        ErrorKind::Contended
-    );
+    assert_refused(&locks, request("a"), ErrorKind::Contended).await;
     let refused = began.elapsed();
     release(guard).await;
     let released = began.elapsed();
@@ -156,14 +148,12 @@ async fn a_vote_that_is_asked_for_again_after_its_time_is_given_to_nobody() {
     assert_eq!(held, [Some(0); 3], "nodes that gave a late copy their vote");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_majority_continues_the_tokens_of_the_others() {
-    let nodes = start(5);
+/// Another two of five nodes are frozen each time, and the clients change.
+async fn assert_majorities_continue_tokens(nodes: &RedisNodes) {
     let mut last = 0;
     for round in 0..10 {
-        // Another two are frozen each time, and the clients change.
         let (one, other) = (round % 5, (round * 2 + 1) % 5);
-        let locks = client(&nodes).await;
+        let locks = client(nodes).await;
         nodes[one].stop();
         if other != one {
             nodes[other].stop();
@@ -176,6 +166,20 @@ async fn every_majority_continues_the_tokens_of_the_others() {
         nodes[other].resume();
         assert!(locks.shutdown(SOON).await, "background work does not end");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_majority_continues_the_tokens_of_the_others() {
+    assert_majorities_continue_tokens(&start(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_whose_clocks_differ_continue_the_tokens_of_the_others() {
+    let nodes = RedisNodes::start(5, &RedisOptions::new().with_clock());
+    for (node, hours) in nodes.iter().zip([0, 2, -1, 1, -2]) {
+        node.set_clock_offset(hours * 3_600);
+    }
+    assert_majorities_continue_tokens(&nodes).await;
 }
 
 /// The largest counter of a majority is on one node only, which is then gone.
@@ -215,8 +219,7 @@ async fn an_operator_sees_and_breaks_what_a_majority_has() {
     assert_eq!(shown.holders[0].token, guard.fencing_token());
     let broken = admin.break_lock(guard.key(), "a test").await;
     assert!(broken.expect("it answers").is_some());
-    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("it is lost"), LostReason::Broken);
+    assert_eq!(loss(&guard).await, LostReason::Broken);
     nodes[2].kill();
     let error = admin.inspect(guard.key()).await.expect_err("two of five");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -267,11 +270,7 @@ async fn the_clock_of_a_minority_may_jump() {
         nodes[1].command(jump);
         let until = Instant::now() + TTL * 3 / 2;
         while Instant::now() < until {
-            let refused = other.acquire(&once(request("a"))).await;
-            assert_eq!(
-                refused.expect_err("two hold it").kind(),
-                ErrorKind::Contended
-            );
+            assert_refused(&other, request("a"), ErrorKind::Contended).await;
             assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
             tokio::time::sleep(ms(20)).await;
         }
@@ -302,8 +301,7 @@ async fn when_a_majority_forgets_a_holder_the_next_token_is_larger() {
         }
         let second = take(&other, "a").await;
         assert!(token(&second) > token(&guard), "{forget:?}");
-        let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-        assert_eq!(lost.expect("it is lost"), LostReason::Stolen);
+        assert_eq!(loss(&guard).await, LostReason::Stolen);
         release(second).await;
     }
 }

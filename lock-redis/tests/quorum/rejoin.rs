@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::nodes::open;
 use super::support::{
-    SOON, TTL, assert_took, lease, ms, once, release, request, start, take, to, token, until,
-    within,
+    SOON, TTL, assert_refused, assert_took, lease, loss, ms, once, release, request, start, take,
+    to, token, until, within,
 };
 
 const DELAY: Duration = Duration::from_secs(2);
@@ -27,9 +27,7 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
     let nodes = start(3);
     let began = Instant::now();
     let locks = careful(&nodes).await;
-    let error = locks.acquire(&once(request("a"))).await;
-    let error = error.expect_err("nobody votes yet");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
     assert!(
         error.message().contains("does not vote for another"),
         "{error}"
@@ -92,9 +90,7 @@ async fn an_age_belongs_to_one_run_of_a_node() {
     }
     assert_eq!(noted(&nodes[1]), before, "the file has it");
     for locks in [watching, careful(&nodes).await] {
-        let error = locks.acquire(&once(request("a"))).await;
-        let error = error.expect_err("two of three have restarted");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
     }
 }
 
@@ -141,9 +137,7 @@ async fn a_lock_named_like_the_ages_is_a_lock() {
     // Clients that note ages do not touch it.
     let stranger = careful(&nodes).await;
     for locks in [&other, &stranger] {
-        let refused = locks.acquire(&once(request("polylock:age"))).await;
-        let refused = refused.expect_err("two hold the lock");
-        assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+        assert_refused(locks, request("polylock:age"), ErrorKind::Contended).await;
     }
     guard.renew().await.expect("nobody has overwritten it");
     release(guard).await;
@@ -163,9 +157,7 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
     let config = to(&nodes).with_login("locks", "secret");
     let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
     let began = Instant::now();
-    let error = locks.acquire(&once(request("a"))).await;
-    let error = error.expect_err("it has seen no node for long");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
     let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
     let guard = guard.expect("it has watched them");
     assert_took("waiting for the first votes", began, DELAY - SLACK..);
@@ -266,8 +258,7 @@ async fn a_renewal_does_not_write_a_lock_again() {
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     assert_eq!(nodes[1].command(&["EXISTS", "a"]).integer(), Some(0));
     nodes[2].restart();
-    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("it is lost"), LostReason::Stolen);
+    assert_eq!(loss(&guard).await, LostReason::Stolen);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,16 +6,22 @@ use lock_testkit::servers::RedisNodes;
 use tokio::time::Instant;
 
 use super::nodes::{config, open};
-use super::support::{SOON, TTL, client, ms, request, start, to, within};
+use super::support::{SOON, TTL, all_voted, client, loss, ms, request, start, to, within};
 
-/// Locks that are renewed together.
-async fn take_all<const N: usize>(locks: &Redlock, names: [&str; N]) -> [LockGuard; N] {
+/// Locks that all nodes have, and that are renewed together.
+async fn take_all<const N: usize>(
+    nodes: &RedisNodes,
+    locks: &Redlock,
+    names: [&str; N],
+) -> [LockGuard; N] {
     let mut guards = Vec::new();
     for name in names {
         let guard = locks.acquire(&within(request(name), SOON)).await;
         guards.push(guard.expect("it is free"));
     }
-    assert!(locks.shutdown(SOON).await, "a vote is outstanding");
+    for name in names {
+        all_voted(nodes, name).await;
+    }
     guards.try_into().expect("one for each name")
 }
 
@@ -42,7 +48,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     let locks = open(config(nodes.iter().map(|node| node.port()), ms(250))).await;
     let operator = client(&nodes).await;
     let names = ["held", "a", "b", "c", "d", "broken"];
-    let [held, lost @ .., broken] = take_all(&locks, names).await;
+    let [held, lost @ .., broken] = take_all(&nodes, &locks, names).await;
     let began = Instant::now();
     nodes[0].stop();
     delete(&nodes, &[1, 2], &["a", "b", "c", "d"]);
@@ -51,21 +57,11 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     assert!(answer.expect("two of three answer").is_some());
 
     // A round without an answer would make the reason `Unreachable`, at the end of the lease.
-    let reason = tokio::time::timeout(SOON, broken.lost().into_future()).await;
-    assert_eq!(
-        reason,
-        Ok(LostReason::Broken),
-        "after {:?}",
-        began.elapsed()
-    );
+    let reason = loss(&broken).await;
+    assert_eq!(reason, LostReason::Broken, "after {:?}", began.elapsed());
     for guard in &lost {
-        let reason = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-        assert_eq!(
-            reason,
-            Ok(LostReason::Stolen),
-            "after {:?}",
-            began.elapsed()
-        );
+        let reason = loss(guard).await;
+        assert_eq!(reason, LostReason::Stolen, "after {:?}", began.elapsed());
     }
     stays_held(&held).await;
     nodes[0].resume();
@@ -76,11 +72,11 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
 async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     let nodes = start(3);
     let locks = open(to(&nodes)).await;
-    let [held, doubtful] = take_all(&locks, ["held", "doubtful"]).await;
+    let [held, doubtful] = take_all(&nodes, &locks, ["held", "doubtful"]).await;
     nodes[0].stop();
     delete(&nodes, &[1], &["doubtful"]);
-    let reason = tokio::time::timeout(SOON, doubtful.lost().into_future()).await;
-    assert_eq!(reason, Ok(LostReason::Unreachable), "nobody said no");
+    let reason = loss(&doubtful).await;
+    assert_eq!(reason, LostReason::Unreachable, "nobody said no");
     stays_held(&held).await;
     nodes[0].resume();
 }

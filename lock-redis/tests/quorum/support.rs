@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, Renewal, Wait};
+use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Renewal, Wait};
 use lock_redis::{RedisConfig, Redlock};
-use lock_testkit::servers::{RedisNodes, RedisOptions};
+use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
 
-use super::nodes::{PATIENT, config};
+use super::nodes::{PATIENT, config, holders};
 
-pub(crate) use crate::support::{SOON, assert_took, ms, until, within};
+pub(crate) use crate::support::{SOON, assert_took, loss, ms, until, within};
 
 /// A lease that a busy machine renews in time.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -38,6 +38,24 @@ pub(crate) fn lease(name: &str) -> AcquireRequest {
 
 pub(crate) fn once(request: AcquireRequest) -> AcquireRequest {
     request.with_wait(Wait::Never)
+}
+
+/// Waits for the votes that an acquisition does not wait for.
+pub(crate) async fn all_voted(nodes: &[RedisServer], name: &str) {
+    let has_it = |node: &RedisServer| holders(node, name) == 1;
+    until("all nodes have voted", || nodes.iter().all(has_it)).await;
+}
+
+/// Makes one attempt, which is refused.
+pub(crate) async fn assert_refused(
+    locks: &Redlock,
+    request: AcquireRequest,
+    kind: ErrorKind,
+) -> Error {
+    let refused = locks.acquire(&once(request)).await;
+    let error = refused.expect_err("granted beside another holder, or by too few nodes");
+    assert_eq!(error.kind(), kind, "{error}");
+    error
 }
 
 /// Takes a lock within a few seconds.

@@ -26,7 +26,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// The shortest lease, which the tests use.
 pub(crate) const TTL: Duration = AcquireRequest::MIN_TTL;
 
-/// How long a server takes a waiter for alive, as `attempt.rs` has it.
+/// How long a server takes a waiter for alive, as `queue.rs` has it.
 pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 
 pub(crate) fn key(name: &str) -> LockKey {

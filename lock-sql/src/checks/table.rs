@@ -2,7 +2,8 @@
 
 use lock_core::Finding;
 
-use crate::config::SqlConfig;
+use crate::config::{SqlConfig, SqlMode};
+use crate::dialect::sequence;
 use crate::schema::LAYOUT;
 
 /// What there is where the table should be.
@@ -16,6 +17,8 @@ pub(super) struct Facts {
     pub(super) may_make: Option<bool>,
     /// Which rights this user has to it, of `SELECT`, `INSERT`, `UPDATE` and `DELETE`.
     pub(super) rights: Vec<&'static str>,
+    /// Whether it may draw tokens from the sequence beside the table; none if that is not known.
+    pub(super) may_draw: Option<bool>,
     pub(super) columns: Vec<String>,
     /// The table itself says so; none if it says nothing.
     pub(super) layout: Option<i64>,
@@ -30,6 +33,8 @@ pub(super) struct Wanted<'a> {
     pub(super) table: &'a str,
     pub(super) columns: &'a [&'static str],
     pub(super) is_made: bool,
+    /// What a user needs to draw tokens, where a mode draws any.
+    pub(super) tokens: Option<&'static str>,
 }
 
 impl<'a> Wanted<'a> {
@@ -38,6 +43,11 @@ impl<'a> Wanted<'a> {
             table,
             columns,
             is_made: config.creates_table,
+            tokens: match (config.mode, config.server.is_postgres()) {
+                (SqlMode::Lease, _) => None,
+                (_, true) => Some("grant SELECT and UPDATE on it to this user"),
+                (_, false) => Some("grant SELECT and INSERT on it to this user"),
+            },
         }
     }
 }
@@ -61,6 +71,17 @@ pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
                     format!("this user has no right to {missing} on the table {table}"),
                     "no lock can be taken",
                     "grant SELECT, INSERT and UPDATE on it to this user",
+                );
+            }
+            if let (Some(false), Some(way_out), Some(LAYOUT)) =
+                (facts.may_draw, wanted.tokens, facts.layout)
+            {
+                let sequence = sequence(table);
+                return Finding::error(
+                    "rights",
+                    format!("this user may draw no tokens from {sequence}, or there is none"),
+                    "no lock can be taken",
+                    way_out,
                 );
             }
             let what = match has(&"DELETE") {
@@ -158,6 +179,7 @@ mod tests {
         table: "t",
         columns: &COLUMNS,
         is_made: true,
+        tokens: Some("grant it"),
     };
 
     fn good() -> Facts {
@@ -166,6 +188,7 @@ mod tests {
             exists: Some(true),
             may_make: Some(false),
             rights: RIGHTS.to_vec(),
+            may_draw: Some(true),
             columns: ["more", "lock_key", "kind"].map(str::to_owned).to_vec(),
             layout: Some(LAYOUT),
             is_forgotten: false,
@@ -176,7 +199,7 @@ mod tests {
     fn each_fault_of_a_table_is_found_by_itself() {
         use Verdict::{Error, Good, Unknown, Warning};
         type Change = fn(&mut Facts);
-        let cases: [(Change, Verdict, Verdict, &str); 13] = [
+        let cases: [(Change, Verdict, Verdict, &str); 14] = [
             (|_| (), Good, Good, "with layout"),
             (
                 |facts| facts.rights.truncate(3),
@@ -189,6 +212,12 @@ mod tests {
                 Error,
                 Good,
                 "no right to INSERT, UPDATE",
+            ),
+            (
+                |facts| facts.may_draw = Some(false),
+                Error,
+                Good,
+                "draw no tokens",
             ),
             (|facts| facts.layout = Some(7), Good, Error, "layout 7"),
             (

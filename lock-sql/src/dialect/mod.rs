@@ -9,7 +9,7 @@ mod range;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
-#[cfg(feature = "_server")]
-pub(crate) use self::name::SchemaName;
 pub(crate) use self::name::TableName;
+#[cfg(feature = "_server")]
+pub(crate) use self::name::{SchemaName, sequence};
 pub(crate) use self::range::range;

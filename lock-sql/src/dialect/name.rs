@@ -59,6 +59,20 @@ impl Default for SchemaName {
     }
 }
 
+/// The quoted name of the sequence of tokens of a quoted table, beside it.
+///
+/// Two long names may share a sequence, whose tokens then grow over both tables.
+#[cfg(feature = "_server")]
+pub(crate) fn sequence(table: &str) -> String {
+    let (mark, body) = (&table[table.len() - 1..], &table[..table.len() - 1]);
+    let start = body.rfind(mark).map_or(0, |at| at + mark.len());
+    let end = body.len().min(start + MAX_LEN - SEQUENCE.len());
+    format!("{}{SEQUENCE}{mark}", &body[..end])
+}
+
+#[cfg(feature = "_server")]
+const SEQUENCE: &str = "_token";
+
 /// Lets names through that mean the same inside quotes of every database.
 fn identifier(what: &str, name: String) -> Result<String> {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -79,6 +93,15 @@ const MAX_LEN: usize = 63;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "_server")]
+    #[test]
+    fn a_sequence_is_beside_its_table() {
+        assert_eq!(sequence("`locks`"), "`locks_token`");
+        assert_eq!(sequence("\"shop\".\"locks\""), "\"shop\".\"locks_token\"");
+        let long = sequence(&format!("\"s\".\"{}\"", "x".repeat(63)));
+        assert_eq!(long, format!("\"s\".\"{}_token\"", "x".repeat(57)));
+    }
 
     #[test]
     fn a_table_name_is_an_identifier() {

@@ -4,7 +4,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Finding, LockGuard, LockUrl, Result,
     Waiting,
@@ -41,13 +40,14 @@ use crate::wire::Target;
 ///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it
 ///   is held. The only mode for poolers in transaction mode, for Galera, and with permits.
 /// - [`Advisory`](SqlMode::Advisory): the lock is one of the server's, named by a hash of the key, and
-///   ends with the session as in `Row`. The row of the key is a record of it, for tokens and people.
+///   ends with the session as in `Row`. A row says for people who has it.
 ///
-/// Fencing tokens are stored before a guard is handed out, stay in the table when the lock is free,
-/// and are not smaller than the time of the server. What the server forgets, it forgets with the
-/// locks: a standby that is promoted without the last writes, or a server that acknowledges before it
-/// has written, can have a second holder next to the first; its token is larger unless its clock is
-/// behind. The start-up checks warn of such servers.
+/// Fencing tokens of leases are stored before a guard is handed out, stay in the table when the lock
+/// is free, and are not smaller than the time of the server. Those of `Row` and `Advisory` come from a
+/// sequence that every new session raises to the time of the server. What the server forgets, it
+/// forgets with the locks: a standby that is promoted without the last writes, or a server that
+/// acknowledges before it has written, can have a second holder next to the first; its token is larger
+/// unless its clock is behind, or sessions are served by both. The start-up checks warn of such servers.
 ///
 /// Who deletes or truncates the table, or edits it by hand, breaks what is stated here.
 ///
@@ -173,10 +173,6 @@ impl DistributedLock for SqlLock {
             Kind::Leases(leases) => leases.acquire(request).await,
             Kind::Sessions(sessions) => sessions.acquire(request).await,
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
 };
@@ -116,10 +115,6 @@ impl DistributedLock for Sqlite {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.leases.acquire(request).await
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

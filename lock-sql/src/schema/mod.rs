@@ -17,7 +17,9 @@ pub(crate) use self::server::{LAYOUT, ensure};
 /// The table that a configuration names, for those who make it before the first lock is taken.
 ///
 /// A program that may not create tables runs with `SELECT`, `INSERT` and `UPDATE` on one that is
-/// there, and purges rows that nobody uses if it may `DELETE` as well.
+/// there, and purges rows that nobody uses if it may `DELETE` as well. Locks of sessions and of
+/// transactions need `SELECT` on the sequence beside the table, whose name ends in `_token`, and
+/// `UPDATE` on PostgreSQL, `INSERT` on MySQL and MariaDB.
 ///
 /// # Examples
 ///

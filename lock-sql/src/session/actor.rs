@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LockKey, Released};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
@@ -16,7 +16,7 @@ use super::lost;
 use super::roster::Roster;
 use super::server_age;
 use super::socket::{self, Socket};
-use super::terms::Terms;
+use super::terms::{Terms, tokens};
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
 use crate::wire::{Answer, Connection, Sql};
@@ -39,9 +39,6 @@ pub(super) struct Actor {
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
-    /// Tokens that this session has drawn for locks that it does not hold now. They are the next
-    /// ones for as long as nobody else has drawn any, which the record tells.
-    pub(super) blocks: HashMap<LockKey, Tokens>,
     /// When the session was last asked for something.
     rested: Instant,
     probed: Instant,
@@ -53,13 +50,11 @@ pub(super) struct Held {
     pub(super) is_shared: bool,
     pub(super) label: String,
     pub(super) began: i64,
-    pub(super) first_token: u64,
-    /// The last token of the record, as this session left it.
-    pub(super) last_token: i64,
+    pub(super) token: u64,
     /// When to record the holder; `None` if that is done, or under way.
     pub(super) record_at: Option<Instant>,
     /// Ends when the record that is under way is written.
-    pub(super) recording: Option<oneshot::Receiver<()>>,
+    pub(super) recording: Option<watch::Receiver<()>>,
 }
 
 /// Opens a connection; the second one is the task that serves it.
@@ -111,7 +106,6 @@ pub(super) async fn open(
         watch_at: None,
         number,
         held: HashMap::new(),
-        blocks: HashMap::new(),
         rested: now,
         probed: now,
     };
@@ -164,7 +158,18 @@ impl Actor {
                 let drawn = self.draw_more(id).await;
                 drop(reply.send(drawn));
             }
-            Command::Release { id, rest, reply } => self.release(id, rest, reply).await,
+            Command::Record { reply } => {
+                self.record_holders(None);
+                let recordings = self.held.values_mut().map(|held| held.recording.clone());
+                let recordings: Vec<_> = recordings.flatten().collect();
+                self.terms.engine.spawn_service(async move {
+                    for recording in recordings {
+                        recorded(recording).await;
+                    }
+                    drop(reply);
+                });
+            }
+            Command::Release { id, reply } => self.release(id, reply).await,
             Command::Retire { reply } => {
                 self.forget().await;
                 // Who has gone has no use for it.
@@ -208,7 +213,7 @@ impl Actor {
         if self.probed + self.terms.probe_every() <= Instant::now() {
             self.probe().await;
         } else {
-            self.record_holders();
+            self.record_holders(Some(Instant::now()));
         }
         true
     }
@@ -289,14 +294,9 @@ impl Actor {
         patience.max(Instant::now() + left)
     }
 
-    async fn release(
-        &mut self,
-        id: LeaseId,
-        rest: Option<Tokens>,
-        reply: Option<oneshot::Sender<Released>>,
-    ) {
+    async fn release(&mut self, id: LeaseId, reply: Option<oneshot::Sender<Released>>) {
         let released = match self.held.remove(&id) {
-            Some(held) => self.free(id, held, rest).await,
+            Some(held) => self.free(id, held).await,
             None => Released::AlreadyLost,
         };
         if let Some(reply) = reply {
@@ -305,11 +305,11 @@ impl Actor {
         }
     }
 
-    async fn free(&mut self, id: LeaseId, mut held: Held, rest: Option<Tokens>) -> Released {
+    async fn free(&mut self, id: LeaseId, mut held: Held) -> Released {
         let terms = Arc::clone(&self.terms);
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
-            drop(timeout(RECORDING, recording).await);
+            drop(timeout(RECORDING, recorded(recording)).await);
         }
         let texts = match held.record_at {
             None => &terms.texts.release_recorded,
@@ -324,9 +324,6 @@ impl Actor {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
                 if first == Some(0) {
                     return Released::AlreadyLost;
-                }
-                if let Some(rest) = rest.filter(|_| !held.is_shared) {
-                    self.keep(&held.key, rest);
                 }
                 Released::Clean
             }
@@ -344,17 +341,6 @@ impl Actor {
         }
     }
 
-    fn keep(&mut self, key: &LockKey, rest: Tokens) {
-        // A pooler may go on with another server, which does not know who has drawn meanwhile.
-        if self.terms.target.is_pooled() {
-            return;
-        }
-        if self.blocks.len() >= MOST_BLOCKS {
-            self.blocks.clear();
-        }
-        self.blocks.insert(key.clone(), rest);
-    }
-
     async fn downgrade(&mut self, id: LeaseId) -> Result<(), Failure> {
         let terms = Arc::clone(&self.terms);
         let Some(sql) = &terms.texts.downgrade else {
@@ -369,33 +355,26 @@ impl Actor {
             return Err(failure);
         }
         held.is_shared = true;
-        held.record_at = None;
-        let (key, label) = (held.key.clone(), held.label.clone());
-        let (began, token) = (held.began, held.first_token);
+        held.record_at = Some(Instant::now());
         self.held.insert(id, held);
-        let recorded = self.record_shared(&key, id, &label, began, token).await;
-        if let Err(failure) = recorded {
-            let error = lock_core::Error::from(failure);
-            tracing::debug!(%error, "one who shares a lock was not recorded");
-        }
         Ok(())
     }
 
     /// More tokens for a holder; `None` if it is none any more.
     async fn draw_more(&mut self, id: LeaseId) -> Result<Option<Tokens>, Failure> {
-        let Some(held) = self.held.get(&id).filter(|held| !held.is_shared) else {
+        if self.held.get(&id).is_none_or(|held| held.is_shared) {
             return Ok(None);
-        };
-        let (key, label, began) = (held.key.clone(), held.label.clone(), held.began);
-        let seen = Some(held.last_token);
-        let args = self.holder_args(&key, id, &label, began);
-        let drawn = self.draw(args, seen).await?;
-        if let Some(held) = self.held.get_mut(&id) {
-            held.last_token = i64::try_from(drawn.last).unwrap_or(i64::MAX);
-            // The statement records the holder as well.
-            held.record_at = None;
         }
-        Ok(Some(drawn))
+        let terms = Arc::clone(&self.terms);
+        let answer = self.ask(&terms.texts.draw, Args::new().values()).await?;
+        let drawn = answer.rows.iter().find_map(|row| {
+            let [first, last] = row.as_slice() else {
+                return None;
+            };
+            tokens(first.int()?, last.int()?)
+        });
+        let malformed = || Cause::Unfit("a draw without tokens".to_owned());
+        drawn.map(Some).ok_or_else(|| malformed().into())
     }
 
     /// Ends the wait that this session is in, from outside of it.
@@ -467,8 +446,10 @@ const RECORDING: Duration = Duration::from_secs(1);
 /// How long nothing is asked for before the socket is watched: short holds cost nothing.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 
-/// Blocks of tokens that a session keeps for locks that it does not hold.
-const MOST_BLOCKS: usize = 4096;
+/// Returns when a record is written, or will not be.
+async fn recorded(mut recording: watch::Receiver<()>) {
+    while recording.changed().await.is_ok() {}
+}
 
 /// How long the server may take to end a wait.
 const CANCELLING: Duration = Duration::from_secs(1);

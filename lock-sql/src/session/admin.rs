@@ -17,6 +17,7 @@ use super::Sessions;
 use super::args::Args;
 use super::lost::ID_LEN;
 use super::record::Entry;
+use super::roster;
 use super::terms::Terms;
 use crate::error::{Cause, Failure, Remove};
 use crate::wire::Value;
@@ -40,11 +41,13 @@ struct Session {
 #[async_trait]
 impl LockAdmin for Sessions {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        roster::record_all().await;
         let listed = list(&self.terms, prefix).await;
         listed.map_err(|failure| self.named(failure.into()))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        roster::record_all().await;
         let seen = inspect(&self.terms, key).await;
         let seen = seen.map_err(|failure| self.named(failure.into()).with_key(key))?;
         Ok(seen.map(|seen| seen.info))
@@ -52,6 +55,7 @@ impl LockAdmin for Sessions {
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        roster::record_all().await;
         let broken = break_lock(&self.terms, key, reason).await;
         let broken = broken.map_err(|failure| self.named(failure.into()).with_key(key))?;
         if broken.is_some() {

@@ -15,8 +15,7 @@ impl Args {
     pub(crate) const LOCK: usize = 3;
     /// `{4}`: the wait, in milliseconds.
     pub(crate) const WAIT: usize = 4;
-    /// `{5}`: the last token of the record, as it was seen by who holds the lock; -1 for whatever. Of
-    /// the start of a server, its version.
+    /// `{5}`: the version of the start of the server.
     pub(crate) const SEEN: usize = 5;
     /// `{6}`: the server's number of the session.
     pub(crate) const SESSION: usize = 6;
@@ -24,8 +23,6 @@ impl Args {
     pub(crate) const LEASE: usize = 7;
     /// `{8}`: the label of the holder.
     pub(crate) const LABEL: usize = 8;
-    /// `{9}`: how many tokens to draw beside the first one.
-    pub(crate) const MORE_TOKENS: usize = 9;
     /// `{10}`: the whole key.
     pub(crate) const NAME: usize = 10;
     /// `{11}`: the time-out of the session, in milliseconds.
@@ -40,11 +37,10 @@ impl Args {
     pub(crate) const UP_TO: usize = 15;
 
     const COUNT: usize = 15;
-    const NUMBERS: [usize; 7] = [
+    const NUMBERS: [usize; 6] = [
         Self::SEEN,
         Self::WAIT,
         Self::SESSION,
-        Self::MORE_TOKENS,
         Self::TIMEOUT,
         Self::BEGAN,
         Self::TOKEN,

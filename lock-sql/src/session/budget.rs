@@ -15,7 +15,7 @@ pub(super) struct Budget {
     /// What a request gets in any case.
     least: Duration,
     was_held: AtomicBool,
-    /// What the server refused the last attempt for.
+    /// What the last attempt failed for, as long as another one follows.
     restart: Mutex<Option<Failure>>,
     connections: usize,
 }
@@ -73,12 +73,17 @@ impl Budget {
         self.note_place();
     }
 
+    /// Whether the request waits for somebody.
+    pub(super) fn was_held(&self) -> bool {
+        self.was_held.load(Ordering::Relaxed)
+    }
+
     /// The request has a place in a session: the server is old enough.
     pub(super) fn note_place(&self) {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The server has to get older before it grants a lock.
+    /// The server has to get older before it grants a lock, or is away.
     pub(super) fn note_restart(&self, failure: Failure) {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }

@@ -42,8 +42,6 @@ pub(super) enum Command {
     },
     Release {
         id: LeaseId,
-        /// Tokens that the holder has not used.
-        rest: Option<Tokens>,
         reply: Option<oneshot::Sender<Released>>,
     },
     /// Ends the session, in which nobody has a place any more.
@@ -51,6 +49,10 @@ pub(super) enum Command {
         reply: oneshot::Sender<()>,
     },
     Take(Box<Take>),
+    /// Records all holders, for somebody who is about to look.
+    Record {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 pub(crate) struct Take {
@@ -59,6 +61,8 @@ pub(crate) struct Take {
     pub(super) id: LeaseId,
     pub(super) is_shared: bool,
     pub(super) label: String,
+    /// Whether it keeps others from sharing the lock.
+    pub(super) has_claimed: bool,
     /// Until when to wait for others; `None` for an attempt that does not.
     pub(super) until: Option<Instant>,
     pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
@@ -72,7 +76,7 @@ pub(crate) enum Taken {
 }
 
 pub(crate) struct Granted {
-    pub(crate) tokens: Tokens,
+    pub(crate) token: u64,
     /// When the server had the lock for us, or before.
     pub(crate) since: Moment,
     pub(crate) seat: Seat,
@@ -130,6 +134,16 @@ impl Handle {
         }
     }
 
+    /// Whether it holds a lock that its caller knows of.
+    pub(crate) fn has_holders(&self) -> bool {
+        !self.live().controls.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> Vec<LeaseId> {
+        self.live().controls.keys().copied().collect()
+    }
+
     pub(crate) fn detach(&self, id: LeaseId) {
         let detached = self.live().controls.remove(&id);
         drop(detached);
@@ -176,12 +190,11 @@ impl Seat {
     }
 
     /// Gives the lock back; goes on to its end if it is dropped.
-    pub(crate) async fn release(mut self, rest: Option<Tokens>) -> Released {
+    pub(crate) async fn release(mut self) -> Released {
         self.is_kept = false;
         let (reply, released) = oneshot::channel();
         let release = Command::Release {
             id: self.id,
-            rest,
             reply: Some(reply),
         };
         drop(self.place.session.commands.send(release));
@@ -196,7 +209,6 @@ impl Drop for Seat {
             // Before the place is free, so that whoever gets it comes later.
             let release = Command::Release {
                 id: self.id,
-                rest: None,
                 reply: None,
             };
             drop(self.place.session.commands.send(release));

@@ -38,9 +38,9 @@ impl SessionLease {
 
     /// Keeps what was granted.
     pub(super) fn granted(&self, granted: Granted) -> Grant {
-        let token = FencingToken::new(granted.tokens.next);
+        let token = FencingToken::new(granted.token);
         let state = State {
-            tokens: granted.tokens.rest(),
+            tokens: None,
             seat: granted.seat,
         };
         *self.state() = Some(state);
@@ -115,11 +115,11 @@ impl Lease for SessionLease {
 
     async fn release(&self) -> Result<Released> {
         let state = self.state().take();
-        let Some(State { seat, tokens }) = state else {
+        let Some(State { seat, .. }) = state else {
             return Ok(Released::AlreadyLost);
         };
         seat.session().detach(self.id);
-        Ok(seat.release(tokens).await)
+        Ok(seat.release().await)
     }
 }
 

@@ -116,7 +116,12 @@ impl Sessions {
                 Err(failure) if failure.ends_session() && failures < MOST_FAILURES => {
                     failures += 1;
                 }
-                Err(failure) if failure.is_restart() && budget.waits() && !budget.is_over() => {
+                // A waiter keeps waiting while the server is away.
+                Err(failure)
+                    if (failure.is_restart() || budget.was_held() && failure.is_outage())
+                        && budget.waits()
+                        && !budget.is_over() =>
+                {
                     budget.note_restart(failure);
                     sleep_until(budget.until().min(Instant::now() + ASK_AGAIN)).await;
                 }
@@ -188,6 +193,7 @@ impl Sessions {
             id,
             is_shared: matches!(request.mode(), Mode::Shared),
             label: request.label().encode(),
+            has_claimed: false,
             until,
             reply,
         };
@@ -233,6 +239,9 @@ fn capabilities(backend: &'static str, terms: &Terms) -> Capabilities {
     capabilities.bound = Bound::Connection;
     capabilities.downgrade = terms.texts.downgrade.is_some();
     capabilities.fencing = terms.target.fencing();
+    if terms.mode == SessionMode::Row {
+        capabilities.max_locks = terms.connections;
+    }
     capabilities.shared = terms.is_postgres || terms.mode == SessionMode::Row;
     capabilities.waiting = Waiting::Push;
     capabilities

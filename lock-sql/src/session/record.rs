@@ -1,5 +1,5 @@
-//! Who holds a lock, for people: written when tokens are drawn, and otherwise once somebody has
-//! held the lock for a moment, so that short holds cost nothing.
+//! Who holds a lock, for people: written once somebody has held the lock for a moment, so that short
+//! holds cost nothing, or when somebody in the same process looks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,13 @@ use std::time::Duration;
 use lock_core::LockKey;
 use lock_core::engine::LeaseId;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::actor::Actor;
 use super::args::Args;
 use super::lost;
 use super::terms::SessionMode;
-use crate::error::Failure;
 
 /// One of those who share a lock.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -40,33 +39,47 @@ impl Actor {
         }
     }
 
-    /// Records those who have held their locks for long enough. Nothing but their release waits for it.
-    pub(super) fn record_holders(&mut self) {
-        let now = Instant::now();
-        let due: Vec<_> = self
-            .held
-            .iter_mut()
-            .filter(|(_, held)| held.record_at.is_some_and(|at| at <= now))
-            .map(|(id, held)| {
-                // Told once; the next draw does it again.
-                held.record_at = None;
-                let (written, recording) = oneshot::channel();
-                held.recording = Some(recording);
-                let holder = (held.key.clone(), held.label.clone());
-                (*id, holder, held.began, held.first_token, written)
+    /// Records those who have held their locks until `due`, or all of them. Nothing but their release
+    /// waits for it.
+    pub(super) fn record_holders(&mut self, due: Option<Instant>) {
+        let mut records = Vec::new();
+        for (id, held) in &mut self.held {
+            if held
+                .record_at
+                .is_none_or(|at| due.is_some_and(|due| at > due))
+            {
+                continue;
+            }
+            held.record_at = None;
+            let (written, recording) = watch::channel(());
+            held.recording = Some(recording);
+            let (key, label, began) = (held.key.clone(), held.label.clone(), held.began);
+            records.push((*id, key, label, began, held.token, held.is_shared, written));
+        }
+        if records.is_empty() {
+            return;
+        }
+        let records: Vec<_> = records
+            .into_iter()
+            .map(|(id, key, label, began, token, is_shared, written)| {
+                let args = match is_shared {
+                    true => self.sharer_args(&key, id, &label, began, token),
+                    false => {
+                        let args = self.holder_args(&key, id, &label, began);
+                        args.with(Args::TOKEN, token)
+                    }
+                };
+                (args, is_shared, written)
             })
             .collect();
-        let args = due
-            .into_iter()
-            .map(|(id, (key, label), began, token, written)| {
-                let args = self.holder_args(&key, id, &label, began);
-                (args.with(Args::TOKEN, token), written)
-            });
-        let (args, terms): (Vec<_>, _) = (args.collect(), Arc::clone(&self.terms));
+        let terms = Arc::clone(&self.terms);
         self.terms.engine.spawn_service(async move {
-            for (args, written) in args {
-                let recorded = terms.clerk.statement(&terms.texts.record, args.into_vec());
-                if let Err(failure) = recorded.await {
+            for (args, is_shared, written) in records {
+                let sql = match is_shared {
+                    true => &terms.texts.record_shared,
+                    false => &terms.texts.record,
+                };
+                if let Err(failure) = terms.clerk.message(sql, args.into_vec()).await {
                     let error = lock_core::Error::from(failure);
                     tracing::debug!(%error, "the holder of a lock was not recorded");
                 }
@@ -75,14 +88,7 @@ impl Actor {
         });
     }
 
-    pub(super) async fn record_shared(
-        &self,
-        key: &LockKey,
-        id: LeaseId,
-        label: &str,
-        began: i64,
-        token: u64,
-    ) -> Result<(), Failure> {
+    fn sharer_args(&self, key: &LockKey, id: LeaseId, label: &str, began: i64, token: u64) -> Args {
         let entry = Entry {
             label: label.to_owned(),
             token,
@@ -92,17 +98,11 @@ impl Actor {
             by: self.handle.id.to_hex(),
         };
         let entry = serde_json::to_string(&entry).unwrap_or_default();
-        let args = self
-            .args(key, id)
+        self.args(key, id)
             .with(Args::LABEL, entry)
-            .with(Args::TEXT, id.to_hex());
-        let recorded = self
-            .terms
-            .clerk
-            .statement(&self.terms.texts.record_shared, args.into_vec());
-        recorded.await.map(drop)
+            .with(Args::TEXT, id.to_hex())
     }
 }
 
 /// How long somebody holds a lock before that is recorded.
-pub(super) const RECORD_AFTER: Duration = Duration::from_millis(100);
+pub(super) const RECORD_AFTER: Duration = Duration::from_millis(20);

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::LockKey;
@@ -128,6 +128,10 @@ impl Roster {
             let roster = Arc::clone(&opening.0);
             let result = match actor::open(&roster).await {
                 Ok((session, actor)) => {
+                    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+                    sessions.retain(|session| session.strong_count() > 0);
+                    sessions.push(Arc::downgrade(&session));
+                    drop(sessions);
                     roster.lock().seats.push(Entry {
                         session,
                         keys: HashSet::new(),
@@ -228,6 +232,13 @@ impl Roster {
         self.swept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(super) fn sessions(&self) -> Vec<Arc<Handle>> {
+        let state = self.lock();
+        let sessions = state.seats.iter().map(|entry| &entry.session);
+        sessions.map(Arc::clone).collect()
+    }
+
     /// How many sessions there are.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
@@ -246,6 +257,36 @@ impl fmt::Debug for Roster {
             .finish_non_exhaustive()
     }
 }
+
+/// Has the holders in this process recorded: what it knows, it finds.
+pub(super) async fn record_all() {
+    let sessions = {
+        let sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.clone()
+    };
+    let sessions = sessions.iter().filter_map(Weak::upgrade);
+    let recorded: Vec<_> = sessions
+        .filter(|session| session.has_holders())
+        .map(|session| {
+            let (reply, recorded) = oneshot::channel();
+            drop(session.commands.send(Command::Record { reply }));
+            recorded
+        })
+        .collect();
+    let all = async {
+        for recorded in recorded {
+            // The end of the channel says that it is done.
+            let _closed = recorded.await;
+        }
+    };
+    drop(tokio::time::timeout(RECORDING, all).await);
+}
+
+/// The sessions of this process.
+static SESSIONS: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
+
+/// How long somebody who looks waits for the records of its own process.
+const RECORDING: Duration = Duration::from_secs(1);
 
 /// A session that is being opened; ends with the attempt, also when a runtime takes that away.
 struct Opening(Arc<Roster>);

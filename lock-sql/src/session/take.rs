@@ -12,10 +12,9 @@ use super::args::{Args, millis};
 use super::handle::{Granted, Seat, Take, Taken};
 use super::lease::ended;
 use super::record::RECORD_AFTER;
-use super::terms::{SessionMode, TOKENS_AT_ONCE, tokens};
+use super::terms::SessionMode;
 use super::texts::{column, got};
 use crate::error::{Cause, Failure};
-use crate::table::Tokens;
 use crate::wire::{Answer, Class, Value};
 
 /// What a take is answered with, if the lock was taken.
@@ -23,11 +22,7 @@ use crate::wire::{Answer, Class, Value};
 struct Got {
     /// When the server had it for us, or before.
     since: Moment,
-    /// Whether the key has its record.
-    found: bool,
-    mine: bool,
-    token: i64,
-    last_token: i64,
+    token: u64,
     session: i64,
     began: i64,
     /// Whether somebody waits to have the lock alone.
@@ -40,7 +35,7 @@ enum Step {
     Held {
         is_dirty: bool,
     },
-    /// The rows of the key are missing.
+    /// The row of the key is missing.
     Missing,
 }
 
@@ -50,13 +45,12 @@ impl Actor {
             return;
         }
         let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
-        let block = self.blocks.remove(&key).filter(|_| !is_shared);
         let taken = match self.step(&mut take).await {
-            Ok(Step::Got(got)) => self.holds(&take, block, got).await,
+            Ok(Step::Got(got)) => {
+                self.holds(&take, got);
+                Ok((got.token, got.since))
+            }
             Ok(Step::Held { is_dirty }) => {
-                if let Some(block) = block {
-                    self.blocks.insert(key.clone(), block);
-                }
                 // Who does not wait any more gets its place dropped.
                 drop(take.reply.send(Ok(Taken::Held(take.place))));
                 if is_dirty {
@@ -66,20 +60,16 @@ impl Actor {
                 return;
             }
             Ok(Step::Missing) => {
-                let cause = Cause::Unfit("the rows of a lock vanish again and again".to_owned());
+                let cause = Cause::Unfit("the row of a lock vanishes again and again".to_owned());
                 Err(cause.into())
             }
             Err(failure) => Err(failure),
         };
         match taken {
-            Ok((tokens, since)) => {
+            Ok((token, since)) => {
                 take.place.settle();
                 let seat = Seat::new(take.place, id);
-                let granted = Granted {
-                    tokens,
-                    since,
-                    seat,
-                };
+                let granted = Granted { token, since, seat };
                 // The seat of somebody who is gone gives the lock back.
                 drop(take.reply.send(Ok(Taken::Granted(granted))));
             }
@@ -96,14 +86,7 @@ impl Actor {
     async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
         let mut missing = 0;
         while missing < MOST_MISSING {
-            let args = self.holder_args(&take.key, take.id, &take.label, 0).with(
-                Args::MORE_TOKENS,
-                if take.is_shared {
-                    0
-                } else {
-                    TOKENS_AT_ONCE - 1
-                },
-            );
+            let args = self.args(&take.key, take.id);
             let sent = self.terms.engine.now();
             let answer = match take.until {
                 None => {
@@ -186,7 +169,10 @@ impl Actor {
                     answer = &mut message => break Some(answer),
                     () = take.reply.closed() => break None,
                     () = sleep_until(late) => break None,
-                    () = sleep_until(claim) => self.claim(take),
+                    () = sleep_until(claim) => {
+                        self.claim(take);
+                        take.has_claimed = true;
+                    }
                 }
                 claim = Instant::now() + CLAIM_AFTER;
             };
@@ -227,29 +213,23 @@ impl Actor {
     }
 
     fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
-        let alone = |row: &Vec<Value>| match row.as_slice() {
-            [only] => only.int(),
-            _ => None,
-        };
-        match answer.rows.iter().find_map(alone) {
-            Some(got::TAKEN) => {}
-            Some(got::NOT) => return Ok(Step::Held { is_dirty: false }),
-            Some(got::INTERRUPTED) => return Err(Cause::Interrupted.into()),
-            Some(got::ELSEWHERE) => return Err(pooled()),
-            // A statement that is meant for one session finds nothing to do in another one.
-            _ if self.terms.mode == SessionMode::Advisory => return Err(pooled()),
-            _ => return Ok(Step::Missing),
+        let is_locked =
+            |row: &Vec<Value>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
+        if self.terms.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
+            return Ok(Step::Missing);
         }
         let row = answer.rows.last().filter(|row| row.len() > 1);
         let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
         let row = row.ok_or_else(malformed)?;
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
+        let token = match get(column::TOKEN)? {
+            got::NOT => return Ok(Step::Held { is_dirty: false }),
+            got::INTERRUPTED => return Err(Cause::Interrupted.into()),
+            got::ELSEWHERE => return Err(pooled()),
+            token => u64::try_from(token).map_err(|_| malformed())?,
+        };
         if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
             return Err(ended());
-        }
-        if get(column::SAME_NAME)? == 0 {
-            let message = "another key has the same 64-bit hash as this one; rename one of them";
-            return Err(Cause::Config(message.to_owned()).into());
         }
         // The time on the server counts, which may have been spent waiting; what lies between the
         // answer and us does not. A clock that is set there cannot make it later than now.
@@ -257,97 +237,41 @@ impl Actor {
         let since = (sent + Duration::from_micros(waited)).min(self.terms.engine.now());
         Ok(Step::Got(Got {
             since,
-            found: get(column::FOUND)? == 1,
-            mine: get(column::MINE)? == 1,
-            token: get(column::TOKEN)?,
-            last_token: get(column::LAST_TOKEN)?,
+            token,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
             claimed: row.get(column::CLAIMED).and_then(Value::int) == Some(1),
         }))
     }
 
-    /// Finds the tokens of a lock that is taken, and notes that it is held.
-    async fn holds(
-        &mut self,
-        take: &Take,
-        block: Option<Tokens>,
-        got: Got,
-    ) -> Result<(Tokens, Moment), Failure> {
+    /// Notes that a lock is held.
+    fn holds(&mut self, take: &Take, got: Got) {
         self.handle.prove(got.since);
         // Behind a pooler each transaction may have another session of the server's.
         if self.terms.mode == SessionMode::Row {
             self.number = got.session;
         }
-        let (key, id) = (&take.key, take.id);
-        let same = |block: &Tokens| got.mine && i64::try_from(block.last) == Ok(got.last_token);
-        // A claim of this waiter goes with the draw.
-        let kept = block.filter(same).filter(|_| !got.claimed);
-        // What this session drew earlier it may have used.
-        let drawn_here = match self.terms.mode {
-            SessionMode::Advisory if got.mine && take.until.is_some() => {
-                tokens(got.token, got.last_token)
-            }
-            _ => None,
-        };
-        let drawn = match kept.or(drawn_here) {
-            Some(tokens) => tokens,
-            None => {
-                let args = self.holder_args(key, id, &take.label, got.began);
-                if !got.found {
-                    self.terms.seed(&args).await?;
+        if take.has_claimed {
+            let (terms, args) = (Arc::clone(&self.terms), self.terms.args(&take.key));
+            self.terms.engine.spawn_service(async move {
+                if let Some(sql) = &terms.texts.unclaim
+                    && let Err(failure) = terms.clerk.message(sql, args.into_vec()).await
+                {
+                    let error = lock_core::Error::from(failure);
+                    tracing::debug!(%error, "the claim of a waiter that was served ends by its time");
                 }
-                let seen = Some(got.last_token).filter(|_| !take.is_shared);
-                self.draw(args, seen).await?
-            }
+            });
+        }
+        let held = Held {
+            key: take.key.clone(),
+            is_shared: take.is_shared,
+            label: take.label.clone(),
+            began: got.began,
+            token: got.token,
+            record_at: Some(Instant::now() + RECORD_AFTER),
+            recording: None,
         };
-        if take.is_shared {
-            self.record_shared(key, id, &take.label, got.began, drawn.next)
-                .await?;
-        }
-        let record_at = kept.map(|_| Instant::now() + RECORD_AFTER);
-        self.held.insert(
-            id,
-            Held {
-                key: key.clone(),
-                is_shared: take.is_shared,
-                label: take.label.clone(),
-                began: got.began,
-                first_token: drawn.next,
-                last_token: i64::try_from(drawn.last).unwrap_or(i64::MAX),
-                record_at,
-                recording: None,
-            },
-        );
-        Ok((drawn, got.since))
-    }
-
-    /// Draws tokens for a lock that this session holds, if the record is the one that it has `seen`;
-    /// else it looks again, by which it finds out whether it has the lock still. Those who share a lock
-    /// draw one token each, whatever the others do.
-    pub(super) async fn draw(
-        &mut self,
-        args: Args,
-        mut seen: Option<i64>,
-    ) -> Result<Tokens, Failure> {
-        let terms = Arc::clone(&self.terms);
-        let count = seen.map_or(1, |_| TOKENS_AT_ONCE);
-        for _ in 0..MOST_DRAWS {
-            let args = args.clone().with(Args::SEEN, seen.unwrap_or(-1));
-            if let Some(drawn) = terms.draw(args.clone(), count).await? {
-                return Ok(drawn);
-            }
-            let record = self.ask(&terms.texts.read_record, args.values()).await?;
-            let last = record
-                .rows
-                .last()
-                .and_then(|row| row.get(column::LAST_TOKEN)?.int());
-            seen = seen.and(last);
-        }
-        Err(
-            Cause::Unfit("the record of a lock is gone or changes while it is held".to_owned())
-                .into(),
-        )
+        self.held.insert(take.id, held);
     }
 
     /// Frees what a take that failed may have left; without an answer the session ends.
@@ -385,9 +309,6 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(40);
 
 /// How often the rows of a key may be missing after they were made.
 const MOST_MISSING: u32 = 3;
-
-/// How often others may draw, who have lost the lock without knowing it yet.
-const MOST_DRAWS: u32 = 5;
 
 /// How long a wait that was cancelled may take to end.
 const ENDING: Duration = Duration::from_secs(1);

@@ -6,8 +6,7 @@ use lock_core::engine::Engine;
 use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
-use super::texts::{Draw, Texts};
-use crate::error::Failure;
+use super::texts::Texts;
 use crate::pool::Pool;
 use crate::table::Tokens;
 use crate::wire::{Target, Value};
@@ -75,42 +74,9 @@ impl Terms {
             }
         }
     }
-
-    /// Draws tokens for a lock that is held, and records its holder if that is the only one; `None` if
-    /// the record is another one than was seen.
-    pub(crate) async fn draw(&self, args: Args, count: u64) -> Result<Option<Tokens>, Failure> {
-        let args = args.with(Args::MORE_TOKENS, count - 1);
-        let drawn = match &self.texts.draw {
-            Draw::Row(sql) => {
-                let answer = self.clerk.statement(sql, args.into_vec()).await?;
-                answer
-                    .int(0)
-                    .zip(answer.rows.first().and_then(|row| row.get(1)?.int()))
-            }
-            Draw::LastId(sql) => {
-                let answer = self.clerk.statement(sql, args.into_vec()).await?;
-                let last = i64::try_from(answer.last_id).ok();
-                let first = last.map(|last| last - i64::try_from(count - 1).unwrap_or(0));
-                first.zip(last).filter(|_| answer.affected == 1)
-            }
-        };
-        Ok(drawn.and_then(|(first, last)| tokens(first, last)))
-    }
-
-    /// Makes the rows of a key, if they are not there.
-    pub(crate) async fn seed(&self, args: &Args) -> Result<(), Failure> {
-        let seeded = self
-            .clerk
-            .message(&self.texts.seed, args.clone().into_vec());
-        seeded.await.map(drop)
-    }
 }
 
-/// How many tokens an exclusive holder draws, for itself, for those who follow it in its process,
-/// and for itself again if nobody else comes in between.
-pub(crate) const TOKENS_AT_ONCE: u64 = 64;
-
-/// Tokens of a record, if they can be some.
+/// A block of tokens, if it can be one.
 pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
     let (next, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
     (next > 0 && next <= last).then_some(Tokens { next, last })

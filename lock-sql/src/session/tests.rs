@@ -10,11 +10,14 @@ use lock_testkit::servers::{MariaDbServer, PostgresServer};
 
 use super::Sessions;
 use super::args::Args;
+use super::handle::Command;
 use super::record::RECORD_AFTER;
 use super::server_age;
-use super::terms::TOKENS_AT_ONCE;
+use super::texts::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
-use crate::wire::{Flavour, Sql};
+use crate::dialect::mysql::tokens;
+use crate::dialect::sequence;
+use crate::wire::{Flavour, Sql, Value};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -31,7 +34,7 @@ fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
 }
 
-/// A session goes on in its own block of tokens only for as long as nobody else has drawn any.
+/// Tokens of one key grow, whichever session has it.
 async fn tokens_grow(url: &str) {
     let clients = [open(url).await, open(url).await];
     let mut last = 0;
@@ -46,7 +49,7 @@ async fn tokens_grow(url: &str) {
             guard.release().await.unwrap();
         }
     }
-    // A session that is killed takes its block along.
+    // A session may be killed.
     let guard = clients[1]
         .acquire(&request("k", Wait::Never))
         .await
@@ -70,26 +73,27 @@ async fn tokens_grow(url: &str) {
     assert!(last > token);
 }
 
-/// Whoever has lost its session, and does not know it yet, draws no token: it would be larger than that
-/// of the holder.
+/// Whoever has lost its session, and does not know it yet, draws no tokens to hand the lock over: they
+/// would be larger than that of the holder.
 async fn who_lost_the_lock_draws_nothing(url: &str) {
     let (here, there) = (open(url).await, open(url).await);
     let key = LockKey::new("k").unwrap();
     let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let first = u64::from(lost.fencing_token().unwrap());
-    let args = here
-        .terms
-        .args(&key)
-        .with(Args::SESSION_ID, &[1_u8; 16][..])
-        .with(Args::LEASE, &[2_u8; 16][..])
-        .with(Args::LABEL, "")
-        .with(Args::SEEN, first + TOKENS_AT_ONCE - 1);
+    let session = here.roster.sessions().pop().unwrap();
+    let id = session.holders().pop().unwrap();
+    let draw = async || {
+        let (reply, drawn) = tokio::sync::oneshot::channel();
+        drop(session.commands.send(Command::Draw { id, reply }));
+        drawn.await.ok().and_then(Result::ok).flatten()
+    };
+    let block = draw().await.expect("a holder draws");
+    assert!(block.next > u64::from(lost.fencing_token().unwrap()));
+    assert_eq!(block.last - block.next + 1, HANDOVER_TOKENS);
     assert!(there.break_lock(&key, "why").await.unwrap().is_some());
+    assert_eq!(draw().await, None);
     let wait = Wait::AtMost(Duration::from_secs(5));
     let held = there.acquire(&request("k", wait)).await.unwrap();
-    let drawn = here.terms.draw(args, TOKENS_AT_ONCE).await.unwrap();
-    assert_eq!(drawn, None);
-    assert!(u64::from(held.fencing_token().unwrap()) > first);
+    assert!(u64::from(held.fencing_token().unwrap()) > block.last);
     held.release().await.unwrap();
 }
 
@@ -238,4 +242,50 @@ async fn tokens_grow_in_sessions_of_mariadb() {
     let server = MariaDbServer::shared();
     let url = server.database();
     tokens_grow(&format!("{url}?mode=advisory")).await;
+}
+
+/// MySQL has no sequences: what it counts by is as good, and MariaDB has it as well.
+#[tokio::test]
+async fn rows_that_are_rolled_back_count_tokens() {
+    let server = MariaDbServer::shared();
+    let here = open(&format!("{}?mode=row", server.database())).await;
+    let numbers = async |text: String| {
+        let sql = Arc::new(Sql::new(text));
+        let answer = here.terms.clerk.message(&sql, Vec::new()).await.unwrap();
+        let row = answer.rows.last().cloned().unwrap_or_default();
+        row.iter().filter_map(Value::int).collect::<Vec<_>>()
+    };
+    let (table, flavour) = ("`of_mysql`", Flavour::MySql);
+    let counter = sequence(table);
+    numbers(format!(
+        "CREATE TABLE {counter} (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY)"
+    ))
+    .await;
+    let raise = tokens::raise(table, flavour);
+    let (insert, token) = tokens::draw(table, flavour);
+    let draw = format!("START TRANSACTION; {insert} SELECT {token}; ROLLBACK");
+    let block = tokens::draw_block(table, 64, flavour);
+    let block = format!("START TRANSACTION; {block}; ROLLBACK");
+    let now = i64::try_from(super::lost::unix_now()).unwrap();
+    numbers(raise.clone()).await;
+    let mut last = now - 1_000_000;
+    for _ in 0..3 {
+        let drawn = numbers(draw.clone()).await;
+        assert!(drawn[0] > last, "{drawn:?} after {last}");
+        let drawn = numbers(block.clone()).await;
+        assert!(drawn[0] > last && drawn[1] == drawn[0] + 63, "{drawn:?}");
+        last = drawn[1];
+    }
+    // A clock that was set back takes nothing back.
+    let ahead = last + 1_000_000_000_000;
+    numbers(format!(
+        "START TRANSACTION; INSERT INTO {counter} (id) VALUES ({ahead}); ROLLBACK"
+    ))
+    .await;
+    numbers(raise).await;
+    assert!(numbers(draw).await[0] > ahead);
+    assert_eq!(
+        numbers(format!("SELECT COUNT(*) FROM {counter}")).await,
+        [0]
+    );
 }

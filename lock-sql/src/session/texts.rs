@@ -18,8 +18,7 @@ pub(crate) struct Texts {
     pub(crate) setup_more: Option<Arc<Sql>>,
     /// One attempt for an exclusive or a shared lock.
     pub(crate) try_take: [Arc<Sql>; 2],
-    /// The same with a wait. In sessions with advisory locks it draws tokens as well: whoever waited
-    /// comes after somebody else.
+    /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
     /// Frees what a take that failed may have left.
     pub(crate) undo: [Arc<Sql>; 2],
@@ -35,17 +34,17 @@ pub(crate) struct Texts {
     pub(crate) probe: Arc<Sql>,
     /// Ends the wait of another session.
     pub(crate) cancel: Arc<Sql>,
-    /// Makes the rows of a key.
+    /// Makes the row of a key, where a row is locked.
     pub(crate) seed: Arc<Sql>,
-    /// Reads the record of a lock that this session holds.
-    pub(crate) read_record: Arc<Sql>,
     /// Keeps those out who would share a lock that somebody waits for to have it alone, where the
     /// server lets them pass.
     pub(crate) claim: Option<Arc<Sql>>,
-    /// Draws tokens, and records an exclusive holder, if nobody has drawn since the record was read
-    /// under the lock: whoever has lost the lock without knowing draws nothing.
-    pub(crate) draw: Draw,
-    /// Records an exclusive holder once more.
+    /// Ends that, for the waiter that has the lock.
+    pub(crate) unclaim: Option<Arc<Sql>>,
+    /// Draws a block of tokens for hand-overs in the session that holds the lock; the last row has the
+    /// first and the last one.
+    pub(crate) draw: Arc<Sql>,
+    /// Records an exclusive holder, unless a later one is recorded.
     pub(crate) record: Arc<Sql>,
     /// Records one who shares the lock.
     pub(crate) record_shared: Arc<Sql>,
@@ -61,47 +60,34 @@ pub(crate) struct Texts {
     pub(crate) terminate: Arc<Sql>,
 }
 
-/// How the tokens come back.
-#[derive(Clone, Debug)]
-pub(crate) enum Draw {
-    /// In a row: the first and the last one.
-    Row(Arc<Sql>),
-    /// In the answer itself: the last one.
-    LastId(Arc<Sql>),
-}
+/// How many tokens a holder draws at once to hand its lock over inside of the process.
+pub(crate) const HANDOVER_TOKENS: u64 = 64;
 
-/// What a take answers with in a row of its own, for the lock.
+/// What a take answers with.
 pub(crate) mod got {
-    /// It was taken.
+    /// In a row of its own: the row of the key is locked.
     pub(crate) const TAKEN: i64 = 7_205_759;
-    /// Somebody else has it.
+    /// In place of a token: somebody else has it.
     pub(crate) const NOT: i64 = 0;
-    /// The statement met another session of the server's.
-    pub(crate) const ELSEWHERE: i64 = 2;
-    /// The server gave up.
-    pub(crate) const INTERRUPTED: i64 = 3;
+    /// In place of a token: the statement met another session of the server's.
+    pub(crate) const ELSEWHERE: i64 = -2;
+    /// In place of a token: the server gave up.
+    pub(crate) const INTERRUPTED: i64 = -3;
 }
 
 /// The columns of the last row that a take answers with.
 pub(crate) mod column {
-    /// Whether the key has its record.
-    pub(crate) const FOUND: usize = 0;
-    /// Whether this session drew last.
-    pub(crate) const MINE: usize = 1;
-    pub(crate) const TOKEN: usize = 2;
-    pub(crate) const LAST_TOKEN: usize = 3;
+    pub(crate) const TOKEN: usize = 0;
     /// Microseconds from the arrival of the message to the answer, if it waits.
-    pub(crate) const ELAPSED: usize = 4;
-    pub(crate) const SESSION: usize = 5;
+    pub(crate) const ELAPSED: usize = 1;
+    pub(crate) const SESSION: usize = 2;
     /// When the transaction began, where that tells one hold from the next.
-    pub(crate) const BEGAN: usize = 6;
-    /// Whether the record is the one of this key, and not of another with the same hash.
-    pub(crate) const SAME_NAME: usize = 7;
+    pub(crate) const BEGAN: usize = 3;
     /// Whether somebody waits to have the lock alone, where that is asked.
-    pub(crate) const CLAIMED: usize = 8;
+    pub(crate) const CLAIMED: usize = 4;
     /// Whether the session is recorded on the start of the server, where each transaction may meet another
     /// server.
-    pub(crate) const ADMITTED: usize = 9;
+    pub(crate) const ADMITTED: usize = 5;
 }
 
 /// The statements of a mode on a server.

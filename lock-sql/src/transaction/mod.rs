@@ -87,14 +87,12 @@ tx.commit().await?;
 //!
 //! [`fencing_token`](TransactionLock::fencing_token) is for what the transaction has done elsewhere,
 //! such as a message sent. It is larger than that of every earlier holder whose transaction was
-//! committed, and than every token of `mode=row` that was drawn before: the largest one is written in
-//! the transaction, and is at least the time of the server in microseconds. A wait in between does
-//! not matter, because the token is drawn at its end.
+//! committed, and than every token of `mode=row` that was drawn before: all come from one sequence,
+//! which is raised to the time of the server in microseconds. A wait in between does not matter,
+//! because the token is drawn at its end.
 //!
 //! Inside of the transaction it can be used at once; show it to others after the commit, and not
-//! before. A rollback forgets it together with what was written: a session in `mode=row` that comes
-//! next may go on with tokens that it has drawn earlier, and they are smaller. A resource outside that
-//! has seen the forgotten one would refuse them.
+//! before: what was written with it may be rolled back, and a crash before the commit may draw it again.
 //!
 //! # SQLite
 //!

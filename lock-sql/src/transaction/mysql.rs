@@ -7,9 +7,10 @@ use sqlx::mysql::MySqlDatabaseError;
 use super::dialog::Dialog;
 use super::place::{Place, hex};
 use super::server::{
-    FENCE, LOCKED, RECORD, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
+    FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
 use crate::dialect::mysql::server_age::{self, LINEAGE, START};
+use crate::dialect::mysql::tokens;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
@@ -121,7 +122,7 @@ fn limit(wait: Wait) -> String {
     }
 }
 
-/// Locks the row, which is made if there is none, and draws a token from the record beside it.
+/// Locks the row, which is made if there is none, and draws a token for it.
 ///
 /// An insert that finds the row updates it, because INSERT IGNORE would share the row with others
 /// that wait for it, and a SELECT FOR UPDATE the gap where it will be: each ends in a deadlock. The
@@ -130,6 +131,7 @@ fn limit(wait: Wait) -> String {
 fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
     let table = place.quoted('`', "");
     let is_admitted = server_age::is_admitted(&table);
+    let draw = tokens::draw_in_transaction(&table);
     let key = literal(key);
     let first = match wait {
         Wait::Forever => String::new(),
@@ -145,17 +147,11 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
          INSERT INTO {table} (kind, lock_key, label, changed_at) \
            VALUES ({LOCKED}, {key}, '', {NOW}) \
            ON DUPLICATE KEY UPDATE kind = kind; \
-         SET @polylock_floor = 0, @polylock_layout = NULL; \
+         SET @polylock_layout = NULL; \
          SET @polylock_start = COALESCE(@polylock_start, {START}); \
-         SELECT last_token, token INTO @polylock_floor, @polylock_layout \
-           FROM {table} WHERE kind = 0 AND lock_key = ''; \
-         INSERT INTO {table} (kind, lock_key, last_token, label, changed_at) \
-           VALUES ({RECORD}, {key}, GREATEST(@polylock_floor + 1, {NOW}), '', {NOW}) \
-           ON DUPLICATE KEY UPDATE \
-             last_token = GREATEST(last_token + 1, @polylock_floor + 1, {NOW}), \
-             drawn_by = NULL, changed_at = {NOW}, version = version + 1; \
-         SELECT CAST(last_token AS SIGNED), CAST(@polylock_layout AS SIGNED), {is_admitted} \
-           FROM {table} WHERE kind = {RECORD} AND lock_key = {key} AND slot = 0 FOR UPDATE"
+         SELECT token INTO @polylock_layout FROM {table} WHERE kind = 0 AND lock_key = ''; \
+         {draw}; \
+         SELECT CAST(@polylock_token AS SIGNED), CAST(@polylock_layout AS SIGNED), {is_admitted}"
     )
 }
 

@@ -6,9 +6,11 @@ use sqlx::PgConnection;
 use super::dialog::Dialog;
 use super::place::{Place, hex};
 use super::server::{
-    FENCE, LOCKED, RECORD, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
+    FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
 use crate::dialect::postgres::server_age::{self, LINEAGE};
+use crate::dialect::postgres::tokens;
+use crate::dialect::sequence;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
@@ -155,35 +157,36 @@ fn with_limit(limit: Limit, statements: &str) -> String {
     )
 }
 
-/// Locks the row, which is made if there is none, and draws a token from the record beside it.
+/// Locks the row, which is made if there is none, and draws a token for it.
 ///
-/// The record is written when the row is locked, so that the time in the token is that of the
-/// grant. A row that was deleted meanwhile gives no token.
+/// The row is changed, which fails those who wait for it with an older view of the data.
+/// The token is drawn when the row is locked, so that the time in it is that of the grant, and with
+/// the limits of the caller's session: nobody waits long for the sequence. A row that was deleted
+/// meanwhile gives no token.
 fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     let table = place.quoted('"', "");
     let is_admitted = server_age::is_admitted(&table);
+    let sequence = sequence(&table);
+    let (lock, token) = tokens::raise_and_draw(&table);
     let key = literal(key);
     let nowait = match limit {
         Limit::NoWait => "NOWAIT",
         Limit::None | Limit::Milliseconds(_) => "",
     };
-    let statements = format!(
+    let locked = format!(
         "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
            ON CONFLICT (kind, lock_key, slot) DO NOTHING; \
-         WITH held AS \
-           (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}), \
-         about AS \
-           (SELECT last_token, token FROM {table} WHERE kind = 0 AND lock_key = '') \
-         INSERT INTO {table} AS record (kind, lock_key, last_token, changed_at) \
-           SELECT {RECORD}, {key}, \
-                  GREATEST(COALESCE((SELECT last_token FROM about), 0) + 1, {NOW}), {NOW} \
-             FROM held \
-           ON CONFLICT (kind, lock_key, slot) DO UPDATE SET \
-             last_token = GREATEST(record.last_token + 1, excluded.last_token), \
-             drawn_by = NULL, changed_at = excluded.changed_at, version = record.version + 1 \
-           RETURNING last_token, (SELECT token FROM about), {is_admitted}"
+         SELECT set_config('polylock.locked', count(*)::text, true) FROM \
+           (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}) held; \
+         UPDATE {table} SET changed_at = {NOW} \
+           WHERE kind = {LOCKED} AND lock_key = {key} AND current_setting('polylock.locked') = '1'"
     );
-    with_limit(limit, &statements)
+    let drawn = tokens::in_savepoint(&format!(
+        "{lock}; SELECT {token}, \
+           (SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''), {is_admitted} \
+           FROM {sequence} WHERE current_setting('polylock.locked') = '1'"
+    ));
+    format!("{}; {drawn}", with_limit(limit, &locked))
 }
 
 fn raise(place: &Place, resource: &LockKey, token: u64) -> String {

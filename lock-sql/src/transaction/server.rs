@@ -7,9 +7,8 @@ use crate::error::{Cause, Failure, Remove};
 use crate::schema::LAYOUT;
 use crate::wire::{Answer, Class, Trouble};
 
-/// The kinds of the rows: what is locked, what is known of it, and what a resource has seen.
+/// The kinds of the rows: what is locked, and what a resource has seen.
 pub(super) const LOCKED: u8 = 2;
-pub(super) const RECORD: u8 = 3;
 pub(super) const FENCE: u8 = 5;
 
 /// The numbers in the one row that begins with a number.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::layers::in_order;
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
     Wait, Waiting,
@@ -241,10 +240,6 @@ impl DistributedLock for SimLock {
             (_, Waiting::Push) => self.queue(attempt).await,
             _ => self.poll(attempt).await,
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use lock_core::layers::acquire_all;
 use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 
 use tokio::time::{Instant, timeout};
@@ -201,7 +202,7 @@ impl Locker {
         let requests = self.requests(keys, mode, wait);
         let acquired = match requests.as_slice() {
             [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),
-            requests => self.0.locks.acquire_all(requests).await,
+            requests => acquire_all(&*self.0.locks, requests).await,
         };
         match acquired {
             Ok(guards) => Ok(Claim::new(&self.0.namespace, guards, places)),

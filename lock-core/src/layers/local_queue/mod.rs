@@ -1,6 +1,5 @@
 //! One remote contender for each key and process.
 
-mod all;
 pub(crate) mod contest;
 mod line;
 mod seat;
@@ -16,7 +15,6 @@ use crate::admin::LockAdmin;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
-use crate::layers::in_order;
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Mode, Wait};
 
@@ -257,24 +255,6 @@ impl DistributedLock for LocalQueue {
         let backend = self.inner.capabilities().backend;
         let acquired = self.queue(request, deadline).await;
         acquired.map_err(|e| e.with_backend(backend).with_key(request.key()))
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        let Some(first) = requests.first() else {
-            return Ok(Vec::new());
-        };
-        // A wait of no time at all is one attempt, however long its answer takes.
-        let waits = first.wait() != Wait::AtMost(Duration::ZERO);
-        let deadline = first.deadline().filter(|_| waits);
-        if let Some(guards) = self.all_at_once(requests, deadline).await? {
-            return Ok(guards);
-        }
-        let mut requests = requests.to_vec();
-        if let Some(deadline) = deadline {
-            let left = deadline.saturating_duration_since(Instant::now());
-            requests[0] = requests[0].clone().with_wait(Wait::AtMost(left));
-        }
-        in_order(self, &requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -62,14 +62,6 @@ impl Seat {
         })
     }
 
-    /// Makes who comes the contender if nobody of this process has or wants the lock.
-    pub(super) fn take_idle(self, request: &AcquireRequest) -> Option<Contender> {
-        let contest = self.table.change(&self.key, |line| {
-            line.is_idle().then(|| line.open(request.ttl()))
-        });
-        contest.map(|contest| Contender::new(self, contest))
-    }
-
     /// Seats `guard`, and lets the lock come back here at its end.
     fn seat(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) -> News {
         guard.set_home(Arc::new(self.clone()));

@@ -9,7 +9,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::multi::in_order;
 use crate::admin::LockAdmin;
 use crate::capabilities::{Capabilities, Fencing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
@@ -181,6 +180,7 @@ impl DistributedLock for Migrate {
             clocked_tokens: clocked,
             admin: false,
             max_key_len: old.max_key_len.min(new.max_key_len),
+            max_locks: old.max_locks.min(new.max_locks),
             permits: old.permits && new.permits,
             reentry: false,
             shared: old.shared && new.shared,
@@ -219,11 +219,6 @@ impl DistributedLock for Migrate {
         let tokens = tokens.map_err(|error| error.with_key(request.key()))?;
         let backend = self.new.capabilities().backend;
         LockGuard::joined(request, old.guard, new.guard, tokens, backend)
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        // Key by key, each on both: in the order of those who use one backend alone.
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

@@ -102,33 +102,6 @@ impl DistributedLock for Observe {
         acquired
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        let Some(first) = requests.first() else {
-            return Ok(Vec::new());
-        };
-        let span = self.span(first);
-        if self.is_unheard(&span) {
-            return self.inner.acquire_all(requests).await;
-        }
-        let requests: Vec<_> = requests
-            .iter()
-            .map(|request| self.prepare(request))
-            .collect();
-        let backend = self.inner.capabilities().backend;
-        // There is one span, for the first of the keys.
-        let spans = std::iter::once(span.clone()).chain(std::iter::repeat_with(Span::none));
-        let attempts: Vec<_> = requests
-            .iter()
-            .zip(spans)
-            .map(|(request, span)| Attempt::new(backend, request, span))
-            .collect();
-        let acquired = self.inner.acquire_all(&requests).instrument(span).await;
-        for (n, attempt) in attempts.into_iter().enumerate() {
-            attempt.done(acquired.as_ref().map(|guards| &guards[n]));
-        }
-        acquired
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         self.inner.admin()
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::layers::in_order;
 use lock_core::prelude::*;
 use lock_core::{
     AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, LostReason,
@@ -181,10 +180,6 @@ impl DistributedLock for Fake {
             state.first.map_or(grant, |lasts| grant.lasting(lasts))
         };
         pending.granted(request, grant)
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

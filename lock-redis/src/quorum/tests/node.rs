@@ -1,29 +1,45 @@
 use std::collections::HashSet;
+use std::time::Duration;
 
-use super::super::node::Raised;
+use super::super::token::Raised;
+use super::super::votes::Vote;
 use crate::script::BLOCK;
 
-/// What `vote.lua`, `raise.lua` and `release.lua` do, without the clock below which a node gives no
-/// token: the counters alone have to keep the order.
-#[derive(Debug, Default)]
+/// What `vote.lua`, `raise.lua`, `renew.lua` and `withdraw.lua` do.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Node {
+    /// How far its clock, below which it gives no token, is ahead. Without one, the counters alone
+    /// have to keep the order.
+    clock: Option<u64>,
     last: u64,
     owner: u64,
     holders: Vec<(u64, u64)>,
     gone: HashSet<u64>,
+    votes_from: u64,
 }
 
 impl Node {
-    pub(super) fn vote(&mut self, id: u64, shared: bool, now: u64, until: u64) -> Option<u64> {
+    pub(super) fn new(clock: Option<u64>) -> Self {
+        Self {
+            clock,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn vote(&mut self, id: u64, shared: bool, now: u64, until: u64) -> Vote {
         self.expire(now);
+        if now < self.votes_from {
+            return Vote::Rejoining(Duration::ZERO);
+        }
         let is_free = shared || self.holders.is_empty();
-        if self.gone.contains(&id) || !is_free {
-            return None;
+        if self.gone.contains(&id) || self.owner == id || !is_free {
+            return Vote::Held(None);
         }
         self.holders.push((id, until));
-        let token = self.last + 1;
+        let clock = self.clock.map_or(0, |ahead| now * 1_000 + ahead);
+        let token = clock.max(self.last + 1);
         (self.last, self.owner) = (end(shared, token), id);
-        Some(token)
+        Vote::Granted(token)
     }
 
     pub(super) fn raise(&mut self, id: u64, token: u64, shared: bool, now: u64) -> Raised {
@@ -39,9 +55,28 @@ impl Node {
         }
     }
 
+    pub(super) fn extend(&mut self, id: u64, now: u64, until: u64) -> bool {
+        self.expire(now);
+        let held = self.holders.iter_mut().find(|(holder, _)| *holder == id);
+        held.map(|lease| lease.1 = until).is_some()
+    }
+
     pub(super) fn release(&mut self, id: u64) {
         self.gone.insert(id);
         self.holders.retain(|(holder, _)| *holder != id);
+    }
+
+    /// What is left of it without its data.
+    pub(super) fn forgotten(&self) -> Self {
+        Self::new(self.clock)
+    }
+
+    /// Starts again with what it had in a snapshot, and votes later.
+    pub(super) fn restart(&mut self, snapshot: Self, votes_from: u64) {
+        *self = Self {
+            votes_from,
+            ..snapshot
+        };
     }
 
     fn expire(&mut self, now: u64) {

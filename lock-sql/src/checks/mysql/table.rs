@@ -5,6 +5,7 @@ use crate::checks::connections::Room;
 use crate::checks::{ask, table, text};
 use crate::config::SqlConfig;
 use crate::dialect::mysql::schema::{COLUMNS, layout};
+use crate::dialect::sequence;
 use crate::error::Failure;
 use crate::wire::{Class, Connection, Sql, Value};
 
@@ -33,6 +34,7 @@ pub(super) async fn table(
         facts.may_make = may_make(connection, plain).await?;
     } else {
         facts.rights = rights(connection, &name).await?;
+        facts.may_draw = Some(may_draw(connection, &name).await?);
         facts.columns = texts(connection, &columns(plain)).await?;
         engine = texts(connection, &engine_of(plain))
             .await?
@@ -69,6 +71,20 @@ async fn rights(connection: &mut Connection, table: &str) -> Result<Vec<&'static
         }
     }
     Ok(rights)
+}
+
+/// Whether the server would draw a token; it draws none.
+async fn may_draw(connection: &mut Connection, table: &str) -> Result<bool, Failure> {
+    let sequence = sequence(table);
+    let statement = format!(
+        "EXPLAIN /*M!100300 SELECT NEXTVAL({sequence}) */ \
+         /*!80000 INSERT INTO {sequence} () VALUES () */"
+    );
+    match connection.message(&Sql::new(statement), &[]).await {
+        Err(trouble) if trouble.class.ends_connection() => Err(Failure::of_statement(trouble)),
+        Err(trouble) => Ok(!matches!(trouble.class, Class::Denied | Class::NoTable)),
+        Ok(_) => Ok(true),
+    }
 }
 
 /// A right that a role gives is not seen here.

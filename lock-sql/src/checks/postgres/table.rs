@@ -4,6 +4,7 @@ use crate::checks::connections::Room;
 use crate::checks::{ask, table, text};
 use crate::config::SqlConfig;
 use crate::dialect::postgres::schema::{COLUMNS, layout};
+use crate::dialect::sequence;
 use crate::error::Failure;
 use crate::wire::{Answer, Connection, Value};
 
@@ -14,7 +15,7 @@ pub(super) async fn table(
 ) -> Result<[Finding; 2], Failure> {
     let name = config.table_sql();
     let schema = config.schema.as_ref().map_or("", |schema| schema.as_str());
-    let looked = ask(connection, look(schema, config.table.as_str())).await?;
+    let looked = ask(connection, look(schema, config.table.as_str(), &name)).await?;
     let Some(answer) = looked else {
         let unknown = |check| Finding::unknown(check, "the server does not tell this user");
         return Ok([unknown("rights"), unknown("table")]);
@@ -32,7 +33,8 @@ pub(super) async fn table(
 }
 
 /// The names are of letters, digits and underscores.
-fn look(schema: &str, table: &str) -> String {
+fn look(schema: &str, table: &str, quoted: &str) -> String {
+    let sequence = sequence(quoted);
     let rights = table::RIGHTS.map(|right| {
         format!(
             "(has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, '{right}'))::int::bigint"
@@ -44,7 +46,11 @@ fn look(schema: &str, table: &str) -> String {
              (c.relpersistence = 'u')::int::bigint,
              (SELECT string_agg(a.attname::text, ',') FROM pg_catalog.pg_attribute a
               WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-             {}
+             {},
+             (CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN
+                 coalesce(has_sequence_privilege(to_regclass('{sequence}'), 'SELECT')
+                     AND has_sequence_privilege(to_regclass('{sequence}'), 'UPDATE'), false)
+              END)::int::bigint
          FROM (SELECT 1) one
          LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = '{schema}'
          LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = '{table}'",
@@ -62,6 +68,7 @@ fn read(answer: &Answer) -> table::Facts {
         exists: Some(is(1)),
         may_make: Some(is(2)),
         rights: rights.map(|(_, right)| *right).collect(),
+        may_draw: answer.int(9).map(|may| may == 1),
         columns: columns.split(',').map(str::to_owned).collect(),
         layout: None,
         is_forgotten: is(3),

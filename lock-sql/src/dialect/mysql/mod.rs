@@ -4,3 +4,4 @@ pub(crate) mod lease;
 pub(crate) mod schema;
 pub(crate) mod server_age;
 pub(crate) mod session;
+pub(crate) mod tokens;

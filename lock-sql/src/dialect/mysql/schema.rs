@@ -1,3 +1,4 @@
+use super::tokens;
 use crate::schema::LAYOUT;
 
 /// Makes the table, and the row that says what it means; does nothing to one that is there.
@@ -6,7 +7,8 @@ use crate::schema::LAYOUT;
 /// and a note, each percent-encoded.
 pub(crate) fn create(table: &str) -> String {
     format!(
-        "CREATE TABLE IF NOT EXISTS {table} (
+        "{}
+CREATE TABLE IF NOT EXISTS {table} (
   kind          SMALLINT       NOT NULL,
   lock_key      VARBINARY(513) NOT NULL,
   slot          BIGINT         NOT NULL DEFAULT 0,
@@ -35,6 +37,7 @@ pub(crate) fn create(table: &str) -> String {
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 {};
 ",
+        tokens::create(table),
         describe(table)
     )
 }

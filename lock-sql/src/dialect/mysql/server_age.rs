@@ -84,9 +84,12 @@ pub(super) fn texts(table: &str) -> StartTexts {
         sweep: sql(format!(
             "SET @polylock_start = {START};
              DELETE d FROM {table} d JOIN {table} s ON s.kind = 7 AND s.lock_key = ''
-             WHERE s.name = @polylock_start AND d.kind IN (6, 8)
-                 AND (d.kind = 8 OR d.name <> s.name OR IS_USED_LOCK({}) IS NULL)",
-            session_name("d.lock_key")
+             WHERE s.name = @polylock_start
+                 AND (d.kind = 8 OR d.kind = 6 AND (d.name <> s.name OR IS_USED_LOCK({}) IS NULL)
+                     OR d.kind IN (3, 4) AND d.shared IS NULL AND d.changed_at < {NOW} - 60000000
+                         AND (d.id IS NULL OR d.drawn_by IS NULL OR IS_USED_LOCK({}) IS NULL))",
+            session_name("d.lock_key"),
+            session_name("d.drawn_by")
         )),
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::server_age;
-use crate::session::texts::{Draw, Texts, got};
+use super::{server_age, tokens};
+use crate::session::texts::{HANDOVER_TOKENS, Texts, got};
 use crate::wire::{Flavour, Sql};
 
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -18,12 +18,13 @@ const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(
 /// Longest time-outs that the server takes, in seconds.
 const LONGEST: &str = "86400";
 
-/// Row locks: the row of kind 2 is locked, and the one of kind 3 is its record.
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
 pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
     let share = match flavour {
         Flavour::MariaDb => "LOCK IN SHARE MODE",
         Flavour::MySql => "FOR SHARE",
     };
+    let (draw, token) = tokens::draw(table, flavour);
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {LONGEST})");
@@ -39,23 +40,19 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         Arc::new(Sql::new(format!(
             "{set} START TRANSACTION;
              SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
-             {}",
+             {draw} SELECT {token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0",
             got::TAKEN,
-            record(table, 3, elapsed, "1")
         )))
     };
     let plain = || Arc::new(Sql::new("ROLLBACK"));
-    // Before the row is free: whoever comes next may keep the record locked for long.
-    let forgetful = |forget: &str| Arc::new(Sql::new(format!("{forget}; COMMIT")));
+    let forget = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}")));
     // An insert waits for whoever has locked the row that is there. That is the holder, who may need
     // the connection that waits: rows that can be seen are left alone.
     let seed = format!(
-        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, last_token, changed_at)
-         SELECT kinds.kind, {{1}}, COALESCE((SELECT floors.last_token FROM {table} floors
-             WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
-         FROM (SELECT 2 AS kind UNION ALL SELECT 3) kinds
+        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
+         SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
          WHERE NOT EXISTS (SELECT 1 FROM {table} there
-             WHERE there.kind = kinds.kind AND there.lock_key = {{1}})
+             WHERE there.kind = 2 AND there.lock_key = {{1}})
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
     Texts {
@@ -64,61 +61,64 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [
-            forgetful(&forget(table, 3)),
-            forgetful(&forget_shared(table, 3)),
+            forget(&forget_holder(table, 3)),
+            forget(&forget_shared(table, 3)),
         ],
         seed: Arc::new(Sql::new(seed)),
-        ..common(table, 3, "lock_key", "TRUE", flavour)
+        draw: Arc::new(Sql::new(tokens::draw_block(
+            table,
+            HANDOVER_TOKENS,
+            flavour,
+        ))),
+        ..common(table, 3, "lock_key", flavour)
     }
 }
 
-/// Named locks of the server: what is locked is a hash, and the row of kind 4 is its record.
+/// Named locks of the server: what is locked is a hash, and the row of kind 4 says who holds it.
 pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
-    let lock = |wait: &str| {
-        let (taken, not) = (got::TAKEN, got::NOT);
-        let (elsewhere, interrupted) = (got::ELSEWHERE, got::INTERRUPTED);
-        format!(
-            "IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
-                 WHEN 1 THEN {taken} WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere})"
-        )
-    };
-    let same_name = "COALESCE(r.name = {10}, 1)";
-    let try_take = || {
-        let record = record(table, 4, "0", same_name);
-        Arc::new(Sql::new(format!("SELECT {}; {record}", lock("0"))))
-    };
-    let wait_take = || {
-        let wait = match flavour {
-            Flavour::MariaDb => "{4} / 1000",
-            // Rounds to whole seconds, and so to none.
-            Flavour::MySql => "CEIL({4} / 1000)",
+    let take = |wait: &str, set: &str, elapsed: &str| {
+        let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
+        let lock = |token: &str| {
+            format!(
+                "IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
+                     WHEN 1 THEN {token} WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere})"
+            )
         };
-        let here = format!("@polylock_got = {} AND name = {{10}}", got::TAKEN);
-        Arc::new(Sql::new(format!(
-            "{BEGIN_CLOCK}; SET @polylock_got = {}; {};
-             SELECT CAST(@polylock_got AS SIGNED); {}",
-            lock(wait),
-            draw(table, 4, &here),
-            record(table, 4, ELAPSED, same_name)
-        )))
+        let (draw, token) = tokens::draw(table, flavour);
+        let number = "CAST(CONNECTION_ID() AS SIGNED)";
+        Arc::new(Sql::new(match flavour {
+            Flavour::MariaDb => format!("{set}SELECT {}, {elapsed}, {number}, 0", lock(&token)),
+            Flavour::MySql => format!(
+                "{set}SET @polylock_got = {}; START TRANSACTION; {draw} ROLLBACK;
+                 SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
+                     {number}, 0",
+                lock("1")
+            ),
+        }))
     };
+    let wait = match flavour {
+        Flavour::MariaDb => "{4} / 1000",
+        // Rounds to whole seconds, and so to none.
+        Flavour::MySql => "CEIL({4} / 1000)",
+    };
+    let try_take = || take("0", "", "0");
+    let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
     let plain = || Arc::new(Sql::new(&unlock));
-    let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget(table, 4))));
-    let seed = format!(
-        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
-         SELECT 4, {{1}}, {{10}}, COALESCE((SELECT floors.last_token FROM {table} floors
-             WHERE floors.kind = 0 AND floors.lock_key = ''), 0), {NOW}
-         ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
-    );
+    let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget_holder(table, 4))));
+    let draw = tokens::draw_block(table, HANDOVER_TOKENS, flavour);
+    let draw = match flavour {
+        Flavour::MariaDb => draw,
+        Flavour::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),
+    };
     Texts {
         try_take: [try_take(), try_take()],
         wait_take: [wait_take(), wait_take()],
         undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
-        seed: Arc::new(Sql::new(seed)),
-        ..common(table, 4, "name", "name = {10}", flavour)
+        draw: Arc::new(Sql::new(draw)),
+        ..common(table, 4, "name", flavour)
     }
 }
 
@@ -129,16 +129,7 @@ const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-/// Reads the record of a lock that may be held now.
-fn record(table: &str, kind: u8, elapsed: &str, same_name: &str) -> String {
-    format!(
-        "SELECT r.kind IS NOT NULL, COALESCE(r.drawn_by = {{2}}, 0), COALESCE(r.token, 0),
-             COALESCE(r.last_token, 0), {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0, {same_name}
-         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = {kind} AND r.lock_key = {{1}}"
-    )
-}
-
-fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) -> Texts {
+fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
@@ -161,8 +152,9 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) 
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
                  AS SIGNED);
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
-             SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}",
+             SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}; {}",
             session_name("{2}"),
+            tokens::raise(table, flavour),
             server_age::record(table)
         ))),
         start: server_age::texts(table),
@@ -177,23 +169,29 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) 
         cancel: Arc::new(Sql::new("KILL QUERY {6}")),
         seed: nothing(),
         claim: None,
-        read_record: Arc::new(Sql::new(record(table, kind, "0", "1"))),
-        draw: Draw::LastId(Arc::new(Sql::new(draw(
-            table,
-            kind,
-            &format!("{same_name} AND ({{5}} < 0 OR last_token = {{5}})"),
-        )))),
+        unclaim: None,
+        draw: nothing(),
+        // Assignments are made one after the other, and each sees what those before it have set.
         record: Arc::new(Sql::new(format!(
-            "UPDATE {table} SET id = {{7}}, token = {{13}}, label = {label},
-                 acquired_at = {NOW}, session = {{6}}, session_began = {{12}}, shared = NULL,
-                 changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}} AND drawn_by = {{2}}"
+            "INSERT INTO {table} (kind, lock_key, name, id, token, label, acquired_at, session,
+                 session_began, drawn_by, changed_at)
+             VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, {label}, {NOW}, {{6}}, {{12}}, {{2}}, {NOW})
+             ON DUPLICATE KEY UPDATE id = IF(token < {{13}}, {{7}}, id),
+                 label = IF(token < {{13}}, {label}, label),
+                 acquired_at = IF(token < {{13}}, {NOW}, acquired_at),
+                 session = IF(token < {{13}}, {{6}}, session),
+                 session_began = IF(token < {{13}}, {{12}}, session_began),
+                 drawn_by = IF(token < {{13}}, {{2}}, drawn_by),
+                 shared = IF(token < {{13}}, NULL, shared), changed_at = {NOW},
+                 token = GREATEST(token, {{13}})"
         ))),
         record_shared: Arc::new(Sql::new(format!(
-            "UPDATE {table} SET id = NULL,
+            "INSERT INTO {table} (kind, lock_key, name, shared, changed_at)
+             VALUES ({kind}, {{1}}, {{10}},
+                 JSON_SET('{{{{}}}}', {path}, JSON_EXTRACT({label}, '$')), {NOW})
+             ON DUPLICATE KEY UPDATE id = NULL,
                  shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
-                 changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}}"
+                 changed_at = {NOW}"
         ))),
         list: Arc::new(Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
@@ -213,19 +211,8 @@ fn common(table: &str, kind: u8, name: &str, same_name: &str, flavour: Flavour) 
     }
 }
 
-/// Assignments are made one after the other, and each sees what those before it have set.
-fn draw(table: &str, kind: u8, condition: &str) -> String {
-    format!(
-        "UPDATE {table} SET token = GREATEST(last_token + 1, {NOW}),
-             last_token = LAST_INSERT_ID(token + {{9}}), drawn_by = {{2}},
-             id = IF({{9}} = 0, NULL, {{7}}), label = CONVERT({{8}} USING utf8mb4),
-             acquired_at = {NOW}, session = {{6}}, session_began = {{12}},
-             shared = IF({{9}} = 0, shared, NULL), version = version + 1, changed_at = {NOW}
-         WHERE kind = {kind} AND lock_key = {{1}} AND {condition}"
-    )
-}
-
-fn forget(table: &str, kind: u8) -> String {
+fn forget_holder(table: &str, kind: u8) -> String {
+    // What has no holder is swept later, by those who may delete.
     format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
 }
 

@@ -1,3 +1,4 @@
+use super::tokens;
 use crate::schema::LAYOUT;
 
 /// Makes the table, and the row that says what it means; does nothing to one that is there.
@@ -32,8 +33,10 @@ pub(crate) fn create(table: &str) -> String {
   changed_at    bigint   NOT NULL DEFAULT 0,
   PRIMARY KEY (kind, lock_key, slot)
 ) WITH (fillfactor = 70);
+{}
 {};
 ",
+        tokens::create(table),
         describe(table)
     )
 }

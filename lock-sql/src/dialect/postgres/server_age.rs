@@ -89,9 +89,12 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
         )),
         sweep: sql(format!(
             "DELETE FROM {table} d USING {table} s
-             WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START} AND d.kind IN (6, 8)
-                 AND (d.kind = 8 OR d.name <> s.name OR d.session <> 0
-                     AND d.session NOT IN (SELECT pid FROM pg_stat_activity WHERE pid IS NOT NULL))"
+             WHERE s.kind = 7 AND s.lock_key = '' AND s.name = {START}
+                 AND (d.kind = 8 OR d.kind = 6 AND d.name <> s.name
+                     OR (d.kind = 6 AND d.session <> 0 OR d.kind IN (3, 4) AND d.shared IS NULL
+                             AND d.claimed_until < {NOW} AND d.changed_at < {NOW} - 60000000)
+                         AND (d.kind <> 6 AND d.id IS NULL OR d.session NOT IN
+                             (SELECT pid FROM pg_stat_activity WHERE pid IS NOT NULL)))"
         )),
     }
 }

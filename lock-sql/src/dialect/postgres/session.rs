@@ -6,16 +6,14 @@
 
 use std::sync::Arc;
 
-use super::server_age;
+use super::{server_age, tokens};
 use crate::session::args::Args;
-use crate::session::texts::{Draw, Texts, got};
+use crate::session::texts::{HANDOVER_TOKENS, Texts, got};
 use crate::wire::Sql;
 
 pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 const ELAPSED: &str =
     "(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
-/// The same however often a message asks for it.
-const MESSAGE: &str = "(date_part('epoch', statement_timestamp()) * 1000000)::bigint";
 const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
 
 /// The types of the arguments, by their numbers.
@@ -24,11 +22,6 @@ const TYPES: &[(usize, &str)] = &[
     (Args::SESSION_ID, "bytea"),
     (Args::LOCK, "bigint"),
     (Args::SESSION, "bigint"),
-    (Args::LEASE, "bytea"),
-    (Args::LABEL, "bytea"),
-    (Args::MORE_TOKENS, "bigint"),
-    (Args::NAME, "bytea"),
-    (Args::BEGAN, "bigint"),
 ];
 
 /// Statements that a session has prepared.
@@ -48,32 +41,36 @@ impl Prepared {
         for (number, kind) in TYPES {
             let argument = format!("{{{number}}}");
             if statement.contains(&argument) {
-                types.push(*kind);
+                types.push((*kind).to_owned());
                 body = body.replace(&argument, &format!("${}", types.len()));
                 values.push(argument);
             }
         }
-        let (types, values) = (types.join(", "), values.join(", "));
-        self.setup = format!(
-            "{}PREPARE polylock_{name} ({types}) AS {body}; ",
-            self.setup
-        );
-        format!("EXECUTE polylock_{name} ({values})")
+        // Empty parentheses are a mistake.
+        let list = |items: &[String]| match items {
+            [] => String::new(),
+            items => format!(" ({})", items.join(", ")),
+        };
+        let (types, values) = (list(&types), list(&values));
+        self.setup = format!("{}PREPARE polylock_{name}{types} AS {body}; ", self.setup);
+        format!("EXECUTE polylock_{name}{values}")
     }
 
-    /// Prepares what was added, records the session, and tells its number.
+    /// Prepares what was added, raises the tokens, records the session, and tells its number.
     fn into_setup(self, table: &str) -> Arc<Sql> {
         let settings = if self.is_pooled { "" } else { SETTINGS };
         let record = server_age::record(table, self.is_pooled);
+        let raise = tokens::raise(table);
         // The role may read only, unless it is told otherwise before its first query.
         Arc::new(Sql::new(format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{record}",
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise};
+             {record}",
             self.setup
         )))
     }
 }
 
-/// Row locks: the row of kind 2 is locked, and the one of kind 3 is its record.
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
 ///
 /// `is_pooled` says that settings of a session would meet those of others: then each transaction
 /// brings its own.
@@ -98,14 +95,22 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
         true => format!(", {}", server_age::is_recorded(table)),
         false => String::new(),
     };
-    let record = format!(
-        "SELECT (r.kind IS NOT NULL)::int::bigint, coalesce(r.drawn_by = {{2}}, false)::int::bigint,
-             coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
-             pg_backend_pid()::bigint, {BEGAN}, 1::bigint,
-             (coalesce(r.claimed_until, 0) > {NOW})::int::bigint{started}
-         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 3 AND r.lock_key = {{1}}"
+    // Numbers that were drawn in a transaction that is open are lost in a crash: see `tokens`.
+    let grant = |prepared: &mut Prepared, name: &str, claimed: &str| {
+        let body = format!(
+            "SELECT {}, {ELAPSED}, pg_backend_pid()::bigint, {BEGAN}, {claimed}{started}",
+            tokens::draw(table)
+        );
+        tokens::in_savepoint(&prepared.add(name, &body))
+    };
+    let claimed = format!(
+        "(SELECT count(*) FROM {table} r
+             WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW})"
     );
-    let record = prepared.add("record", &record);
+    let grants = [
+        grant(&mut prepared, "grant", "0::bigint"),
+        grant(&mut prepared, "grant_shared", &claimed),
+    ];
     let mut lock = |name: &str, strength: &str| {
         let body = format!(
             "SELECT {}::bigint FROM {table} WHERE kind = 2 AND lock_key = {{1}} FOR {strength}",
@@ -119,34 +124,41 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     ];
     let waits = [lock("wait", "UPDATE"), lock("wait_shared", "SHARE")];
     let wait = "SELECT set_config('lock_timeout', ({4}::bigint)::text, true)";
+    // A row that a crash forgets is made again.
     let seed = format!(
-        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, last_token, changed_at)
-         SELECT kinds.kind, {{1}}, coalesce((SELECT last_token FROM {table}
-             WHERE kind = 0 AND lock_key = ''), 0), {NOW}
-         FROM (VALUES (2::smallint), (3::smallint)) kinds (kind)
-         ON CONFLICT (kind, lock_key, slot) DO NOTHING"
+        "{LAZILY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
+         VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
     let rollback = || Arc::new(Sql::new("ROLLBACK"));
-    // Before the row is free: whoever comes next may keep the record locked for long.
-    let forget_shared = format!("{LAZILY}; {}; COMMIT", forget_shared(table, 3));
+    let forget = |text: String| Arc::new(Sql::new(format!("ROLLBACK; {LAZILY}; {text}")));
+    let message = |wait: &str, lock: &str, grant: &str| {
+        Arc::new(Sql::new(format!("{begin}; {wait}{lock}; {grant}")))
+    };
+    let wait = format!("{wait}; ");
     Texts {
         setup: prepared.into_setup(table),
-        try_take: tries.map(|lock| Arc::new(Sql::new(format!("{begin}; {lock}; {record}")))),
-        wait_take: waits
-            .map(|lock| Arc::new(Sql::new(format!("{begin}; {wait}; {lock}; {record}")))),
-        // A row that is shared is shared with everybody who asks, whoever waits for it. A record that
-        // is locked is that of a transaction, which shares nothing.
+        try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
+        wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
+        // A row that is shared is shared with everybody who asks, whoever waits for it.
         claim: Some(Arc::new(Sql::new(format!(
-            "UPDATE {table} SET claimed_until = {NOW} + 2000000
-             WHERE (kind, lock_key) IN (SELECT kind, lock_key FROM {table}
-                 WHERE kind = 3 AND lock_key = {{1}} FOR NO KEY UPDATE SKIP LOCKED)"
+            "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
+             VALUES (3, {{1}}, {NOW} + 2000000, {NOW})
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
         )))),
-        read_record: Arc::new(Sql::new(&record)),
+        unclaim: Some(Arc::new(Sql::new(format!(
+            "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
+        )))),
         undo: [rollback(), rollback()],
         release: [rollback(), rollback()],
-        // A record is no holder's whose transaction is over; those who share are many.
-        release_recorded: [rollback(), Arc::new(Sql::new(forget_shared))],
+        release_recorded: [
+            forget(forget_holder(table, 3)),
+            forget(forget_shared(table, 3)),
+        ],
+        draw: Arc::new(Sql::new(tokens::in_savepoint(&tokens::draw_block(
+            table,
+            HANDOVER_TOKENS,
+        )))),
         seed: Arc::new(Sql::new(seed)),
         alive: Arc::new(Sql::new(format!("SELECT {}", row_alive("{6}", "{12}")))),
         terminate: terminate(&row_alive("{6}", "{12}")),
@@ -154,91 +166,69 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
             table,
             3,
             "lock_key",
-            "TRUE",
             &row_alive("r.session", "r.session_began"),
             is_pooled,
         )
     }
 }
 
-/// Session locks: what is locked is a number, and the row of kind 4 says for which key.
+/// Session locks: what is locked is a number, and the row of kind 4 says who holds it for which key.
 ///
 /// Behind a pooler the session may be another one, which would keep what it is given: the number of
 /// the session is part of every question.
 pub(crate) fn advisory(table: &str) -> Texts {
     let mut prepared = Prepared::default();
-    let same_name = "name = {10}";
-    let columns = |mine: &str| {
-        format!(
-            "{mine}, coalesce(r.token, 0), coalesce(r.last_token, 0), {ELAPSED},
-             pg_backend_pid()::bigint, 0::bigint"
-        )
-    };
-    let record = format!(
-        "SELECT (r.kind IS NOT NULL)::int::bigint, {}, coalesce(r.{same_name}, true)::int::bigint
-         FROM (SELECT 1) one LEFT JOIN {table} r ON r.kind = 4 AND r.lock_key = {{1}}",
-        columns("coalesce(r.drawn_by = {2}, false)::int::bigint")
-    );
-    let record = prepared.add("record", &record);
-    let try_take = |prepared: &mut Prepared, suffix: &str| {
+    let token = tokens::draw(table);
+    let mut lock = |name: &str, attempt: &str| {
         let body = format!(
-            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}
-                 WHEN pg_try_advisory_lock{suffix}({{3}}) THEN {} ELSE {} END::bigint",
+            "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
+                 WHEN {attempt} THEN {}::bigint ELSE {token} END,
+                 {ELAPSED}, pg_backend_pid()::bigint, 0::bigint",
             got::ELSEWHERE,
-            got::TAKEN,
             got::NOT
         );
-        let lock = prepared.add(&format!("try{suffix}"), &body);
-        Arc::new(Sql::new(format!("{lock}; {record}")))
+        prepared.add(name, &body)
     };
-    let wait_take = |prepared: &mut Prepared, suffix: &str| {
-        let body = format!(
-            "SELECT CASE WHEN pg_advisory_lock{suffix}({{3}}) IS NULL THEN {} ELSE {} END::bigint
-             FROM (SELECT 1) one WHERE pg_backend_pid() = {{6}}",
-            got::NOT,
-            got::TAKEN
-        );
-        let lock = prepared.add(&format!("wait{suffix}"), &body);
-        let here = format!("pg_backend_pid() = {{6}} AND {same_name}");
-        let draw = prepared.add(&format!("draw{suffix}"), &draw(table, 4, &here));
+    let tries = ["", "_shared"].map(|suffix| {
+        let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
+        Arc::new(Sql::new(lock(&format!("try{suffix}"), &attempt)))
+    });
+    let waits = ["", "_shared"].map(|suffix| {
+        let attempt = format!("pg_advisory_lock{suffix}({{3}}) IS NULL");
+        let lock = lock(&format!("wait{suffix}"), &attempt);
         Arc::new(Sql::new(format!(
-            "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true); {lock}; {draw}; {record}"
+            "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true); {lock}"
         )))
-    };
-    let unlock = |prepared: &mut Prepared, suffix: &str| {
+    });
+    let unlocks = ["", "_shared"].map(|suffix| {
         let body = format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint");
         prepared.add(&format!("unlock{suffix}"), &body)
-    };
-    let seed = format!(
-        "{SHORTLY}; INSERT INTO {table} (kind, lock_key, name, last_token, changed_at)
-         VALUES (4, {{1}}, {{10}}, coalesce((SELECT last_token FROM {table}
-             WHERE kind = 0 AND lock_key = ''), 0), {NOW})
-         ON CONFLICT (kind, lock_key, slot) DO NOTHING"
-    );
-    let unlocks = ["", "_shared"].map(|suffix| unlock(&mut prepared, suffix));
+    });
     let plain = |at: usize| Arc::new(Sql::new(&unlocks[at]));
-    let forget_shared = format!("{}; {LAZILY}; {}", unlocks[1], forget_shared(table, 4));
+    let forget =
+        |at: usize, text: String| Arc::new(Sql::new(format!("{}; {LAZILY}; {text}", unlocks[at])));
     Texts {
-        try_take: ["", "_shared"].map(|suffix| try_take(&mut prepared, suffix)),
-        wait_take: ["", "_shared"].map(|suffix| wait_take(&mut prepared, suffix)),
+        try_take: tries,
+        wait_take: waits,
         setup: prepared.into_setup(table),
-        read_record: Arc::new(Sql::new(&record)),
         undo: [plain(0), plain(1)],
         release: [plain(0), plain(1)],
-        release_recorded: [plain(0), Arc::new(Sql::new(forget_shared))],
+        release_recorded: [
+            forget(0, forget_holder(table, 4)),
+            forget(1, forget_shared(table, 4)),
+        ],
         // The session has it in both ways for a moment, and nobody else gets in between.
         downgrade: Some(Arc::new(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         ))),
-        seed: Arc::new(Sql::new(seed)),
+        draw: Arc::new(Sql::new(tokens::draw_block(table, HANDOVER_TOKENS))),
         alive: Arc::new(Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}")))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
             table,
             4,
             "name",
-            same_name,
             &advisory_alive("r.session", "r.session_began"),
             false,
         )
@@ -252,14 +242,7 @@ const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 /// What is written for people need not survive a crash, which ends all sessions.
 const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
 
-fn common(
-    table: &str,
-    kind: u8,
-    name: &str,
-    same_name: &str,
-    alive: &str,
-    is_pooled: bool,
-) -> Texts {
+fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Texts {
     let columns = format!(
         "{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
@@ -280,26 +263,25 @@ fn common(
         cancel: Arc::new(Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint")),
         seed: nothing(),
         claim: None,
-        read_record: nothing(),
-        draw: Draw::Row(Arc::new(Sql::new(format!(
-            "{} RETURNING token, last_token",
-            draw(
-                table,
-                kind,
-                &format!("{same_name} AND ({{5}} < 0 OR last_token = {{5}})")
-            )
-        )))),
+        unclaim: None,
+        draw: nothing(),
         record: Arc::new(Sql::new(format!(
-            "UPDATE {table} SET id = {{7}}, token = {{13}}, label = convert_from({{8}}, 'UTF8'),
-                 acquired_at = {NOW}, session = {{6}}, session_began = {{12}}, shared = NULL,
-                 changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}} AND drawn_by = {{2}}"
+            "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, id, token, label, acquired_at,
+                 session, session_began, drawn_by, changed_at)
+             VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, convert_from({{8}}, 'UTF8'), {NOW},
+                 {{6}}, {{12}}, {{2}}, {NOW})
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = excluded.id, token = excluded.token,
+                 label = excluded.label, acquired_at = excluded.acquired_at,
+                 session = excluded.session, session_began = excluded.session_began,
+                 drawn_by = excluded.drawn_by, shared = NULL, changed_at = excluded.changed_at
+             WHERE r.token < excluded.token"
         ))),
         record_shared: Arc::new(Sql::new(format!(
-            "UPDATE {table} SET id = NULL,
-                 shared = (coalesce(shared, '{{{{}}}}')::jsonb || {entry})::text,
-                 changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}}"
+            "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
+             VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
+                 shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
+                 changed_at = excluded.changed_at"
         ))),
         list: Arc::new(Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
@@ -354,17 +336,9 @@ pub(crate) fn settings() -> Arc<Sql> {
     ))
 }
 
-fn draw(table: &str, kind: u8, condition: &str) -> String {
-    let first = format!("greatest(last_token + 1, {MESSAGE})");
-    format!(
-        "UPDATE {table} SET token = {first}, last_token = {first} + {{9}}, drawn_by = {{2}},
-             id = CASE WHEN {{9}} = 0 THEN NULL ELSE {{7}} END,
-             label = convert_from({{8}}, 'UTF8'), acquired_at = {NOW}, session = {{6}},
-             session_began = {{12}}, shared = CASE WHEN {{9}} = 0 THEN shared END,
-             claimed_until = CASE WHEN {{9}} = 0 THEN claimed_until ELSE 0 END,
-             version = version + 1, changed_at = {NOW}
-         WHERE kind = {kind} AND lock_key = {{1}} AND {condition}"
-    )
+fn forget_holder(table: &str, kind: u8) -> String {
+    // What has no holder is swept later, by those who may delete.
+    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {

@@ -225,6 +225,9 @@ async fn missing_rights_are_found() {
     grant("INSERT");
     assert_only(&faults(&own).await, "rights", "no right to UPDATE");
     grant("UPDATE");
+    assert_only(&faults(&own).await, "rights", "draw no tokens");
+    let tokens = format!("GRANT SELECT, INSERT ON {name}.polylock_locks_token TO {guest}");
+    server.sql(&url, &tokens);
     assert_eq!(faults(&own).await, [""; 0]);
     // With a right to the table that is none to make it.
     server.sql(&url, "DROP TABLE polylock_locks");

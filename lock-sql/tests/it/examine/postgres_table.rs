@@ -81,6 +81,9 @@ async fn missing_rights_are_found() {
         assert_only(&faults(&own).await, "rights", says);
     }
     server.sql(&url, &format!("GRANT UPDATE ON polylock_locks TO {guest}"));
+    assert_only(&faults(&own).await, "rights", "draw no tokens");
+    let tokens = format!("GRANT SELECT, UPDATE ON SEQUENCE polylock_locks_token TO {guest}");
+    server.sql(&url, &tokens);
     assert_eq!(faults(&own).await, [""; 0]);
     server.sql(&url, "REVOKE USAGE ON SCHEMA public FROM PUBLIC");
     assert_only(

@@ -46,7 +46,11 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
         if has_shared {
             polled(polls, locks.acquire(&free.clone().with_mode(Mode::Shared))).await;
         }
-        polled(polls, locks.acquire_all(&[request("a"), request("b")])).await;
+        polled(
+            polls,
+            lock_core::layers::acquire_all(&*locks, &[request("a"), request("b")]),
+        )
+        .await;
         let mut guard = take(&locks, "held").await;
         polled(polls, guard.renew()).await;
         polled(polls, guard.downgrade()).await;

@@ -1,10 +1,13 @@
-//! Limits that an administrator has set for all statements: waits outlast them.
+//! Limits that an administrator has set for all statements, which waits outlast, and the limit of
+//! connections.
 
 use std::sync::Arc;
 
+use lock_core::ErrorKind;
+use lock_core::layers::acquire_all;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
-use crate::server::support::{Mode, Site, ms, take, until};
+use crate::server::support::{Mode, Site, ms, on, request, take, until};
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
@@ -46,3 +49,26 @@ async fn a_wait_outlasts_the_limits_of_mariadb() {
         a_wait_outlasts_limits(Site::mariadb(&server, mode)).await;
     }
 }
+
+/// With row locks, each of them needs a connection.
+async fn as_many_keys_as_connections_are_granted_at_once(site: Site) {
+    let locks = site.clone().with_connections(3).open().await;
+    let all = ["a", "b", "c", "d"].map(request);
+    let three = acquire_all(&locks, &all[..3]).await;
+    for guard in three.expect("there are three connections") {
+        guard.release().await.expect("it is released");
+    }
+    let four = acquire_all(&locks, &all).await;
+    if site.mode == Mode::Advisory {
+        assert_eq!(four.expect("one connection has all").len(), 4);
+        return;
+    }
+    let error = four.expect_err("it can never be granted");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.message().contains("connections=4"), "{error}");
+}
+
+on!(
+    as_many_keys_as_connections_are_granted_at_once: postgres_row, postgres_advisory, mariadb_row,
+    mariadb_advisory
+);

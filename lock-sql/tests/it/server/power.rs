@@ -12,10 +12,11 @@ use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
 };
 use lock_testkit::taker::Taker;
+use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
-use crate::server::support::{Kind, Mode, SOON, Site, key, request, take};
+use crate::server::support::{Kind, Mode, SOON, Site, key, request, take, until};
 
 /// A server of this test alone.
 #[derive(Clone)]
@@ -172,6 +173,76 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
 
 on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
+/// Waiting goes on where it was, within its wait.
+async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let site = server.site(mode);
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
+    let waiting = tokio::spawn(async move { waiter.acquire(&long).await });
+    let mut times = 0;
+    // And does not just begin to.
+    until("it waits", async || {
+        times = if site.waiters().await > 0 {
+            times + 1
+        } else {
+            0
+        };
+        times > 10
+    })
+    .await;
+    server.restart().await;
+    let next = waiting.await.expect("no panic").expect("it waits on");
+    assert!(!guard.is_held(), "two hold the lock");
+    larger(&next, larger(&guard, 0));
+}
+
+on_each!(a_waiter_outlasts_a_restart);
+
+/// What the server had not written to its disk may be drawn again, which no session does.
+async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
+    let server = Server::start(kind);
+    let site = server.site(mode);
+    let mut last = 0;
+    for round in 0..4 {
+        let locks = site.open().await;
+        for _ in 0..40 {
+            let guard = take(&locks, "job").await;
+            last = larger(&guard, last);
+            guard.release().await.expect("it is released");
+        }
+        // Drawn last, and in a transaction that is open.
+        let guard = take(&locks, "job").await;
+        last = larger(&guard, last);
+        if let (Server::Postgres(server), 1) = (&server, round % 2) {
+            stop_immediately(server).await;
+        }
+        server.restart().await;
+    }
+    let guard = take(&site.open().await, "job").await;
+    larger(&guard, last);
+}
+
+on_each!(tokens_grow_across_a_crash);
+
+fn larger(guard: &LockGuard, last: u64) -> u64 {
+    let token = guard.fencing_token().expect("there are tokens").value();
+    assert!(token > last, "{token} came after {last}");
+    token
+}
+
+/// As `pg_ctl stop -m immediate` does.
+async fn stop_immediately(server: &Arc<PostgresServer>) {
+    let file = server.sql("SELECT split_part(pg_read_file('postmaster.pid'), chr(10), 1)");
+    let process = file[0][0].parse().ok().and_then(Pid::from_raw);
+    kill_process(process.expect("a process"), Signal::QUIT).expect("it runs");
+    until("the server is down", async || {
+        server.try_sql("SELECT 1").is_err()
+    })
+    .await;
+}
+
 /// None of them sees the server for as long as it has to be waited for.
 async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
     let server = Server::start(kind);
@@ -211,10 +282,13 @@ async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
         .release()
         .await
         .expect("it is released");
-    assert!(first.shutdown(SOON).await);
     let standby = PostgresStandby::of(&primary);
     standby.catch_up(&primary);
     standby.detach();
+    for _ in 0..200 {
+        let guard = take(&first, "other").await;
+        guard.release().await.expect("it is released");
+    }
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     primary.kill();
     standby.promote();
@@ -223,6 +297,8 @@ async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
     let next = site.open_at(standby.port()).await;
     let second = next.acquire(&long).await.expect("it is granted");
     assert_alone(&guard, &second, promoted).await;
+    // The standby has not heard of the tokens that were drawn since it was cut off.
+    assert!(second.fencing_token() > guard.fencing_token());
     second.release().await.expect("it is released");
 }
 

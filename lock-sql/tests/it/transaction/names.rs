@@ -78,6 +78,9 @@ async fn a_table_may_have_another_name_and_schema<S: Server>(server: S) {
         ),
     };
     run(&mut raw, rename).await;
+    let of_tokens = rename.replace("locks RENAME", "locks_token RENAME");
+    let of_tokens = of_tokens.replace("Order", "Order_token");
+    run(&mut raw, of_tokens.leak()).await;
     if S::NAME == "postgres" {
         run(&mut raw, "CREATE SCHEMA \"Else_where\"").await;
         run(&mut raw, "ALTER TABLE \"Order\" SET SCHEMA \"Else_where\"").await;

@@ -27,6 +27,9 @@ pub(crate) trait Server: Debug + Send + Sized + Sync + 'static {
     /// What a statement reads, as text.
     fn read(connection: &mut Raw<Self>, sql: &'static str) -> impl Future<Output = String> + Send;
 
+    /// Takes tokens away up to this one.
+    fn raise(token: u64) -> String;
+
     /// Sets the isolation of the transactions to come.
     fn isolation(level: &str) -> &'static str;
 
@@ -80,7 +83,8 @@ impl Server for Postgres {
         );
         self.sql(&format!(
             "CREATE ROLE {user} LOGIN PASSWORD 'test'; \
-             GRANT {rights} ON polylock_locks TO {user}"
+             GRANT {rights} ON polylock_locks TO {user}; \
+             GRANT SELECT, UPDATE ON SEQUENCE polylock_locks_token TO {user}"
         ));
         let url = self.url.replace("test:test", &format!("{user}:test"));
         PgConnection::connect(&url).await.unwrap()
@@ -88,6 +92,10 @@ impl Server for Postgres {
 
     async fn read(raw: &mut PgConnection, sql: &'static str) -> String {
         sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+
+    fn raise(token: u64) -> String {
+        format!("SELECT setval('polylock_locks_token', {token})")
     }
 
     fn isolation(level: &str) -> &'static str {
@@ -135,7 +143,8 @@ impl Server for MariaDb {
         let user = format!("user_{}", self.sql("SELECT UUID_SHORT()")[0][0]);
         self.sql(&format!(
             "CREATE USER {user} IDENTIFIED BY 'test'; \
-             GRANT {rights} ON polylock_locks TO {user}"
+             GRANT {rights} ON polylock_locks TO {user}; \
+             GRANT SELECT, INSERT ON polylock_locks_token TO {user}"
         ));
         let url = self.url.replace("test:test", &format!("{user}:test"));
         MySqlConnection::connect(&url).await.unwrap()
@@ -143,6 +152,10 @@ impl Server for MariaDb {
 
     async fn read(raw: &mut MySqlConnection, sql: &'static str) -> String {
         sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+
+    fn raise(token: u64) -> String {
+        format!("DO SETVAL(polylock_locks_token, {token})")
     }
 
     fn isolation(level: &str) -> &'static str {

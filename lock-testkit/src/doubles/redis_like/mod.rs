@@ -12,7 +12,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::layers::in_order;
 use lock_core::memory::{Fault, Reachable, Request};
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Grant, Lease,
@@ -148,10 +147,6 @@ impl DistributedLock for RedisLike {
                 Err(error)
             }
         }
-    }
-
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        in_order(self, requests).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

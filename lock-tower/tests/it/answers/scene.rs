@@ -83,10 +83,6 @@ impl DistributedLock for Broken {
         Err(error.with_key(request.key()))
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> lock_core::Result<Vec<LockGuard>> {
-        Ok(vec![self.acquire(&requests[0]).await?])
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         None
     }

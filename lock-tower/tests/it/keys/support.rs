@@ -45,11 +45,6 @@ impl DistributedLock for Counted {
         self.memory.acquire(request).await
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest]) -> Result<Vec<LockGuard>> {
-        requests.iter().for_each(|request| self.note(request));
-        self.memory.acquire_all(requests).await
-    }
-
     fn admin(&self) -> Option<&dyn LockAdmin> {
         self.memory.admin()
     }

@@ -1,0 +1,139 @@
+//! One acquisition, from its first request to its guard.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
+
+use crate::budget::Budget;
+use crate::keys::Keys;
+use crate::lease::RedisLease;
+use crate::lock::Client;
+use crate::queue::Waiter;
+use crate::server::{Acquisition, Holder};
+use crate::topology::Taken;
+
+/// How an acquisition ends.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The lease ended before anybody noticed that it had begun; another attempt may follow.
+    Gone,
+    /// The server keeps nothing of this acquisition.
+    Refused(Error),
+}
+
+impl Client {
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<LockGuard> {
+        let budget = Budget::of(request, self.longest);
+        loop {
+            if let Some(guard) = self.attempt(request, budget).await? {
+                return Ok(guard);
+            }
+            if !budget.waits() || budget.is_over() {
+                return Err(budget.contended());
+            }
+        }
+    }
+
+    /// One attempt with an id of its own; `None` if its lease ended unnoticed.
+    ///
+    /// Who gets the lock at once needs no other thread. Who waits does so on the engine.
+    async fn attempt(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        budget: Budget,
+    ) -> Result<Option<LockGuard>> {
+        let (pending, lease, claim) = self.arm(request)?;
+        let key = lease.keys().name();
+        let mut taken = None;
+        if claim.mode == Mode::Exclusive
+            && !(budget.waits() && self.shared.contention.is_contended(key))
+        {
+            let sent = self.engine.now();
+            let server = &self.shared.server;
+            let taking = server.take(lease.keys(), &claim, self.replicas);
+            match lease.answered(budget, taking).await {
+                Some(Ok(Taken::Granted(token))) => {
+                    let grant = Grant::new(sent, Some(lease.granted(token)));
+                    return self.settle(pending, &lease, request, Outcome::Granted(grant));
+                }
+                Some(Ok(Taken::Held)) if !budget.waits() => {
+                    return self.settle(
+                        pending,
+                        &lease,
+                        request,
+                        Outcome::Refused(budget.contended()),
+                    );
+                }
+                answer => taken = Some(answer),
+            }
+        }
+        let mut waiter = Waiter::new(self, request, budget, &lease, claim);
+        let asks = !matches!(taken, Some(Some(Ok(Taken::Held) | Err(_))));
+        if let Some(taken) = taken {
+            waiter.note(taken)?;
+        }
+        if asks && let Some(outcome) = waiter.ask_first().await? {
+            return self.settle(pending, &lease, request, outcome);
+        }
+        let waiting = self.engine.run(async move {
+            let outcome = waiter.run().await?;
+            let (client, request) = (&waiter.client, &waiter.request);
+            client.settle(pending, &waiter.lease, request, outcome)
+        });
+        waiting.await
+    }
+
+    /// Arms the undoing of an acquisition before anything is sent.
+    fn arm(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<(PendingRelease, Arc<RedisLease>, Acquisition)> {
+        let key = request.key();
+        let keys = Keys::checked(key, self.shared.server.counter())?;
+        let id = self.engine.lease_id();
+        let claim = Acquisition {
+            holder: Holder::new(id, request.label()),
+            mode: request.mode(),
+            ttl: request.ttl(),
+        };
+        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
+        let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
+        Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
+    }
+
+    /// Makes the guard, or disarms the undoing where there is nothing to be undone.
+    fn settle(
+        &self,
+        pending: PendingRelease,
+        lease: &RedisLease,
+        request: &AcquireRequest,
+        outcome: Outcome,
+    ) -> Result<Option<LockGuard>> {
+        match outcome {
+            Outcome::Granted(grant) => {
+                let guard = pending.granted(request, grant)?;
+                self.listen();
+                return Ok(Some(guard));
+            }
+            // A copy of an earlier request may arrive and take the lock: dropped, it is undone.
+            _ if lease.is_under_way() => drop(pending),
+            _ => pending.disarm(),
+        }
+        match outcome {
+            Outcome::Refused(error) => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Has the server tell who holds a lock that it was broken. Nobody waits for that: until then, and
+    /// where it is impossible, the next renewal tells.
+    fn listen(&self) {
+        if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
+            let topology = Arc::clone(&self.shared.server.topology);
+            self.engine
+                .spawn_service(async move { drop(topology.channel().await) });
+        }
+    }
+}

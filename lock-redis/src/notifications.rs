@@ -1,0 +1,217 @@
+//! Where grants arrive that the server pushes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lock_core::engine::LeaseId;
+use tokio::sync::Notify;
+
+/// The waiters of this process that listen.
+#[derive(Default)]
+pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, Arc<Slot>>>);
+
+/// What one waiter is told.
+#[derive(Debug, Default)]
+struct Slot {
+    pending: Mutex<Pending>,
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    push: Option<Notification>,
+    interrupted: bool,
+}
+
+/// A grant that the server made while the client waited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Notification {
+    /// The last heartbeat that the server knew of.
+    pub(crate) beat: u32,
+    pub(crate) token: u64,
+}
+
+/// What a waiter hears.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Event {
+    Granted(Notification),
+    /// Messages may have been lost: it is time to ask.
+    Interrupted,
+}
+
+impl GrantNotifications {
+    /// Listens for a waiter until what this gives is dropped.
+    pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> GrantReceiver {
+        let slot = Arc::<Slot>::default();
+        self.lock().insert(id, Arc::clone(&slot));
+        GrantReceiver {
+            notifications: Arc::clone(self),
+            id,
+            slot,
+        }
+    }
+
+    /// Takes a message, `<id>|<heartbeat>|<token>`; others are not for us.
+    pub(crate) fn deliver(&self, payload: &[u8]) {
+        let Some((id, push)) = read(payload) else {
+            return;
+        };
+        let Some(slot) = self.lock().get(&id).map(Arc::clone) else {
+            // Whoever waited was granted the lock by a reply, or gave up and releases it: that is
+            // armed before the first request.
+            return;
+        };
+        slot.pending().push = Some(push);
+        slot.arrived.notify_one();
+    }
+
+    /// Messages may have been lost.
+    pub(crate) fn on_disconnect(&self) {
+        self.tell_all(|pending| pending.interrupted = true);
+    }
+
+    /// Another server is the master, which may not know of the grants that lie here unread.
+    pub(crate) fn on_failover(&self) {
+        self.tell_all(|pending| {
+            *pending = Pending {
+                push: None,
+                interrupted: true,
+            }
+        });
+    }
+
+    fn tell_all(&self, change: impl Fn(&mut Pending)) {
+        // Outside of the mutex: what is notified may run at once, and listen or stop.
+        let slots: Vec<_> = self.lock().values().cloned().collect();
+        for slot in slots {
+            change(&mut slot.pending());
+            slot.arrived.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Arc<Slot>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for GrantNotifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrantNotifications")
+            .field("waiters", &self.lock().len())
+            .finish()
+    }
+}
+
+impl Slot {
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A waiter that listens.
+#[derive(Debug)]
+pub(crate) struct GrantReceiver {
+    notifications: Arc<GrantNotifications>,
+    id: LeaseId,
+    slot: Arc<Slot>,
+}
+
+impl GrantReceiver {
+    /// The next thing that this waiter is told.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(crate) async fn next(&self) -> Event {
+        loop {
+            let arrived = self.slot.arrived.notified();
+            {
+                let mut pending = self.slot.pending();
+                if let Some(push) = pending.push.take() {
+                    return Event::Granted(push);
+                }
+                if std::mem::take(&mut pending.interrupted) {
+                    return Event::Interrupted;
+                }
+            }
+            arrived.await;
+        }
+    }
+}
+
+impl Drop for GrantReceiver {
+    fn drop(&mut self) {
+        self.notifications.lock().remove(&self.id);
+    }
+}
+
+fn read(payload: &[u8]) -> Option<(LeaseId, Notification)> {
+    let mut parts = std::str::from_utf8(payload).ok()?.split('|');
+    let id = LeaseId::from_hex(parts.next()?)?;
+    let beat = parts.next()?.parse().ok()?;
+    let token = parts.next()?.parse().ok()?;
+    parts
+        .next()
+        .is_none()
+        .then_some((id, Notification { beat, token }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn id() -> LeaseId {
+        LeaseId::from_hex(ID).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_message_reaches_its_waiter_whenever_it_comes() {
+        let notifications = Arc::new(GrantNotifications::default());
+        let listening = notifications.listen(id());
+        notifications.deliver(format!("{ID}|3|77").as_bytes());
+        let push = Notification { beat: 3, token: 77 };
+        assert_eq!(listening.next().await, Event::Granted(push));
+        notifications.on_disconnect();
+        assert_eq!(listening.next().await, Event::Interrupted);
+        let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
+        assert!(pending.await.is_err(), "a message came twice");
+    }
+
+    #[tokio::test]
+    async fn a_grant_of_the_old_master_is_not_taken_for_one_of_the_new() {
+        let notifications = Arc::new(GrantNotifications::default());
+        let listening = notifications.listen(id());
+        notifications.deliver(format!("{ID}|3|77").as_bytes());
+        notifications.on_failover();
+        assert_eq!(listening.next().await, Event::Interrupted);
+        notifications.deliver(format!("{ID}|4|78").as_bytes());
+        let push = Notification { beat: 4, token: 78 };
+        assert_eq!(listening.next().await, Event::Granted(push));
+    }
+
+    #[test]
+    fn what_is_not_for_us_is_dropped() {
+        let notifications = Arc::new(GrantNotifications::default());
+        for payload in [
+            &b"\xff\xfe"[..],
+            b"",
+            b"ready",
+            b"0001|1|1",
+            b"000102030405060708090a0b0c0d0e0f|1|-1",
+            b"000102030405060708090a0b0c0d0e0f|1|1|1",
+            b"000102030405060708090a0b0c0d0e0f|1|1",
+        ] {
+            notifications.deliver(payload);
+        }
+    }
+
+    #[test]
+    fn who_stops_waiting_takes_no_memory() {
+        let notifications = Arc::new(GrantNotifications::default());
+        drop(notifications.listen(id()));
+        assert_eq!(notifications.lock().len(), 0);
+    }
+}

@@ -1,0 +1,412 @@
+//! A waiter: its place in the queue of the server, its heartbeats, and the grant that is pushed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+use lock_core::{AcquireRequest, Error, ErrorKind, Grant, Result};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::acquire::Outcome;
+use crate::budget::Budget;
+use crate::error::Failure;
+use crate::lease::RedisLease;
+use crate::lock::Client;
+use crate::notifications::{Event, GrantReceiver};
+use crate::server::{AcquireReply, Acquisition, MAX_AGE, QueueEntry, Ticket};
+use crate::topology::Taken;
+
+/// An acquisition that has not been granted at once.
+///
+/// All of its requests have the same id, so that each may be repeated after an unknown outcome, and
+/// counts as a heartbeat. A grant comes as a reply or is pushed.
+pub(crate) struct Waiter {
+    pub(crate) client: Arc<Client>,
+    pub(crate) request: AcquireRequest,
+    budget: Budget,
+    id: LeaseId,
+    pub(crate) lease: Arc<RedisLease>,
+    claim: Acquisition,
+    phase: Phase,
+    /// Whether a request of this acquisition may still be under way.
+    is_unanswered: bool,
+    subscription: Subscription,
+    /// The place that the server has given.
+    ticket: Option<u64>,
+    beats: Heartbeats,
+    poll: Duration,
+}
+
+/// What the server has said.
+enum Phase {
+    /// Nothing yet.
+    Asking,
+    /// Somebody else has the lock.
+    Held {
+        /// When it may come free by time alone, for the first in the queue.
+        free_in: Option<Duration>,
+    },
+    /// It does not answer: since when, and the last reason.
+    Silent { since: Moment, failure: Failure },
+}
+
+/// How this waiter hears of its grant.
+enum Subscription {
+    /// It has not asked yet, and takes no place in the queue.
+    None,
+    /// The last attempt to subscribe failed: it asks again and again.
+    Failed,
+    /// There is no way to hear: it asks again and again.
+    Impossible,
+    Active(Arc<str>, GrantReceiver),
+}
+
+impl Waiter {
+    pub(crate) fn new(
+        client: &Arc<Client>,
+        request: &AcquireRequest,
+        budget: Budget,
+        lease: &Arc<RedisLease>,
+        claim: Acquisition,
+    ) -> Self {
+        Self {
+            client: Arc::clone(client),
+            request: request.clone(),
+            budget,
+            id: lease.id(),
+            lease: Arc::clone(lease),
+            claim,
+            phase: Phase::Asking,
+            is_unanswered: false,
+            subscription: Subscription::None,
+            ticket: None,
+            beats: Heartbeats::default(),
+            poll: MIN_POLL,
+        }
+    }
+
+    /// Takes note of the answer to the plain commands, `None` if there was none in time.
+    pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<()> {
+        match taken {
+            Some(Ok(Taken::Held)) => self.is_held(None),
+            Some(Ok(Taken::WithoutToken)) => self.is_unanswered = true,
+            Some(Ok(Taken::Granted(_) | Taken::Unknown)) => {}
+            Some(Err(failure)) => self.failed(failure)?,
+            None => return Err(self.gives_up()),
+        }
+        Ok(())
+    }
+
+    /// Asks once, with a place in the queue if this process hears its server already: the grant
+    /// costs no second request then. `None` if there is something to wait for.
+    pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
+        if self.budget.waits()
+            && let Some(channel) = self.client.shared.server.topology.subscribed()
+        {
+            self.listen(Some(channel));
+        }
+        self.ask().await
+    }
+
+    /// Waits until the lock is granted, refused, or the time is over.
+    pub(crate) async fn run(&mut self) -> Result<Outcome> {
+        loop {
+            match self.subscription {
+                Subscription::None => self.subscribe().await?,
+                _ => {
+                    if let Some(grant) = self.wait().await? {
+                        return Ok(Outcome::Granted(grant));
+                    }
+                    self.subscribe_again().await?;
+                }
+            }
+            if let Some(outcome) = self.ask().await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Option<Outcome>> {
+        let sent = self.client.engine.now();
+        let place = self.place(sent);
+        let contended = &self.client.shared.contention;
+        let key = self.lease.keys().name();
+        let answer = self
+            .lease
+            .answered(self.budget, self.request_lock(place.as_ref()));
+        match answer.await {
+            Some(Ok(AcquireReply::Granted(token))) => {
+                if !matches!(self.phase, Phase::Held { .. }) {
+                    contended.clear(key);
+                }
+                let token = self.lease.granted(token);
+                return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
+            }
+            Some(Ok(AcquireReply::Gone)) => return Ok(Some(Outcome::Gone)),
+            Some(Ok(AcquireReply::Limit(limit))) => {
+                return Ok(Some(Outcome::Refused(other_limit(limit))));
+            }
+            Some(Ok(AcquireReply::Held)) if !self.budget.waits() => {
+                return Ok(Some(Outcome::Refused(self.budget.contended())));
+            }
+            Some(Ok(AcquireReply::Held)) => self.is_held(None),
+            Some(Ok(AcquireReply::Queued {
+                next,
+                ahead,
+                ticket,
+            })) => {
+                contended.record(key);
+                self.ticket = Some(ticket);
+                self.lease.joined(ticket);
+                self.is_held(next.filter(|_| ahead == 0));
+            }
+            Some(Err(failure)) => self.failed(failure)?,
+            None => return Err(self.gives_up()),
+        }
+        Ok(None)
+    }
+
+    async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, Failure> {
+        let (keys, server) = (self.lease.keys(), &self.client.shared.server);
+        let Some(replicas) = self.client.replicas else {
+            return server.acquire(keys, &self.claim, place, None).await;
+        };
+        if matches!(self.phase, Phase::Held { .. }) {
+            // Replicas need not know of a heartbeat. What is granted is asked for again below: that
+            // extends the lease, a write behind which the replicas have the grant as well.
+            match server.acquire(keys, &self.claim, place, None).await? {
+                AcquireReply::Granted(_) => {}
+                answer => return Ok(answer),
+            }
+        }
+        let wait = Some(replicas);
+        server.acquire(keys, &self.claim, place, wait).await
+    }
+
+    async fn subscribe(&mut self) -> Result<()> {
+        let client = Arc::clone(&self.client);
+        let channel = client.shared.server.topology.channel();
+        match self.budget.bound(channel).await {
+            Some(Ok(channel)) => self.listen(channel),
+            Some(Err(failure)) => {
+                self.subscription = Subscription::Failed;
+                self.failed(failure)?;
+            }
+            None => return Err(self.gives_up()),
+        }
+        Ok(())
+    }
+
+    /// Subscribes if that failed before, so that the waiter does not poll for the rest of its wait.
+    async fn subscribe_again(&mut self) -> Result<()> {
+        if !matches!(self.subscription, Subscription::Failed) {
+            return Ok(());
+        }
+        // No longer, for the heartbeat that follows keeps the place.
+        let again = timeout(HEARTBEAT_TIMEOUT / 3, self.subscribe()).await;
+        again.unwrap_or(Ok(()))
+    }
+
+    fn listen(&mut self, channel: Option<Arc<str>>) {
+        self.subscription = match channel {
+            Some(channel) => {
+                Subscription::Active(channel, self.client.notifications.listen(self.id))
+            }
+            None => Subscription::Impossible,
+        };
+    }
+
+    /// What the request that is sent now says of this waiter.
+    fn place(&mut self, sent: Moment) -> Option<QueueEntry> {
+        let channel = match &self.subscription {
+            Subscription::None => return None,
+            Subscription::Active(channel, _) => Arc::clone(channel),
+            Subscription::Failed | Subscription::Impossible => Arc::default(),
+        };
+        Some(QueueEntry {
+            beat: self.beats.next(sent),
+            ticket: match self.ticket {
+                Some(ticket) => Ticket::Known(ticket),
+                None if self.is_unanswered => Ticket::Unknown,
+                None => Ticket::None,
+            },
+            alive: HEARTBEAT_TIMEOUT,
+            window: window(self.claim.ttl),
+            channel,
+        })
+    }
+
+    fn is_held(&mut self, free_in: Option<Duration>) {
+        self.request.note_held();
+        self.phase = Phase::Held { free_in };
+    }
+
+    /// Takes note of a failure; gives it back if it is no use to ask again.
+    fn failed(&mut self, mut failure: Failure) -> Result<()> {
+        if failure.outcome_unknown {
+            self.is_unanswered = true;
+        }
+        // Nor does a refusal say what became of the requests before.
+        failure.outcome_unknown = self.is_unanswered;
+        let now = self.client.engine.now();
+        let since = match self.phase {
+            Phase::Silent { since, .. } => since,
+            _ => now,
+        };
+        let is_over = now.since(since) >= UNRESPONSIVE_LIMIT;
+        if is_over || !self.budget.waits() || !failure.is_retryable() {
+            return Err(failure.into());
+        }
+        self.phase = Phase::Silent { since, failure };
+        self.request.note_unanswered();
+        Ok(())
+    }
+
+    /// The error of a caller whose time is over.
+    fn gives_up(&self) -> Error {
+        match &self.phase {
+            Phase::Silent { failure, .. } => failure.clone().into(),
+            Phase::Held { .. } => self.budget.contended(),
+            Phase::Asking => {
+                let message = "the server did not answer before the wait was over";
+                Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+            }
+        }
+    }
+
+    /// Waits until it is time to ask again, or for a grant that is pushed.
+    async fn wait(&mut self) -> Result<Option<Grant>> {
+        let pause = self.pause();
+        let until = Instant::now() + self.budget.left(pause);
+        let heard = match &self.subscription {
+            Subscription::Active(_, receiver) => {
+                tokio::time::timeout_at(until, receiver.next()).await.ok()
+            }
+            _ => {
+                tokio::time::sleep_until(until).await;
+                None
+            }
+        };
+        match heard {
+            // One that is too old to rely on is asked for again.
+            Some(Event::Granted(push)) => return Ok(self.pushed(push.beat, push.token)),
+            Some(Event::Interrupted) => {
+                // Every waiter of this process hears nothing at the same time.
+                let pause = self.jitter(Duration::from_millis(50));
+                sleep(self.budget.left(pause)).await;
+            }
+            None if self.budget.is_over() => return Err(self.gives_up()),
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// A grant counts from the heartbeat that it answers.
+    fn pushed(&self, beat: u32, token: u64) -> Option<Grant> {
+        let sent = self.beats.sent(beat)?;
+        let window = window(self.claim.ttl);
+        let age = self.client.engine.now().since(sent);
+        // Where there is more to wait for, the next request does so.
+        let server = &self.client.shared.server;
+        let stands = self.client.replicas.is_none()
+            && (!server.wants_proof() || server.topology.is_confirmed(MAX_AGE));
+        let is_fresh = age < window / 2 && stands;
+        is_fresh.then(|| Grant::new(sent, Some(self.lease.granted(token))).lasting(window))
+    }
+
+    fn pause(&mut self) -> Duration {
+        let free_in = match self.phase {
+            Phase::Held { free_in } => free_in,
+            _ => None,
+        };
+        let is_told = matches!(self.subscription, Subscription::Active(..));
+        if !is_told || matches!(self.phase, Phase::Silent { .. }) {
+            let pause = self.jitter(self.poll);
+            self.poll = (self.poll * 2).min(MAX_POLL);
+            return free_in.map_or(pause, |free_in| free_in.min(pause));
+        }
+        self.poll = MIN_POLL;
+        let beat = self.jitter(heartbeat(self.claim.ttl));
+        match free_in {
+            Some(free_in) => beat.min(free_in + Duration::from_millis(1)),
+            None => beat,
+        }
+    }
+
+    fn jitter(&self, most: Duration) -> Duration {
+        self.client.engine.jitter(most * 3 / 4, most)
+    }
+}
+
+fn other_limit(limit: u32) -> Error {
+    let message = format!("permits of this key are taken with the limit {limit}");
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+/// When the last heartbeats left.
+#[derive(Debug, Default)]
+struct Heartbeats {
+    last: u32,
+    sent: VecDeque<Moment>,
+}
+
+impl Heartbeats {
+    fn next(&mut self, sent: Moment) -> u32 {
+        self.last = self.last.wrapping_add(1);
+        self.sent.push_back(sent);
+        if self.sent.len() > MAX_HEARTBEATS {
+            self.sent.pop_front();
+        }
+        self.last
+    }
+
+    fn sent(&self, beat: u32) -> Option<Moment> {
+        let back = self.last.checked_sub(beat)? as usize;
+        let at = self.sent.len().checked_sub(back + 1)?;
+        self.sent.get(at).copied()
+    }
+}
+
+/// Older ones could not be relied on anyway.
+const MAX_HEARTBEATS: usize = 16;
+
+/// How long a server takes a waiter for alive after a heartbeat.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a server that does not answer is asked again by one who waits: a fail-over fits in.
+const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Pauses of a waiter that is not told.
+const MIN_POLL: Duration = Duration::from_millis(10);
+const MAX_POLL: Duration = Duration::from_millis(200);
+
+/// The lease of a grant that is pushed: what a waiter costs the next one if it died unnoticed.
+pub(crate) fn window(ttl: Duration) -> Duration {
+    ttl.min(HEARTBEAT_TIMEOUT)
+}
+
+/// Time between two heartbeats.
+fn heartbeat(ttl: Duration) -> Duration {
+    (ttl / 5).min(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_counts_from_its_heartbeat() {
+        let at = |n: u64| Moment::from_nanos(n * 1_000_000_000);
+        let mut beats = Heartbeats::default();
+        assert_eq!(beats.sent(0), None);
+        for n in 1..=40 {
+            assert_eq!(u64::from(beats.next(at(n))), n);
+        }
+        assert_eq!(beats.sent(40), Some(at(40)));
+        assert_eq!(beats.sent(39), Some(at(39)));
+        assert_eq!(beats.sent(25), Some(at(25)));
+        assert_eq!(beats.sent(24), None, "forgotten");
+        assert_eq!(beats.sent(41), None, "not sent yet");
+    }
+}

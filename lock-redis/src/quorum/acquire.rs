@@ -1,0 +1,284 @@
+//! Asks the nodes for their votes, again and again until a majority has given them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lock_core::engine::Moment;
+use lock_core::{
+    AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
+};
+
+use super::QuorumClient;
+use super::lease::{Acquisition, QuorumLease};
+use super::node::{Quorum, QuorumNode, spawn_rest};
+use super::token::{Agreement, proposal};
+use super::votes::{Decision, Vote, Votes};
+use crate::budget::Budget;
+use crate::error::Failure;
+use crate::keys::{Counter, Keys};
+use crate::server::Holder;
+
+impl QuorumClient {
+    /// Makes attempts until one is won. Releases what an attempt has before the next one, so that of
+    /// several that compete one gets through.
+    pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let Self(quorum) = self;
+        quorum.check_ttl(request.ttl())?;
+        let keys = Arc::new(Keys::checked(request.key(), Counter::Lock)?);
+        let mut backoff = Backoff::new(request);
+        let is_waiting_writer = request.mode() == Mode::Exclusive && backoff.budget.waits();
+        let mut waiter = None;
+        loop {
+            let sent = quorum.engine.now();
+            let id = quorum.engine.lease_id();
+            if is_waiting_writer {
+                waiter.get_or_insert(id);
+            }
+            let holder = Holder::new(id, request.label());
+            let attempt = Arc::new(Acquisition {
+                mode: request.mode(),
+                ttl: request.ttl(),
+                waiter,
+                ..Acquisition::new(quorum, Arc::clone(&keys), id, holder)
+            });
+            // Armed before anything is sent.
+            let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
+            let pending = quorum.engine.pending(request.key(), lease, request.ttl());
+            let outcome = backoff.budget.bound(attempt.ask_for_votes()).await;
+            let Some(outcome) = outcome else {
+                return Err(backoff.error);
+            };
+            match outcome {
+                Outcome::Won(token) => {
+                    let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
+                    quorum.subscribe();
+                    return Ok(guard);
+                }
+                Outcome::Lost { .. } => request.note_held(),
+                Outcome::Unreachable { .. } => request.note_unanswered(),
+            }
+            let took = quorum.engine.now().since(sent);
+            attempt.free_votes().await;
+            // What is not known to be granted holds up nobody: its release goes on in the background.
+            drop(pending);
+            let pause = backoff.after(outcome, took, quorum)?;
+            tokio::time::sleep(backoff.budget.left(pause)).await;
+            if backoff.budget.is_over() {
+                return Err(backoff.error);
+            }
+        }
+    }
+}
+
+impl Quorum {
+    /// A lease must not outlast the time for which a node that has forgotten it stays out.
+    pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        let delay = self.nodes[0].rejoin_delay;
+        if !delay.is_zero() && ttl > delay {
+            let message = format!(
+                "a ttl of {ttl:?} is longer than a restarted node stays out: raise rejoin-delay, \
+                 which is {delay:?}, for all clients"
+            );
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        Ok(())
+    }
+}
+
+/// How an attempt ends.
+#[derive(Debug)]
+enum Outcome {
+    /// Others have votes.
+    Lost {
+        /// When the votes of others end by time alone.
+        next: Option<Duration>,
+        /// Whether there is a holder, and not only others that compete.
+        is_held: bool,
+    },
+    Unreachable {
+        error: Error,
+        /// Whether nodes will vote after a known time.
+        passes: bool,
+    },
+    Won(FencingToken),
+}
+
+/// What the nodes have answered to an attempt so far.
+struct Round {
+    votes: Votes,
+    agreement: Agreement,
+    next: Option<Duration>,
+    failures: Vec<Failure>,
+    rejoining: Vec<String>,
+}
+
+impl Acquisition {
+    /// Asks all nodes at once, until a majority has voted or cannot any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Whatever the nodes have granted is for the lease to release.
+    async fn ask_for_votes(self: &Arc<Self>) -> Outcome {
+        let (quorum, proposal) = (&*self.quorum, proposal());
+        let sent = quorum.engine.now();
+        let mut answers = quorum.ask(|node| {
+            let this = Arc::clone(self);
+            async move {
+                let vote = node.vote(&this, proposal).await;
+                this.states.voted(node.number, &vote);
+                vote
+            }
+        });
+        let mut round = Round {
+            votes: Votes::new(quorum.len()),
+            agreement: Agreement::new(quorum.len(), 0),
+            next: None,
+            failures: Vec::new(),
+            rejoining: Vec::new(),
+        };
+        while round.votes.election() == Decision::Open
+            && let Some((node, vote)) = answers.next().await
+        {
+            round.count(&quorum.nodes[node], vote);
+        }
+        if round.votes.election() == Decision::Yes {
+            // Slow nodes vote as well: each one is a node that may fail later.
+            spawn_rest(answers);
+            let (next, is_held, passes) = (None, false, false);
+            return match self.agree(round.agreement).await {
+                Ok(Some(token)) => Outcome::Won(token),
+                // Its votes ended before the token was on record.
+                Ok(None) => Outcome::Lost { next, is_held },
+                Err(error) => Outcome::Unreachable { error, passes },
+            };
+        }
+        // Nodes that are about to answer need no release in the dark.
+        let grace = quorum.engine.now().since(sent) + GRACE;
+        let rest = async {
+            while let Some((node, vote)) = answers.next().await {
+                round.count(&quorum.nodes[node], vote);
+            }
+        };
+        let _is_complete = tokio::time::timeout(grace, rest).await;
+        if round.votes.election() == Decision::No {
+            let (next, is_held) = (round.next, round.votes.is_refused());
+            return Outcome::Lost { next, is_held };
+        }
+        let error = quorum.unavailable(&round.failures, &round.rejoining);
+        let passes = !round.rejoining.is_empty();
+        Outcome::Unreachable { error, passes }
+    }
+}
+
+/// Too short to matter, and longer than the answer of a node that is not slow takes.
+const GRACE: Duration = Duration::from_millis(2);
+
+impl Round {
+    fn count(&mut self, node: &QuorumNode, vote: Result<Vote, Failure>) {
+        self.votes.add(match vote {
+            Ok(Vote::Granted(_)) => Some(true),
+            Ok(Vote::Held(_)) => Some(false),
+            Ok(Vote::Rejoining(_)) | Err(_) => None,
+        });
+        match vote {
+            Ok(Vote::Granted(token)) => self.agreement.recorded(node.number, token),
+            Ok(Vote::Held(left)) => self.next = self.next.max(left),
+            Ok(Vote::Rejoining(left)) => {
+                let text = "may have restarted and does not vote for another";
+                self.rejoining
+                    .push(format!("{} {text} {left:?}", node.name));
+            }
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+}
+
+/// A request between two attempts.
+struct Backoff {
+    budget: Budget,
+    /// The number of attempts that others were in the way of.
+    attempts: u32,
+    unreachable_since: Option<Moment>,
+    /// What the caller learns when its time is over.
+    error: Error,
+}
+
+impl Backoff {
+    fn new(request: &AcquireRequest) -> Self {
+        let message = "no majority of the nodes answered before the wait was over";
+        Self {
+            budget: Budget::of(request, Duration::MAX),
+            attempts: 0,
+            unreachable_since: None,
+            error: Error::new(ErrorKind::Unavailable, message).with_unknown_outcome(),
+        }
+    }
+
+    /// How long to wait after an attempt that was not won, or why there is no other one.
+    fn after(&mut self, outcome: Outcome, took: Duration, quorum: &Quorum) -> Result<Duration> {
+        let engine = &quorum.engine;
+        match outcome {
+            Outcome::Won(_) => Ok(Duration::ZERO),
+            Outcome::Lost { next, is_held } => {
+                self.unreachable_since = None;
+                self.error = self.budget.contended();
+                let max = max_backoff(self.attempts, took, is_held);
+                self.attempts += 1;
+                if !self.budget.waits() && (is_held || self.attempts >= MAX_ATTEMPTS) {
+                    return Err(self.budget.contended());
+                }
+                let backoff = engine.jitter(Duration::ZERO, max);
+                Ok(next.map_or(backoff, |next| backoff.min(next + Duration::from_millis(1))))
+            }
+            Outcome::Unreachable { error, passes } => {
+                let now = engine.now();
+                let since = *self.unreachable_since.get_or_insert(now);
+                let is_over = now.since(since) >= OUTAGE_TIMEOUT && !passes;
+                if is_over || !self.budget.waits() || !error.is_retryable() {
+                    return Err(error);
+                }
+                self.error = error;
+                Ok(engine.jitter(MAX_BACKOFF / 2, MAX_BACKOFF))
+            }
+        }
+    }
+}
+
+/// The max backoff after this many attempts.
+///
+/// Every backoff is drawn between nothing and this: two that took votes from each other part with a
+/// probability that grows with each attempt.
+fn max_backoff(attempts: u32, took: Duration, is_held: bool) -> Duration {
+    let first = match is_held {
+        true => Duration::from_millis(10),
+        false => 2 * took.max(Duration::from_millis(1)),
+    };
+    let grown = first.saturating_mul(1 << attempts.min(10));
+    grown.min(MAX_BACKOFF)
+}
+
+/// Between two attempts of a request that waits.
+const MAX_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Attempts of a request that does not wait, as long as no holder is known: others that compete may
+/// have taken votes from each other.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// How long a waiter retries while no majority answers.
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoffs_grow_to_a_limit() {
+        let took = Duration::from_millis(3);
+        let backoffs = [0, 1, 4, 10, 1_000].map(|n| max_backoff(n, took, false).as_millis());
+        assert_eq!(backoffs, [6, 12, 96, 200, 200]);
+        let backoffs = [0, 1, 4, 10].map(|n| max_backoff(n, took, true).as_millis());
+        assert_eq!(backoffs, [10, 20, 160, 200]);
+        assert!(max_backoff(0, Duration::ZERO, false) > Duration::ZERO);
+    }
+}

@@ -1,0 +1,248 @@
+//! How long a node has been known to be up, and when it votes.
+//!
+//! A node that has restarted may have forgotten a lock, and votes once every lease is over that it
+//! may have forgotten. Its own uptime follows its wall clock, which steps. An age is therefore a
+//! difference on the boot clock of a client, between the first answer of a run of the process and a
+//! later moment; or one that another client has measured like that and stored on the node, together
+//! with the run.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lock_core::engine::Moment;
+use redis::Value;
+use tokio::task::JoinHandle;
+
+use super::node::{Quorum, QuorumNode};
+use crate::error::Failure;
+use crate::keys::AGE_KEY;
+use crate::reply;
+use crate::script::AGE;
+use crate::topology::Call;
+
+/// A run of the process of a node, and its min age at some moment.
+#[derive(Clone, Debug)]
+pub(super) struct KnownRun {
+    run_id: Arc<str>,
+    at: Moment,
+    age: Duration,
+}
+
+impl KnownRun {
+    /// An answer of this run came at a moment, in which it was known to be so old.
+    ///
+    /// The process can have started after the question was sent, but not after its answer came.
+    fn new(run_id: &str, at: Moment, age: Duration) -> Self {
+        let run_id = run_id.into();
+        Self { run_id, at, age }
+    }
+
+    /// How old the run is at least, if it is still the same.
+    fn age(&self, now: Moment) -> Duration {
+        self.age.saturating_add(now.since(self.at))
+    }
+
+    /// Takes in another answer: one of the same run can only make it older.
+    fn and(self, other: Self) -> Self {
+        let now = self.at.max(other.at);
+        if self.run_id == other.run_id && self.age(now) > other.age(now) {
+            self
+        } else {
+            other
+        }
+    }
+}
+
+/// How long a node with this known run does not vote.
+fn rejoins_in(run: Option<&KnownRun>, now: Moment, rejoin_delay: Duration) -> Duration {
+    let age = run.map_or(Duration::ZERO, |run| run.age(now));
+    rejoin_delay.saturating_sub(age)
+}
+
+impl QuorumNode {
+    /// How long the node does not vote, as far as this client knows.
+    pub(super) fn rejoins_in(&self) -> Duration {
+        let run = self.known_run();
+        rejoins_in(run.as_ref(), self.engine.now(), self.rejoin_delay)
+    }
+
+    /// The run of the node that may vote: nothing for any, a dash for none.
+    pub(super) fn voting_run(&self) -> Arc<str> {
+        if self.rejoin_delay.is_zero() {
+            return "".into();
+        }
+        match self.known_run() {
+            Some(run) if run.age(self.engine.now()) >= self.rejoin_delay => run.run_id,
+            _ => "-".into(),
+        }
+    }
+
+    fn known_run(&self) -> Option<KnownRun> {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        run.clone()
+    }
+
+    /// An answer of this run has come, which is known to be so old.
+    pub(super) fn saw(&self, run_id: &str, age: Duration) {
+        let new = KnownRun::new(run_id, self.engine.now(), age);
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        *run = Some(match run.take() {
+            Some(before) => before.and(new),
+            None => new,
+        });
+    }
+
+    /// Tells the node how long this client knows its run to be up, and learns what others know.
+    pub(super) async fn compare_ages(&self) -> Result<(), Failure> {
+        // Before it is sent, so that the age is true whenever it arrives.
+        let now = self.engine.now();
+        let (run, age) = match self.known_run() {
+            Some(run) => (Arc::clone(&run.run_id), run.age(now)),
+            None => ("".into(), Duration::ZERO),
+        };
+        let (run, age) = self.ask_for_age(&run, age).await?;
+        self.saw(&run, age);
+        Ok(())
+    }
+
+    /// How long clients know the run of the node to be up. Stores nothing.
+    pub(super) async fn known_age(&self) -> Result<Duration, Failure> {
+        Ok(self.ask_for_age("", Duration::ZERO).await?.1)
+    }
+
+    async fn ask_for_age(&self, run: &str, age: Duration) -> Result<(String, Duration), Failure> {
+        let age = age.as_millis().to_string();
+        let call = Call {
+            script: &AGE,
+            keys: &[AGE_KEY.as_bytes()],
+            args: &[run.as_bytes(), age.as_bytes()],
+        };
+        let reply = self.server.topology.call(call).await?;
+        match &reply {
+            Value::Array(parts) => match &parts[..] {
+                [run, Value::Int(age)] => reply::text(run).zip(u64::try_from(*age).ok()),
+                _ => None,
+            },
+            _ => None,
+        }
+        .map(|(run, age)| (run.to_owned(), Duration::from_millis(age)))
+        .ok_or_else(|| reply::strange(&reply))
+    }
+
+    /// Compares ages now and then until the node is old enough, so that clients that come and go do
+    /// not have to wait for as long.
+    pub(super) fn watch(self: &Arc<Self>) {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.rejoin_delay.is_zero() || is_running(&watcher) {
+            return;
+        }
+        let watched = Arc::downgrade(self);
+        let period = (self.rejoin_delay / 8).min(MAX_PERIOD);
+        // A node that is gone is watched again when it answers.
+        let until = self.engine.now() + 2 * self.rejoin_delay;
+        *watcher = Some(tokio::spawn(async move {
+            while let Some(node) = watched.upgrade() {
+                let was_old = node.rejoins_in().is_zero();
+                // Another client may know that this run is old enough.
+                let is_done = match node.compare_ages().await {
+                    Ok(()) => was_old && node.rejoins_in().is_zero(),
+                    Err(failure) => !failure.is_retryable(),
+                };
+                if is_done || node.engine.now() > until {
+                    return;
+                }
+                drop(node);
+                tokio::time::sleep(period).await;
+            }
+        }));
+    }
+}
+
+impl Quorum {
+    /// Tells the nodes that are watched how old they are, as far as this client knows.
+    pub(super) async fn tell_ages(&self) {
+        let is_watched = |node: usize| {
+            let watcher = &self.nodes[node].watcher;
+            is_running(&watcher.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        let mut answers = self.ask_some(is_watched, async |node| node.compare_ages().await);
+        while answers.next().await.is_some() {}
+    }
+}
+
+fn is_running(task: &Option<JoinHandle<()>>) -> bool {
+    task.as_ref().is_some_and(|task| !task.is_finished())
+}
+
+/// Time between two comparisons: what a client that ends has seen since the last one is lost.
+const MAX_PERIOD: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(30);
+
+    fn at(secs: u64) -> Moment {
+        Moment::from_nanos(secs * 1_000_000_000)
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn a_node_votes_once_its_run_is_known_for_long_enough() {
+        // Answers: when they came, of which run, and what was known on the node.
+        type Answers = &'static [(u64, &'static str, u64)];
+        let cases: [(&str, Answers, u64, u64); 12] = [
+            ("never seen", &[], 1_000, 30),
+            ("just seen", &[(100, "a", 0)], 100, 30),
+            ("watched for a while", &[(100, "a", 0)], 120, 10),
+            ("watched for long", &[(100, "a", 0)], 130, 0),
+            ("for longer", &[(100, "a", 0)], 9_000, 0),
+            ("others know it", &[(100, "a", 25)], 100, 5),
+            ("and it goes on", &[(100, "a", 25)], 105, 0),
+            ("seen again", &[(100, "a", 0), (120, "a", 0)], 130, 0),
+            ("others know less", &[(100, "a", 0), (120, "a", 5)], 130, 0),
+            ("others know more", &[(100, "a", 0), (120, "a", 28)], 122, 0),
+            ("restarted", &[(100, "a", 25), (120, "b", 0)], 130, 20),
+            (
+                "an answer of the former run is late",
+                &[(100, "a", 0), (120, "b", 0), (121, "a", 0)],
+                149,
+                2,
+            ),
+        ];
+        for (what, answers, now, expected) in cases {
+            let answers = answers.iter();
+            let seen =
+                answers.map(|(moment, run, age)| KnownRun::new(run, at(*moment), secs(*age)));
+            let seen = seen.reduce(KnownRun::and);
+            let left = rejoins_in(seen.as_ref(), at(now), DELAY);
+            assert_eq!(left, secs(expected), "{what}: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn no_order_of_answers_makes_a_run_older() {
+        let answers = [(100, 0), (110, 4), (115, 15), (120, 3)];
+        let seen = answers.map(|(moment, age)| KnownRun::new("a", at(moment), secs(age)));
+        for first in &seen {
+            for then in &seen {
+                let both = first.clone().and(then.clone());
+                let now = at(130);
+                assert_eq!(both.age(now), first.age(now).max(then.age(now)));
+                assert!(both.age(now) <= secs(30), "it started at 100");
+            }
+        }
+    }
+
+    #[test]
+    fn no_delay_needs_no_sighting() {
+        assert_eq!(rejoins_in(None, at(0), Duration::ZERO), Duration::ZERO);
+        let old = KnownRun::new("a", at(5), Duration::MAX);
+        assert_eq!(rejoins_in(Some(&old), at(9), DELAY), Duration::ZERO);
+    }
+}

@@ -1,0 +1,188 @@
+//! The fencing token of an acquisition.
+//!
+//! Each node counts for itself, and the largest number that one majority gives can be smaller than
+//! that of an earlier majority. A token counts once a majority has it *on record* for the
+//! acquisition: the next majority shares a node with this one, and that node gives a larger token.
+//! Nodes that grant the number that the client proposes need no second round trip.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use lock_core::{Error, ErrorKind, FencingToken, Result};
+use redis::Value;
+
+use super::lease::Acquisition;
+use super::node::QuorumNode;
+use super::votes::majority;
+use crate::error::Failure;
+use crate::reply;
+use crate::script::RAISE;
+use crate::tokens::count_of;
+
+/// The token that a client proposes to all nodes: the time of its clock, in microseconds.
+///
+/// Nodes grant it unless their clock is more than 100 ms off, or they have given a larger one.
+pub(super) fn proposal() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+/// The tokens that nodes have on record for one acquisition. Pure.
+#[derive(Clone, Debug)]
+pub(super) struct Agreement {
+    /// The token to agree on.
+    pub(super) token: u64,
+    /// 0 for a node that has none.
+    recorded: Vec<u64>,
+}
+
+impl Agreement {
+    /// A token that none of so many nodes has on record.
+    pub(super) fn new(nodes: usize, token: u64) -> Self {
+        let recorded = vec![0; nodes];
+        Self { token, recorded }
+    }
+
+    /// The node has this token on record, because it has granted it or was asked to record it.
+    pub(super) fn recorded(&mut self, node: usize, token: u64) {
+        self.recorded[node] = token;
+        self.token = self.token.max(token);
+    }
+
+    /// A node has given this larger token, to another acquisition or as the end of a block.
+    pub(super) fn overtaken(&mut self, last: u64) {
+        self.token = self.token.max(last + 1);
+    }
+
+    /// Whether a majority has the token on record.
+    pub(super) fn is_reached(&self) -> bool {
+        let nodes = self.recorded.len();
+        let recorded = (0..nodes).filter(|node| !self.is_behind(*node));
+        recorded.count() >= majority(nodes)
+    }
+
+    /// Whether the node has to record the token.
+    pub(super) fn is_behind(&self, node: usize) -> bool {
+        self.recorded[node] < self.token.max(1)
+    }
+}
+
+/// What a node answers that is asked to record a token.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Raised {
+    Done,
+    NotHeld,
+    /// It has given this larger one, to another acquisition or as the end of a block.
+    Overtaken(u64),
+}
+
+impl Acquisition {
+    /// Goes on until a majority has the token on record, with the block behind it; `None` if the
+    /// acquisition has lost its majority.
+    ///
+    /// # Cancel safety
+    ///
+    /// Some nodes may count on from a larger number.
+    pub(super) async fn agree(
+        self: &Arc<Self>,
+        mut agreement: Agreement,
+    ) -> Result<Option<FencingToken>> {
+        for _ in 0..MAX_ROUNDS {
+            let token = agreement.token;
+            if agreement.is_reached() {
+                return Ok(Some(self.tokens.keep(token, count_of(self.mode))));
+            }
+            let mut answers = self.quorum.ask_some(
+                |node| agreement.is_behind(node),
+                |node| {
+                    let of = Arc::clone(self);
+                    async move { node.raise(&of, token).await }
+                },
+            );
+            let (mut lost, mut failures) = (0, Vec::new());
+            while !agreement.is_reached()
+                && let Some((node, raised)) = answers.next().await
+            {
+                match raised {
+                    Ok(Raised::Done) => agreement.recorded(node, token),
+                    Ok(Raised::NotHeld) => lost += 1,
+                    Ok(Raised::Overtaken(last)) => agreement.overtaken(last),
+                    Err(failure) => failures.push(failure),
+                }
+                if self.quorum.is_too_few(lost) {
+                    return Ok(None);
+                }
+            }
+            if !agreement.is_reached() && agreement.token == token {
+                return Err(self.quorum.unavailable(&failures, &[]));
+            }
+        }
+        let message = "the nodes do not agree on a fencing token";
+        Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+    }
+}
+
+/// Readers that come at the same moment may overtake each other this often.
+const MAX_ROUNDS: usize = 16;
+
+impl QuorumNode {
+    /// Records a token with the block behind it.
+    async fn raise(&self, of: &Acquisition, token: u64) -> Result<Raised, Failure> {
+        let (token, last) = (
+            token.to_string(),
+            (token + count_of(of.mode) - 1).to_string(),
+        );
+        let retention = self.server.retention.as_bytes();
+        let args = [retention, of.holder.id(), token.as_bytes(), last.as_bytes()];
+        match self.server.run(&RAISE, &of.keys, &args).await? {
+            Value::Int(0) => Ok(Raised::NotHeld),
+            Value::Int(1) => Ok(Raised::Done),
+            reply => reply::token(&reply).map(Raised::Overtaken),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_tokens_of_a_majority_need_no_second_round() {
+        let mut agreement = Agreement::new(5, 0);
+        agreement.recorded(0, 7);
+        agreement.recorded(4, 7);
+        assert!(!agreement.is_reached());
+        agreement.recorded(2, 7);
+        assert_eq!((agreement.token, agreement.is_reached()), (7, true));
+    }
+
+    #[test]
+    fn the_largest_token_is_recorded_by_a_majority() {
+        let mut agreement = Agreement::new(3, 0);
+        agreement.recorded(0, 7);
+        agreement.recorded(1, 9);
+        assert_eq!((agreement.token, agreement.is_reached()), (9, false));
+        let behind: Vec<_> = (0..3).filter(|n| agreement.is_behind(*n)).collect();
+        assert_eq!(behind, [0, 2]);
+        agreement.recorded(0, 9);
+        assert_eq!((agreement.token, agreement.is_reached()), (9, true));
+    }
+
+    #[test]
+    fn a_node_that_is_beyond_the_token_makes_it_larger() {
+        let mut agreement = Agreement::new(3, 0);
+        agreement.recorded(0, 7);
+        agreement.recorded(1, 9);
+        agreement.overtaken(5);
+        assert_eq!(agreement.token, 9, "nothing was met that is larger");
+        agreement.overtaken(12);
+        assert_eq!((agreement.token, agreement.is_reached()), (13, false));
+        // An answer to the round before.
+        agreement.recorded(2, 9);
+        assert!((0..3).all(|node| agreement.is_behind(node)));
+        agreement.recorded(2, 13);
+        agreement.recorded(0, 13);
+        assert!(agreement.is_reached());
+    }
+}

@@ -1,0 +1,236 @@
+//! The vote of one node, and what the votes of all come to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::lease::Acquisition;
+use super::node::QuorumNode;
+use crate::error::Failure;
+use crate::reply;
+use crate::script::VOTE;
+use crate::server::{millis, mode_text};
+use crate::topology::Call;
+
+/// The number of nodes that decide: any two majorities have a node in common.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The answers of nodes to one question so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Votes {
+    nodes: usize,
+    yes: usize,
+    no: usize,
+    /// Nodes that cannot be asked, or do not answer.
+    silent: usize,
+}
+
+/// What the answers say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Decision {
+    No,
+    /// More answers can change it.
+    Open,
+    /// Too few nodes answer.
+    Unknown,
+    Yes,
+}
+
+impl Votes {
+    pub(super) fn new(nodes: usize) -> Self {
+        let none = Self::default();
+        Self { nodes, ..none }
+    }
+
+    /// Counts the answer of one node; `None` for a node that has none.
+    pub(super) fn add(&mut self, answer: Option<bool>) {
+        let count = match answer {
+            Some(true) => &mut self.yes,
+            Some(false) => &mut self.no,
+            None => &mut self.silent,
+        };
+        *count += 1;
+    }
+
+    const fn outstanding(&self) -> usize {
+        self.nodes - self.yes - self.no - self.silent
+    }
+
+    const fn majority(&self) -> usize {
+        majority(self.nodes)
+    }
+
+    /// Whether an acquisition has its votes. `No` only if a majority has answered: silence is not
+    /// contention. With a majority of answers and one refusal among them, another client is in the way.
+    pub(super) const fn election(&self) -> Decision {
+        if self.yes >= self.majority() {
+            Decision::Yes
+        } else if self.yes + self.outstanding() >= self.majority() {
+            Decision::Open
+        } else if self.nodes - self.silent < self.majority() {
+            Decision::Unknown
+        } else if self.yes + self.no >= self.majority() {
+            Decision::No
+        } else {
+            // It is lost, and not known to whom: to a holder or to an outage.
+            Decision::Open
+        }
+    }
+
+    /// Whether a majority has a lease.
+    pub(super) const fn verdict(&self) -> Decision {
+        let minority = self.nodes - self.majority();
+        if self.yes >= self.majority() {
+            Decision::Yes
+        } else if self.is_refused() {
+            Decision::No
+        } else if self.yes + self.outstanding() >= self.majority()
+            || self.no + self.outstanding() > minority
+        {
+            Decision::Open
+        } else {
+            Decision::Unknown
+        }
+    }
+
+    /// Whether the refusals alone rule out a majority: there is a holder, and not only others that
+    /// compete.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.no > self.nodes - self.majority()
+    }
+}
+
+/// What a node answers to an acquisition.
+#[derive(Clone, Debug)]
+pub(super) enum Vote {
+    /// With this token.
+    Granted(u64),
+    /// By another holder, for at most this long unless it is renewed.
+    Held(Option<Duration>),
+    /// It may have restarted and forgotten a holder, and does not vote for this long.
+    Rejoining(Duration),
+}
+
+impl QuorumNode {
+    pub(super) async fn vote(
+        self: &Arc<Self>,
+        of: &Acquisition,
+        proposal: u64,
+    ) -> Result<Vote, Failure> {
+        let (ttl, mode, proposal) = (millis(of.ttl), mode_text(of.mode), proposal.to_string());
+        let run = self.voting_run();
+        let claim = of.waiter.map(|waiter| {
+            let claim = millis(WRITER_CLAIM);
+            format!("{claim}|{}", waiter.to_hex())
+        });
+        let args = [
+            self.server.retention.as_bytes(),
+            of.holder.id(),
+            of.holder.0.as_bytes(),
+            mode.as_bytes(),
+            ttl.as_bytes(),
+            proposal.as_bytes(),
+            run.as_bytes(),
+            claim.as_deref().unwrap_or_default().as_bytes(),
+        ];
+        let call = Call {
+            script: &VOTE,
+            keys: &of.keys.all(),
+            args: &args,
+        };
+        let reply = self.server.take_in_time(call, args.len(), None).await?;
+        let reply = &reply.value;
+        let Value::Array(parts) = reply else {
+            return reply::token(reply).map(Vote::Granted);
+        };
+        match &parts[..] {
+            [word, Value::Int(left)] if reply::text(word) == Some("held") => {
+                let left = u64::try_from(*left).ok();
+                Ok(Vote::Held(left.map(Duration::from_millis)))
+            }
+            // Its release was here first; for this acquisition the node is lost.
+            [word, _] if reply::text(word) == Some("gone") => Ok(Vote::Held(None)),
+            [word, run] if reply::text(word) == Some("rejoining") => {
+                let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
+                self.saw(run, Duration::ZERO);
+                self.watch();
+                Ok(Vote::Rejoining(self.rejoins_in()))
+            }
+            _ => Err(reply::strange(reply)),
+        }
+    }
+}
+
+/// How long a waiting writer keeps new readers out after each attempt: longer than its backoff and
+/// the next attempt take.
+const WRITER_CLAIM: Duration = Duration::from_millis(750);
+
+#[cfg(test)]
+mod tests {
+    use super::Decision::{No, Open, Unknown, Yes};
+    use super::*;
+
+    fn votes(nodes: usize, (yes, no, silent): (usize, usize, usize)) -> Votes {
+        Votes {
+            nodes,
+            yes,
+            no,
+            silent,
+        }
+    }
+
+    #[test]
+    fn answers_decide_as_soon_as_they_can() {
+        for (nodes, answers, election, verdict) in [
+            (3, (0, 0, 0), Open, Open),
+            (3, (1, 0, 0), Open, Open),
+            (3, (2, 0, 0), Yes, Yes),
+            (3, (1, 1, 0), Open, Open),
+            (3, (1, 1, 1), No, Unknown),
+            (3, (0, 2, 0), No, No),
+            (3, (1, 2, 0), No, No),
+            (3, (0, 0, 2), Unknown, Unknown),
+            (3, (1, 0, 2), Unknown, Unknown),
+            // It cannot be won, and the last answer tells an outage from a holder.
+            (3, (0, 1, 1), Open, Open),
+            (3, (0, 2, 1), No, No),
+            (3, (0, 1, 2), Unknown, Unknown),
+            // An even number of nodes carries as many losses as one less: of four, two are no majority.
+            (4, (2, 2, 0), No, No),
+            (4, (2, 1, 1), No, Unknown),
+            (4, (3, 0, 0), Yes, Yes),
+            (4, (2, 0, 2), Unknown, Unknown),
+            (5, (2, 0, 2), Open, Open),
+            (5, (2, 2, 0), Open, Open),
+            (5, (2, 2, 1), No, Unknown),
+            (5, (3, 2, 0), Yes, Yes),
+            (5, (3, 0, 2), Yes, Yes),
+            (5, (2, 1, 2), No, Unknown),
+            (5, (0, 0, 3), Unknown, Unknown),
+            (5, (0, 1, 2), Open, Open),
+            (5, (0, 3, 0), No, No),
+            (5, (0, 3, 2), No, No),
+        ] {
+            let votes = votes(nodes, answers);
+            let decided = (votes.election(), votes.verdict());
+            assert_eq!(decided, (election, verdict), "{votes:?}");
+        }
+    }
+
+    #[test]
+    fn two_majorities_meet_and_all_answers_decide() {
+        for nodes in 1..20 {
+            assert!(2 * majority(nodes) > nodes);
+            let all = (0..=nodes).flat_map(|yes| (0..=nodes - yes).map(move |no| (yes, no)));
+            for (yes, no) in all {
+                let votes = votes(nodes, (yes, no, nodes - yes - no));
+                assert_ne!(votes.election(), Open, "{votes:?}");
+                assert_ne!(votes.verdict(), Open, "{votes:?}");
+                assert!(!votes.is_refused() || votes.election() != Yes, "{votes:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use super::context::ConnectionContext;
+use super::map::Map;
+use super::node::{Extras, Node};
+use super::pubsub::PubSub;
+use super::scan::scan;
+use super::slots::Slots;
+use super::{Call, Done, NodeReply, Take, Taken, Topology};
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::{Cause, Failure, Refusal};
+use crate::keys::slot;
+use lock_core::engine::before;
+
+/// A cluster.
+///
+/// Routing is done here and not by the client of the `redis` crate: that one repeats a request whose
+/// outcome is unknown and reports how the last attempt ended, so nobody could tell whether an
+/// earlier one took the lock.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    map: Arc<Map>,
+    pubsub: PubSub,
+    shared: Arc<ConnectionContext>,
+}
+
+/// What to do about a failure.
+enum Step {
+    Fail,
+    Redirect {
+        to: Endpoint,
+        asking: bool,
+    },
+    /// Nothing has happened, and a moment later it may.
+    Retry,
+}
+
+impl Cluster {
+    pub(super) fn new(
+        config: &RedisConfig,
+        seeds: &[Endpoint],
+        shared: Arc<ConnectionContext>,
+    ) -> Result<Self, Failure> {
+        let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
+        let pubsub = PubSub::new(Arc::clone(&map), Arc::clone(&shared));
+        Ok(Self {
+            map,
+            pubsub,
+            shared,
+        })
+    }
+
+    pub(super) async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
+        self.map.slots(deadline).await.map(drop)
+    }
+
+    /// Brings a call to the node that has its keys.
+    async fn route(&self, call: Call<'_>, wait: Option<(u32, Duration)>) -> Result<Done, Failure> {
+        let deadline = self.shared.deadline();
+        let slot = slot(call.keys.first().copied().unwrap_or_default());
+        let mut slots = self.map.slots(deadline).await?;
+        let mut way = self.owner(&slots, slot);
+        let (mut redirections, mut asking) = (0, false);
+        loop {
+            let outcome = match way {
+                Ok(node) => {
+                    let extras = Extras { asking, wait };
+                    let outcome = node.call_between(call, extras, deadline).await;
+                    let server = Arc::clone(node.server());
+                    outcome.map(|(value, acked)| Done {
+                        value,
+                        acked,
+                        server,
+                    })
+                }
+                Err(failure) => Err(failure),
+            };
+            let failure = match outcome {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            match step(&failure) {
+                Step::Redirect { to, asking: ask } if redirections < MAX_REDIRECTIONS => {
+                    if !ask {
+                        self.map.outdated(&slots);
+                    }
+                    redirections += 1;
+                    asking = ask;
+                    way = self.map.node(&to);
+                }
+                Step::Retry => {
+                    self.map.outdated(&slots);
+                    let next = Instant::now() + self.shared.pause();
+                    // Cut by the deadline, a request would turn a refusal into an unknown outcome.
+                    if next + self.shared.timeout / 4 >= deadline {
+                        return Err(failure);
+                    }
+                    before(next, std::future::pending::<()>()).await;
+                    asking = false;
+                    slots = match self.map.slots(deadline).await {
+                        Ok(slots) => slots,
+                        // The first reason says more.
+                        Err(_) => return Err(failure),
+                    };
+                    way = self.owner(&slots, slot);
+                }
+                Step::Fail | Step::Redirect { .. } => {
+                    if failure.refusal().is_none() {
+                        self.map.outdated(&slots);
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+    }
+
+    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
+        match slots.master(slot) {
+            Some(endpoint) => self.map.node(endpoint),
+            None => Err(Cause::Uncovered { slot }.into()),
+        }
+    }
+
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        let slots = self.map.slots(self.shared.deadline()).await?;
+        let masters = slots.masters().iter();
+        masters.map(|endpoint| self.map.node(endpoint)).collect()
+    }
+}
+
+/// A slot has one owner, and a second one while it moves.
+const MAX_REDIRECTIONS: u32 = 5;
+
+fn step(failure: &Failure) -> Step {
+    if let Some(to) = failure.redirection().and_then(endpoint) {
+        let asking = failure.refusal() == Some(Refusal::Ask);
+        return Step::Redirect { to, asking };
+    }
+    match (&failure.cause, failure.refusal()) {
+        _ if failure.outcome_unknown => Step::Fail,
+        (Cause::Connect { .. } | Cause::Uncovered { .. }, _) => Step::Retry,
+        (
+            _,
+            Some(
+                Refusal::ClusterDown
+                | Refusal::Loading
+                | Refusal::MasterDown
+                | Refusal::ReadOnly
+                | Refusal::TryAgain,
+            ),
+        ) => Step::Retry,
+        _ => Step::Fail,
+    }
+}
+
+/// Reads `host:port`, where the host may be an IPv6 address.
+fn endpoint(text: &str) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some(())?;
+    Some(Endpoint::tcp(host, port.parse().ok()?))
+}
+
+#[async_trait]
+impl Topology for Cluster {
+    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        Ok(self.route(call, None).await?.value)
+    }
+
+    async fn call_with(
+        &self,
+        call: Call<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        self.route(call, wait).await
+    }
+
+    /// A redirection, and a node that is out of reach, are left to the script.
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        let deadline = self.shared.deadline();
+        let slots = self.map.slots(deadline).await?;
+        let outcome = match self.owner(&slots, slot(take.lock)) {
+            Ok(node) => node.take(take, wait, deadline).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Err(failure) if matches!(step(&failure), Step::Retry) => {
+                self.map.outdated(&slots);
+                Ok((Taken::Unknown, Done::nowhere()))
+            }
+            Err(failure) => {
+                self.map.outdated(&slots);
+                Err(failure)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        self.pubsub.channel(self.shared.deadline()).await
+    }
+
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.pubsub.subscribed()
+    }
+
+    fn one_slot(&self) -> bool {
+        false
+    }
+
+    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
+        let mut answers = Vec::new();
+        for node in self.masters().await? {
+            answers.push(node.ask(command).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let masters = self.masters().await?;
+        let masters: Vec<&Node> = masters.iter().map(Arc::as_ref).collect();
+        scan(&masters, pattern).await
+    }
+}

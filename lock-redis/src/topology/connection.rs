@@ -1,0 +1,368 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::connector::Connector;
+use super::context::{BROKEN, ConnectionContext};
+use super::on_demand::{Missing, OnDemand};
+use super::{Take, Taken, request};
+use crate::error::{Failure, Refusal};
+use crate::reply;
+use lock_core::engine::before;
+
+/// One connection to one server, for the tasks of one runtime.
+///
+/// It is made when it is needed, and replaced after it broke or did not answer in time.
+pub(super) struct Connection {
+    connector: Arc<Connector>,
+    shared: Arc<ConnectionContext>,
+    runtime: Handle,
+    socket: Arc<OnDemand<Socket>>,
+    made: AtomicU64,
+    /// Serialises subscribing on a connection that is open.
+    subscribing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Debug)]
+struct Socket {
+    redis: MultiplexedConnection,
+    /// Generation number, so that a stale error does not close a newer socket.
+    number: u64,
+    pushes: bool,
+    hearing: Hearing,
+    life: Arc<Life>,
+}
+
+#[derive(Debug, Default)]
+struct Life {
+    /// Set where the socket is read, at its end.
+    is_over: AtomicBool,
+    /// How many requests have been answered.
+    answers: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Hearing {
+    Denied,
+    NotAsked,
+    Subscribed,
+}
+
+impl Connection {
+    pub(super) fn new(
+        connector: Arc<Connector>,
+        shared: Arc<ConnectionContext>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            connector,
+            shared,
+            runtime,
+            socket: OnDemand::new(),
+            made: AtomicU64::new(0),
+            subscribing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Connects, unless there is a connection.
+    pub(super) async fn ready(self: &Arc<Self>, deadline: Instant) -> Result<(), Failure> {
+        self.socket(deadline).await.map(drop)
+    }
+
+    /// Sends one request and gives its answer, or the error in it.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        request: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, Failure> {
+        let mut socket = self.socket(deadline).await?;
+        let waited = Waited::for_answer(self, socket.number, &socket.life);
+        let answer = before(deadline, socket.redis.send_packed_command(request)).await;
+        let answer = waited.ends(answer);
+        match self.received(socket.number, answer)? {
+            Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends requests in one go and gives their answers, errors among them.
+    pub(super) async fn run_all(
+        self: &Arc<Self>,
+        requests: &Pipeline,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut socket = self.socket(deadline).await?;
+        let count = requests.len();
+        let waited = Waited::for_answer(self, socket.number, &socket.life);
+        let answers = socket.redis.send_packed_commands(requests, 0, count);
+        let answers = before(deadline, answers).await;
+        let answers = waited.ends(answers);
+        self.received(socket.number, answers)
+    }
+
+    /// Takes a lock by plain commands; gives how many replicas know of it as well.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+        deadline: Instant,
+    ) -> Result<(Taken, u32), Failure> {
+        let mut requests = Pipeline::with_capacity(4);
+        for command in request::taking(take) {
+            requests.add_command(command);
+        }
+        if let Some(wait) = wait {
+            requests.add_command(request::wait(wait));
+        }
+        let mut answers = self.run_all(&requests, deadline).await?.into_iter();
+        let (set, token, holder) = (answers.next(), answers.next(), answers.next());
+        let taken = match holder {
+            Some(Value::BulkString(holder)) if Some(&holder[..]) == take.holder.get(..ID_LEN) => {
+                match token.as_ref().and_then(reply::drawn) {
+                    Some(token) => Taken::Granted(token),
+                    None => Taken::WithoutToken,
+                }
+            }
+            Some(Value::BulkString(holder)) if !holder.is_empty() => Taken::Held,
+            // Nobody says whether it is held still.
+            Some(Value::ServerError(_)) if set == Some(Value::Okay) => Taken::WithoutToken,
+            _ => Taken::Unknown,
+        };
+        let acked = match (taken, answers.next()) {
+            (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
+            (Taken::Granted(_), Some(Value::ServerError(error))) => {
+                return Err(Failure {
+                    outcome_unknown: true,
+                    ..Failure::refused(&self.connector.server, error)
+                });
+            }
+            _ => 0,
+        };
+        Ok((taken, acked))
+    }
+
+    /// Subscribes to the channel of the client; false if that is impossible here.
+    pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
+        if self.is_heard() {
+            return Ok(true);
+        }
+        loop {
+            self.socket(deadline).await?;
+            let turn = before(deadline, self.subscribing.lock()).await;
+            let _turn = turn.ok_or_else(|| self.silent(false))?;
+            let Some(mut socket) = self.socket.present() else {
+                continue;
+            };
+            if socket.hearing == Hearing::NotAsked {
+                let number = socket.number;
+                let subscribed = before(deadline, self.subscribe(&mut socket)).await;
+                let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
+                socket.hearing = subscribed.inspect_err(|_| self.close(number))?;
+                let same = |now: &Socket| now.number == number;
+                if !self.socket.change(same, |now| now.hearing = socket.hearing) {
+                    continue;
+                }
+            }
+            return Ok(socket.hearing == Hearing::Subscribed);
+        }
+    }
+
+    /// Whether the channel is heard already.
+    pub(super) fn is_heard(&self) -> bool {
+        let subscribed = |now: &Socket| now.hearing == Hearing::Subscribed;
+        self.socket.is(subscribed)
+    }
+
+    /// Closes the connection, whichever it is.
+    pub(super) fn hang_up(&self) {
+        self.closed(self.socket.discard(|_| true));
+    }
+
+    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
+        if let Some(socket) = self.socket.present() {
+            if !socket.life.is_over.load(Ordering::Relaxed) {
+                return Ok(socket);
+            }
+            self.close(socket.number);
+        }
+        let make = || Arc::clone(self).connect();
+        let spawn = |task| drop(self.runtime.spawn(task));
+        let made = self.socket.get(spawn, &self.shared, deadline, make);
+        made.await.map_err(|missing| match missing {
+            Missing::Failed(failure) => failure,
+            Missing::Late => self.silent(false),
+        })
+    }
+
+    async fn connect(self: Arc<Self>) -> Result<Socket, Failure> {
+        let within = self.shared.connect_timeout;
+        let opened = before(Instant::now() + within, self.open()).await;
+        opened.unwrap_or_else(|| Err(Failure::silent(&self.connector.server, within, false)))
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<Socket, Failure> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let life = Arc::<Life>::default();
+        let pushed = self.pushed(number, Arc::clone(&life));
+        let (redis, pushes) = self.connector.open(pushed).await?;
+        let mut socket = Socket {
+            redis,
+            number,
+            pushes,
+            hearing: Hearing::NotAsked,
+            life,
+        };
+        // Before anything else: waiters may count on the channel already.
+        if self.shared.subscriber() == Some(self.runtime.id()) {
+            socket.hearing = self.subscribe(&mut socket).await?;
+        }
+        Ok(socket)
+    }
+
+    /// What the connection does with messages, on the task that reads its socket.
+    fn pushed(
+        self: &Arc<Self>,
+        number: u64,
+        life: Arc<Life>,
+    ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
+        let connection: Weak<Self> = Arc::downgrade(self);
+        move |push| {
+            let Some(connection) = connection.upgrade() else {
+                return Err(SendError);
+            };
+            match push.kind {
+                PushKind::Message => {
+                    if let Some(Value::BulkString(payload)) = push.data.get(1) {
+                        connection.shared.events.on_message(payload);
+                    }
+                }
+                PushKind::Disconnection => {
+                    // In this order: the connection may not be in its place yet.
+                    life.is_over.store(true, Ordering::SeqCst);
+                    connection.close(number);
+                }
+                _ => {}
+            }
+            Ok(())
+        }
+    }
+
+    async fn subscribe(&self, socket: &mut Socket) -> Result<Hearing, Failure> {
+        let server = &self.connector.server;
+        if !socket.pushes {
+            self.shared.warn_of_silence(server, "RESP2 cannot push");
+            return Ok(Hearing::Denied);
+        }
+        // Scripts publish with the rights of their users, and cannot tell that they have none.
+        let attempt = async {
+            socket
+                .redis
+                .subscribe(&[&**self.shared.channel(), BROKEN])
+                .await?;
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(&**self.shared.channel()).arg("");
+            publish.query_async::<()>(&mut socket.redis).await
+        };
+        let Err(error) = attempt.await else {
+            return Ok(Hearing::Subscribed);
+        };
+        match ServerError::try_from(error) {
+            Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
+                let why = "the ACL denies SUBSCRIBE, PUBLISH or the channel";
+                self.shared.warn_of_silence(server, why);
+                Ok(Hearing::Denied)
+            }
+            Ok(reply) => Err(Failure::refused(server, reply)),
+            Err(error) => Err(Failure::unconnected(server, error)),
+        }
+    }
+
+    /// Takes an answer; a connection without one is not used again.
+    fn received<T>(
+        &self,
+        number: u64,
+        answer: Option<Result<T, RedisError>>,
+    ) -> Result<T, Failure> {
+        let failure = match answer {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => Failure::broken(&self.connector.server, error),
+            None => self.silent(true),
+        };
+        self.close(number);
+        Err(failure)
+    }
+
+    fn close(&self, number: u64) {
+        self.closed(self.socket.discard(|now| now.number == number));
+    }
+
+    fn closed(&self, socket: Option<Socket>) {
+        if socket.is_some_and(|it| it.hearing == Hearing::Subscribed) {
+            self.shared.events.on_disconnect();
+        }
+    }
+
+    fn silent(&self, sent: bool) -> Failure {
+        Failure::silent(&self.connector.server, self.shared.timeout, sent)
+    }
+}
+
+/// A caller who waits for an answer. One who gives up after a while, as a renewal does long before
+/// the time-out, does not leave a dead connection to the next; one on which others were answered
+/// meanwhile is not dead.
+struct Waited<'a> {
+    connection: &'a Connection,
+    number: u64,
+    life: &'a Life,
+    answers: u64,
+    since: Instant,
+}
+
+/// Length of the id that begins what is stored of a holder.
+const ID_LEN: usize = 32;
+
+/// An answer that takes longer is a reason to try another connection. Shorter than a renewal of a
+/// lease of one second waits.
+const SILENCE_LIMIT: Duration = Duration::from_millis(100);
+
+impl<'a> Waited<'a> {
+    fn for_answer(connection: &'a Connection, number: u64, life: &'a Life) -> Self {
+        Self {
+            connection,
+            number,
+            life,
+            answers: life.answers.load(Ordering::Relaxed),
+            since: Instant::now(),
+        }
+    }
+
+    fn ends<T>(self, answer: Option<T>) -> Option<T> {
+        if answer.is_some() {
+            self.life.answers.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+}
+
+impl Drop for Waited<'_> {
+    fn drop(&mut self) {
+        let is_silent = self.life.answers.load(Ordering::Relaxed) == self.answers;
+        if is_silent && self.since.elapsed() >= SILENCE_LIMIT {
+            self.connection.close(self.number);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("server", &self.connector.server)
+            .finish_non_exhaustive()
+    }
+}

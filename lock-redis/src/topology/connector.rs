@@ -1,0 +1,208 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, Value,
+};
+
+use super::tls::Certificates;
+use crate::config::{Endpoint, Login, RedisConfig};
+use crate::error::{Cause, Failure, Refusal};
+
+/// How connections to the servers of one kind are made.
+#[derive(Clone, Debug)]
+pub(super) struct Connectors {
+    certificates: Option<Certificates>,
+    login: Login,
+    database: u32,
+    resp3: bool,
+    timeout: Duration,
+    wants_masters: bool,
+}
+
+impl Connectors {
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+        Ok(Self {
+            certificates: config.tls.as_ref().map(Certificates::read).transpose()?,
+            login: config.login.clone(),
+            database: config.database,
+            resp3: config.resp3,
+            timeout: config.timeout,
+            wants_masters: false,
+        })
+    }
+
+    /// Refuses servers that are no masters.
+    pub(super) fn to_masters(&self) -> Self {
+        Self {
+            wants_masters: true,
+            ..self.clone()
+        }
+    }
+
+    /// For Sentinels, which have a login of their own and no databases.
+    pub(super) fn to_sentinels(&self, login: &Login) -> Self {
+        Self {
+            login: login.clone(),
+            database: 0,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, Failure> {
+        Ok(Connector {
+            server: endpoint.to_string().into(),
+            client: self.client(endpoint, ProtocolVersion::RESP3)?,
+            plain: self.client(endpoint, ProtocolVersion::RESP2)?,
+            resp3: self.resp3,
+            wants_master: self.wants_masters,
+        })
+    }
+
+    fn client(&self, endpoint: &Endpoint, protocol: ProtocolVersion) -> Result<Client, Failure> {
+        let mut redis = RedisConnectionInfo::default()
+            .set_db(i64::from(self.database))
+            .set_protocol(protocol)
+            .set_lib_name("polylock", env!("CARGO_PKG_VERSION"));
+        if let Some(username) = &self.login.username {
+            redis = redis.set_username(username);
+        }
+        if let Some(password) = &self.login.password {
+            redis = redis.set_password(password);
+        }
+        let wrong = |error: RedisError| Cause::Config(error.to_string());
+        let info = address(endpoint)
+            .into_connection_info()
+            .map_err(wrong)?
+            .set_redis_settings(redis)
+            .set_tcp_settings(tcp(self.timeout));
+        match (endpoint, &self.certificates) {
+            (Endpoint::Tcp { host, port }, Some(tls)) => tls.client(host, *port, info),
+            _ => Ok(Client::open(info).map_err(wrong)?),
+        }
+    }
+}
+
+/// How connections to one server are made.
+#[derive(Debug)]
+pub(super) struct Connector {
+    /// Address of the server, for messages.
+    pub(super) server: Arc<str>,
+    client: Client,
+    /// For a server that knows no RESP3.
+    plain: Client,
+    resp3: bool,
+    /// Whether a replica is refused before anything is sent to it.
+    wants_master: bool,
+}
+
+impl Connector {
+    /// Makes a connection, and says whether its server can push.
+    pub(super) async fn open(
+        &self,
+        pushed: impl AsyncPushSender,
+    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        let (connection, pushes) = self.shake_hands(pushed).await?;
+        if self.wants_master {
+            self.check_role(connection.clone()).await?;
+        }
+        Ok((connection, pushes))
+    }
+
+    async fn shake_hands(
+        &self,
+        pushed: impl AsyncPushSender,
+    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        // Time is bounded by the caller, whose timer may move to another runtime.
+        let settings = || {
+            AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None)
+                .set_pipeline_buffer_size(REQUESTS_IN_LINE)
+        };
+        if self.resp3 {
+            let settings = settings().set_push_sender(pushed);
+            let made = self
+                .client
+                .get_multiplexed_async_connection_with_config(&settings);
+            match made.await {
+                Ok(connection) => return Ok((connection, true)),
+                Err(error) if knows_no_resp3(&error) => {}
+                Err(error) => return Err(Failure::unconnected(&self.server, error)),
+            }
+        }
+        let settings = settings();
+        let made = self
+            .plain
+            .get_multiplexed_async_connection_with_config(&settings);
+        let made = made.await;
+        let connection = made.map_err(|error| Failure::unconnected(&self.server, error))?;
+        Ok((connection, false))
+    }
+
+    async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), Failure> {
+        let reply = connection.send_packed_command(&redis::cmd("ROLE")).await;
+        let reply = reply.map_err(|error| Failure::unconnected(&self.server, error))?;
+        let role = match &reply {
+            Value::Array(parts) => parts.first(),
+            Value::ServerError(error) => {
+                return Err(Failure::refused(&self.server, error.clone()));
+            }
+            _ => None,
+        };
+        match role {
+            Some(Value::BulkString(role)) if role == b"master" => Ok(()),
+            Some(Value::BulkString(_)) => Err(Cause::Refused {
+                server: Arc::clone(&self.server),
+                refusal: Refusal::ReadOnly,
+                source: Arc::from(Box::from("ROLE is not master")),
+            }
+            .into()),
+            _ => Err(Cause::Malformed {
+                server: Arc::clone(&self.server),
+                what: "ROLE".to_owned(),
+            }
+            .into()),
+        }
+    }
+}
+
+/// Requests that wait for the socket before a caller waits as well.
+const REQUESTS_IN_LINE: usize = 1024;
+
+fn address(endpoint: &Endpoint) -> ConnectionAddr {
+    match endpoint {
+        Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+        Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),
+    }
+}
+
+/// A dead peer is noticed by unanswered data after two time-outs, and on an idle connection after
+/// 25 s.
+fn tcp(timeout: Duration) -> TcpSettings {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(timeout * 2);
+    settings
+}
+
+/// Servers before 6.0, and proxies that speak only RESP2.
+fn knows_no_resp3(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::RESP3NotSupported
+        || matches!(error.code(), Some("NOPROTO"))
+        || error.detail().is_some_and(|detail| {
+            let detail = detail.to_ascii_lowercase();
+            detail.contains("unknown command") && detail.contains("hello")
+                || detail.contains("'hello'")
+        })
+}

@@ -1,0 +1,80 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use tokio::runtime::Id;
+use tokio::time::Instant;
+
+use super::ConnectionEvents;
+use crate::config::RedisConfig;
+
+/// Where every client hears of locks that an administrator breaks; the script knows it as well.
+pub(super) const BROKEN: &str = "polylock:broken";
+
+/// What all connections of a client have in common.
+#[derive(Debug)]
+pub(super) struct ConnectionContext {
+    pub(super) events: Arc<dyn ConnectionEvents>,
+    pub(super) engine: Engine,
+    pub(super) timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) push: bool,
+    /// The same on every server, so that a queue that moves keeps its waiters.
+    channel: Arc<str>,
+    /// The runtime whose connections subscribe to the channel: the first that asked for it.
+    subscriber: OnceLock<Id>,
+    has_warned: AtomicBool,
+}
+
+impl ConnectionContext {
+    pub(super) fn new(
+        config: &RedisConfig,
+        events: Arc<dyn ConnectionEvents>,
+        engine: &Engine,
+    ) -> Self {
+        Self {
+            events,
+            engine: engine.clone(),
+            timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+            push: config.push,
+            channel: format!("polylock:{}", engine.lease_id().to_hex()).into(),
+            subscriber: OnceLock::new(),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// How long after a failed attempt to connect there is no other one.
+    pub(super) fn pause(&self) -> Duration {
+        let (low, high) = (Duration::from_millis(20), Duration::from_millis(100));
+        self.engine.jitter(low, high)
+    }
+
+    pub(super) fn warn_of_silence(&self, server: &str, why: &str) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server,
+                why,
+                "waiters are not notified and ask again and again"
+            );
+        }
+    }
+
+    pub(super) fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    /// Has the connections of a runtime subscribe to the channel, whatever server is used next.
+    pub(super) fn subscribe_on(&self, runtime: Id) {
+        self.subscriber.get_or_init(|| runtime);
+    }
+
+    pub(super) fn subscriber(&self) -> Option<Id> {
+        self.subscriber.get().copied()
+    }
+}

@@ -1,0 +1,178 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::Value;
+use tokio::time::Instant;
+
+use super::connector::Connectors;
+use super::context::ConnectionContext;
+use super::node::Node;
+use super::on_demand::{Missing, OnDemand};
+use super::slots::Slots;
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::{Cause, Failure};
+use lock_core::engine::before;
+
+/// The nodes of a cluster, and which of them has which slot.
+#[derive(Debug)]
+pub(super) struct Map {
+    seeds: Vec<Endpoint>,
+    connectors: Connectors,
+    shared: Arc<ConnectionContext>,
+    slots: Arc<OnDemand<Arc<Slots>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The last map, outdated or not.
+    slots: Option<Arc<Slots>>,
+    nodes: HashMap<Endpoint, Arc<Node>>,
+}
+
+impl Map {
+    pub(super) fn new(
+        config: &RedisConfig,
+        seeds: &[Endpoint],
+        shared: Arc<ConnectionContext>,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            seeds: seeds.to_vec(),
+            connectors: Connectors::new(config)?,
+            shared,
+            slots: OnDemand::new(),
+            known: Mutex::default(),
+        })
+    }
+
+    pub(super) async fn slots(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Slots>, Failure> {
+        if let Some(slots) = self.slots.present() {
+            return Ok(slots);
+        }
+        let make = || Arc::clone(self).ask();
+        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        let spawn = |task| self.shared.engine.spawn_service(task);
+        let found = self.slots.get(spawn, &self.shared, deadline, make);
+        found.await.map_err(|missing| match missing {
+            Missing::Failed(failure) => failure,
+            Missing::Late => self.silent(),
+        })
+    }
+
+    /// Has the nodes asked again, unless somebody has already.
+    pub(super) fn outdated(&self, slots: &Arc<Slots>) {
+        self.slots.discard(|now| Arc::ptr_eq(now, slots));
+    }
+
+    pub(super) fn node(&self, endpoint: &Endpoint) -> Result<Arc<Node>, Failure> {
+        let mut known = self.known();
+        if let Some(node) = known.nodes.get(endpoint) {
+            return Ok(Arc::clone(node));
+        }
+        let connector = self.connectors.to(endpoint)?;
+        let node = Arc::new(Node::new(connector, Arc::clone(&self.shared)));
+        known.nodes.insert(endpoint.clone(), Arc::clone(&node));
+        Ok(node)
+    }
+
+    pub(super) fn connectors(&self) -> &Connectors {
+        &self.connectors
+    }
+
+    /// Where to ask: the masters of the last map, and what the configuration names.
+    pub(super) fn candidates(&self) -> Vec<Endpoint> {
+        let known = self.known();
+        let masters = known.slots.iter().flat_map(|slots| slots.masters());
+        let mut candidates: Vec<_> = masters.cloned().collect();
+        drop(known);
+        for seed in &self.seeds {
+            if !candidates.contains(seed) {
+                candidates.push(seed.clone());
+            }
+        }
+        candidates
+    }
+
+    async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, Failure> {
+        let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
+        let asking = before(until, self.ask_all()).await;
+        let slots = asking.unwrap_or_else(|| Err(self.silent()))?;
+        self.adopt(&slots);
+        Ok(slots)
+    }
+
+    /// Asks all nodes that are known at the same time, and takes the first answer.
+    async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
+        let candidates = self.candidates();
+        let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut why = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(slots) => return Ok(Arc::new(slots)),
+                Err(failure) => why = Some(failure),
+            }
+        }
+        Err(why.unwrap_or_else(|| self.silent()))
+    }
+
+    async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {
+        let mut request = redis::cmd("CLUSTER");
+        request.arg("SLOTS");
+        let node = self.known().nodes.get(endpoint).map(Arc::clone);
+        let answer = match node {
+            Some(node) => node.run(&request).await?,
+            // It may be a replica, which is asked nothing else.
+            None => {
+                let connector = self.connectors.to(endpoint)?;
+                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
+                let answer = connection.send_packed_command(&request).await;
+                match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
+                    Value::ServerError(error) => {
+                        return Err(Failure::refused(&connector.server, error));
+                    }
+                    answer => answer,
+                }
+            }
+        };
+        let server: Arc<str> = endpoint.to_string().into();
+        match Slots::read(answer, endpoint) {
+            None => {
+                let what = "CLUSTER SLOTS".to_owned();
+                Err(Cause::Malformed { server, what }.into())
+            }
+            Some(slots) if slots.masters().is_empty() => Err(Cause::Uncovered { slot: 0 }.into()),
+            Some(slots) => Ok(slots),
+        }
+    }
+
+    fn adopt(&self, slots: &Arc<Slots>) {
+        let mut known = self.known();
+        let old = known.slots.replace(Arc::clone(slots));
+        let mut gone = Vec::new();
+        known.nodes.retain(|endpoint, node| {
+            let stays = slots.masters().contains(endpoint);
+            if !stays {
+                gone.push(Arc::clone(node));
+            }
+            stays
+        });
+        drop(known);
+        for node in gone {
+            node.hang_up();
+        }
+        if old.is_some_and(|old| slots.lacks_one_of(&old)) {
+            tracing::debug!("a master of the cluster has been replaced");
+            self.shared.events.on_failover();
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::silent(&"the cluster".into(), self.shared.timeout, false)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

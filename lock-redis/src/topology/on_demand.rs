@@ -1,0 +1,216 @@
+use std::sync::Arc;
+
+use lock_core::engine::Task;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::context::ConnectionContext;
+use crate::error::Failure;
+use lock_core::engine::before;
+
+/// Something that is made when it is needed, and again after it turned out to be of no use.
+///
+/// It is made by a task that no caller can cancel; callers share it and how it ends.
+#[derive(Debug)]
+pub(super) struct OnDemand<T> {
+    state: watch::Sender<State<T>>,
+}
+
+#[derive(Clone, Debug)]
+enum State<T> {
+    Absent,
+    /// The task that made it is gone, and with it its runtime.
+    Dropped,
+    /// The next attempt waits for its turn, so that callers do not make one each.
+    Failed(Failure, Instant),
+    Making,
+    Present(T),
+}
+
+/// Why there is nothing.
+pub(super) enum Missing {
+    Failed(Failure),
+    /// It is not there in time.
+    Late,
+}
+
+impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
+    pub(super) fn new() -> Arc<Self> {
+        let state = watch::Sender::new(State::Absent);
+        Arc::new(Self { state })
+    }
+
+    pub(super) fn present(&self) -> Option<T> {
+        match &*self.state.borrow() {
+            State::Present(it) => Some(it.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is there and fulfils a condition.
+    pub(super) fn is(&self, condition: impl FnOnce(&T) -> bool) -> bool {
+        matches!(&*self.state.borrow(), State::Present(it) if condition(it))
+    }
+
+    /// Changes it; false if it is not there, or not `which`.
+    pub(super) fn change(&self, which: impl FnOnce(&T) -> bool, how: impl FnOnce(&mut T)) -> bool {
+        self.state.send_if_modified(|state| match state {
+            State::Present(it) if which(it) => {
+                how(it);
+                true
+            }
+            _ => false,
+        })
+    }
+
+    /// Throws it away if it is `which`.
+    pub(super) fn discard(&self, which: impl FnOnce(&T) -> bool) -> Option<T> {
+        let mut thrown = None;
+        self.state.send_if_modified(|state| match state {
+            State::Present(it) if which(it) => {
+                thrown = Some(it.clone());
+                *state = State::Absent;
+                true
+            }
+            _ => false,
+        });
+        thrown
+    }
+
+    /// Gives it, and has it made by a task that `spawn` starts if it is not there.
+    pub(super) async fn get<M>(
+        self: &Arc<Self>,
+        spawn: impl Fn(Task),
+        shared: &Arc<ConnectionContext>,
+        deadline: Instant,
+        make: impl Fn() -> M,
+    ) -> Result<T, Missing>
+    where
+        M: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let mut state = self.state.subscribe();
+        loop {
+            if let Some(not_before) = self.begin() {
+                let making = Making(Some((Arc::clone(self), Arc::clone(shared))));
+                let make = make();
+                spawn(Box::pin(async move {
+                    if let Some(until) = not_before {
+                        sleep_until(until).await;
+                    }
+                    making.end(make.await);
+                }));
+            }
+            let settled = state.wait_for(|state| !matches!(state, State::Making));
+            match before(deadline, settled).await {
+                None | Some(Err(_)) => return Err(Missing::Late),
+                Some(Ok(state)) => match &*state {
+                    State::Present(it) => return Ok(it.clone()),
+                    State::Failed(failure, _) => return Err(Missing::Failed(failure.clone())),
+                    State::Dropped => return Err(Missing::Late),
+                    // It was made, and thrown away before this caller looked.
+                    State::Absent | State::Making => {}
+                },
+            }
+            if Instant::now() >= deadline {
+                return Err(Missing::Late);
+            }
+        }
+    }
+
+    /// Says that it is being made, unless somebody else has or it is there; gives the time before
+    /// which it is too early.
+    fn begin(&self) -> Option<Option<Instant>> {
+        let mut not_before = None;
+        let begun = self.state.send_if_modified(|state| {
+            match state {
+                State::Absent | State::Dropped => {}
+                State::Failed(_, until) => not_before = Some(*until),
+                State::Making | State::Present(_) => return false,
+            }
+            *state = State::Making;
+            true
+        });
+        begun.then_some(not_before)
+    }
+}
+
+/// An attempt. Says that it is over even if its runtime drops it.
+struct Making<T: Clone + Send + Sync + 'static>(Option<(Arc<OnDemand<T>>, Arc<ConnectionContext>)>);
+
+impl<T: Clone + Send + Sync + 'static> Making<T> {
+    fn end(mut self, made: Result<T, Failure>) {
+        let Some((place, shared)) = self.0.take() else {
+            return;
+        };
+        place.state.send_replace(match made {
+            Ok(it) => State::Present(it),
+            Err(failure) => State::Failed(failure, Instant::now() + shared.pause()),
+        });
+    }
+}
+
+impl<T: Clone + Send + Sync + 'static> Drop for Making<T> {
+    fn drop(&mut self) {
+        if let Some((place, _)) = self.0.take() {
+            place.state.send_replace(State::Dropped);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use lock_core::engine::Engine;
+
+    use super::super::tests::Told;
+    use super::*;
+    use crate::config::RedisConfig;
+
+    fn shared() -> Arc<ConnectionContext> {
+        let engine = Engine::of_this_process("redis");
+        let config = RedisConfig::new("127.0.0.1", 1);
+        Arc::new(ConnectionContext::new(
+            &config,
+            Arc::new(Told::default()),
+            &engine,
+        ))
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    #[tokio::test]
+    async fn what_is_thrown_away_before_a_caller_looks_is_made_again() {
+        let (place, made) = (OnDemand::new(), AtomicUsize::new(0));
+        // On this runtime of one thread, the caller looks when both are done.
+        let spawn = |task: Task| {
+            let place = Arc::clone(&place);
+            drop(tokio::spawn(async move {
+                task.await;
+                place.discard(|it| *it == 1);
+            }));
+        };
+        let make = || {
+            let number = made.fetch_add(1, Ordering::Relaxed) + 1;
+            async move { Ok(number) }
+        };
+        let found = place.get(spawn, &shared(), soon(), make).await;
+        assert!(matches!(found, Ok(2)));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_never_runs_is_not_waited_for() {
+        let place = OnDemand::<u8>::new();
+        let make = || async { Ok(1) };
+        for _ in 0..2 {
+            let found = place.get(drop, &shared(), soon(), make).await;
+            assert!(matches!(found, Err(Missing::Late)));
+        }
+        let spawn = |task| drop(tokio::spawn(task));
+        let found = place.get(spawn, &shared(), soon(), make).await;
+        assert!(matches!(found, Ok(1)));
+    }
+}

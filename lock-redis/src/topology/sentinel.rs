@@ -1,0 +1,409 @@
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, Value};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::connector::Connectors;
+use super::context::ConnectionContext;
+use super::known_sentinels::KnownSentinels;
+use super::node::Node;
+use super::on_demand::{Missing, OnDemand};
+use super::scan::scan;
+use super::sentinel_events::{Following, follow};
+use super::sentinel_reports::{Report, Reports};
+use super::sentinel_votes::SentinelVotes;
+use super::{Call, Done, NodeReply, Take, Taken, Topology};
+use crate::config::{Endpoint, RedisConfig};
+use crate::error::{Cause, Failure, Refusal};
+use lock_core::engine::{Moment, before};
+
+/// The master that Sentinels name.
+///
+/// A server is used only after its `ROLE` is master. Whatever raises a doubt (a broken connection,
+/// silence, a refused write, a message of a Sentinel) has the Sentinels asked again.
+///
+/// A master that is cut off with few of the Sentinels does not know that the others promote a
+/// replica. What it grants and extends counts only if a majority of them names it afterwards. Acks of
+/// replicas do not replace that: they do not say which replicas they are of, nor how many there are.
+#[derive(Debug)]
+pub(super) struct Sentinel {
+    master: Arc<Master>,
+    /// Ends the tasks that follow the Sentinels.
+    _followers: watch::Sender<()>,
+}
+
+/// Which server is the master.
+#[derive(Debug)]
+pub(super) struct Master {
+    name: Arc<str>,
+    sentinels: Vec<Endpoint>,
+    pub(super) to_sentinels: Connectors,
+    to_masters: Connectors,
+    pub(super) shared: Arc<ConnectionContext>,
+    current: Arc<OnDemand<Arc<Node>>>,
+    /// The last one that was verified, in doubt or not.
+    last: Mutex<Option<(Endpoint, Arc<Node>)>>,
+    /// Where Sentinels are followed: those of the configuration, and those that they know besides.
+    followed: Mutex<KnownSentinels>,
+    reports: watch::Sender<Reports>,
+    /// The Sentinels are to be asked if they were not since then.
+    wanted: watch::Sender<Moment>,
+    end: watch::Receiver<()>,
+}
+
+impl Sentinel {
+    pub(super) fn new(
+        config: &RedisConfig,
+        sentinels: &[Endpoint],
+        name: &str,
+        shared: Arc<ConnectionContext>,
+    ) -> Result<Self, Failure> {
+        let connectors = Connectors::new(config)?;
+        let (followers, end) = watch::channel(());
+        let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
+        let master = Arc::new(Master {
+            name: name.into(),
+            sentinels: sentinels.to_vec(),
+            to_sentinels: connectors.to_sentinels(&config.sentinel_login),
+            to_masters: connectors.to_masters(),
+            current: OnDemand::new(),
+            last: Mutex::default(),
+            followed: Mutex::default(),
+            reports: watch::Sender::new(Reports::new(configured.len())),
+            wanted: watch::Sender::new(Moment::from_nanos(0)),
+            end,
+            shared,
+        });
+        for sentinel in configured {
+            if master.followed().add(sentinel.clone()) {
+                master.follow(sentinel, Following::Configured);
+            }
+        }
+        Ok(Self {
+            master,
+            _followers: followers,
+        })
+    }
+
+    pub(super) async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.master.patience();
+        self.master.find(deadline).await.map(drop)
+    }
+}
+
+impl Master {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address of the master that was verified last.
+    pub(super) fn address(&self) -> Option<Endpoint> {
+        self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
+    }
+
+    /// Listens to a Sentinel that another one knows, unless somebody does.
+    pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
+        let now = self.shared.engine.now();
+        if self.followed().discover(&sentinel, identity, now) {
+            self.follow(sentinel, Following::Discovered);
+        }
+    }
+
+    fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
+        let following = follow(Arc::downgrade(self), sentinel, how, self.end.clone());
+        self.shared.engine.spawn_service(following);
+    }
+
+    /// When the Sentinels are to be asked.
+    pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
+        self.wanted.subscribe()
+    }
+
+    /// Takes in what a Sentinel said.
+    pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
+        self.reports
+            .send_modify(|reports| reports.add(sentinel, report));
+    }
+
+    fn want(&self, since: Moment) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_later = since > *wanted;
+            *wanted = since.max(*wanted);
+            is_later
+        });
+    }
+
+    /// Has the Sentinels asked in the background, so that few grants have to wait for them.
+    fn refresh(&self) {
+        let now = self.shared.engine.now();
+        if now.since(*self.wanted.borrow()) >= REFRESH {
+            self.want(now);
+        }
+    }
+
+    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+        let mut reports = self.reports.subscribe();
+        let now = self.shared.engine.now();
+        let since = now - age;
+        let is_confirmed = |reports: &Reports| reports.confirmed(&done.server) >= Some(since);
+        if is_confirmed(&reports.borrow()) {
+            return Ok(());
+        }
+        self.want(now);
+        let confirmed = reports.wait_for(is_confirmed);
+        if let Some(Ok(_)) = before(Instant::now() + within, confirmed).await {
+            return Ok(());
+        }
+        let reports = self.reports.borrow();
+        let cause = Cause::Unconfirmed {
+            server: Arc::clone(&done.server),
+            named: reports.count(&done.server, since),
+            sentinels: reports.sentinels(),
+        };
+        Err(Failure {
+            cause,
+            outcome_unknown: true,
+        })
+    }
+
+    /// A Sentinel says that another server is the master; the others are asked as well. Each of
+    /// them says so when it knows, so that the last one of a majority makes the change.
+    pub(super) async fn switch(self: &Arc<Self>) {
+        match self.elected().await {
+            Ok(elected) if self.address().as_ref() != Some(&elected) => {}
+            _ => return,
+        }
+        if let Some(old) = self.current.discard(|_| true) {
+            old.hang_up();
+        }
+        // What fails is tried again by the next caller.
+        drop(self.find(Instant::now() + self.patience()).await);
+    }
+
+    async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Node>, Failure> {
+        if let Some(node) = self.current.present() {
+            return Ok(node);
+        }
+        let make = || Arc::clone(self).ask();
+        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        let spawn = |task| self.shared.engine.spawn_service(task);
+        let found = self.current.get(spawn, &self.shared, deadline, make);
+        found.await.map_err(|missing| match missing {
+            Missing::Failed(failure) => failure,
+            Missing::Late => self.lost(),
+        })
+    }
+
+    async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
+        let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
+        asking.unwrap_or_else(|| Err(self.lost()))
+    }
+
+    async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
+        let endpoint = self.elected().await?;
+        // Nobody else's word counts if this one is no master yet, or no more: who asks again soon
+        // meets Sentinels that agree.
+        self.verify(endpoint).await
+    }
+
+    /// The address that a majority of the Sentinels says, or most of those that answer in time.
+    /// Asks all at the same time.
+    async fn elected(&self) -> Result<Endpoint, Failure> {
+        let asked = self.sentinels.iter();
+        let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
+        let mut ballot = SentinelVotes::new(self.sentinels.len());
+        let mut why = None;
+        let mut until = Instant::now() + self.patience();
+        // Those that are cut off do not say so.
+        let grace = self.shared.connect_timeout.min(self.shared.timeout) / 2;
+        while !ballot.is_decided() {
+            match before(until, asked.next()).await {
+                None | Some(None) => break,
+                Some(Some(Ok(Some(endpoint)))) => {
+                    if ballot.is_empty() {
+                        until = until.min(Instant::now() + grace);
+                    }
+                    ballot.add(endpoint);
+                }
+                Some(Some(Ok(None))) => {}
+                Some(Some(Err(failure))) => why = Some(failure),
+            }
+        }
+        let leader = ballot.leader();
+        leader.ok_or_else(|| why.unwrap_or_else(|| self.lost()))
+    }
+
+    /// The address that one Sentinel knows, if it knows the master.
+    pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
+        let connector = self.to_sentinels.to(sentinel)?;
+        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
+        let mut request = redis::cmd("SENTINEL");
+        request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
+        let answer = connection.send_packed_command(&request).await;
+        match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
+            Value::Nil => Ok(None),
+            Value::ServerError(error) => Err(Failure::refused(&connector.server, error)),
+            answer => match redis::from_redis_value::<(String, u16)>(answer) {
+                Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
+                Err(error) => Err(Cause::Malformed {
+                    server: connector.server,
+                    what: error.to_string(),
+                }
+                .into()),
+            },
+        }
+    }
+
+    /// Connects to a server that is said to be the master, which checks its role.
+    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
+        let node = match self.known(&endpoint) {
+            Some(node) => node,
+            None => {
+                let connector = self.to_masters.to(&endpoint)?;
+                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
+            }
+        };
+        node.open().await?;
+        self.adopt(endpoint, &node);
+        Ok(node)
+    }
+
+    fn known(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+        let last = self.last();
+        let same = last.as_ref().filter(|(known, _)| known == endpoint);
+        same.map(|(_, node)| Arc::clone(node))
+    }
+
+    fn adopt(&self, endpoint: Endpoint, node: &Arc<Node>) {
+        let old = self.last().replace((endpoint, Arc::clone(node)));
+        if let Some((_, old)) = old
+            && !Arc::ptr_eq(&old, node)
+        {
+            tracing::debug!(old = %old.server(), new = %node.server(), "another master");
+            old.hang_up();
+            self.shared.events.on_failover();
+        }
+    }
+
+    pub(super) fn followed(&self) -> MutexGuard<'_, KnownSentinels> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<Node>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how a request ended.
+    fn learn<T>(&self, node: &Arc<Node>, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if let Err(failure) = &outcome {
+            let demoted = matches!(
+                failure.refusal(),
+                Some(Refusal::ReadOnly | Refusal::MasterDown)
+            );
+            if demoted {
+                // The next connection finds out by ROLE.
+                node.hang_up();
+            }
+            if demoted || failure.refusal().is_none() {
+                self.current.discard(|current| Arc::ptr_eq(current, node));
+            }
+        }
+        outcome
+    }
+
+    fn lost(&self) -> Failure {
+        let name = Arc::clone(&self.name);
+        Cause::NoMaster { name }.into()
+    }
+
+    /// How long Sentinels and then a master are given to answer.
+    fn patience(&self) -> Duration {
+        self.shared.connect_timeout + self.shared.timeout
+    }
+}
+
+/// How often Sentinels are asked at most for the sake of calls to come.
+const REFRESH: Duration = Duration::from_millis(500);
+
+#[async_trait]
+impl Topology for Sentinel {
+    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.call(call, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn call_with(
+        &self,
+        call: Call<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<Done, Failure> {
+        // On its way while the call is.
+        self.master.refresh();
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.call_with(call, wait, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn take(
+        &self,
+        take: Take<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Taken, Done), Failure> {
+        self.master.refresh();
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.take(take, wait, deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+        self.master.confirm(done, age, within).await
+    }
+
+    fn is_confirmed(&self, age: Duration) -> bool {
+        let Some(node) = self.master.current.present() else {
+            return false;
+        };
+        let since = self.master.shared.engine.now() - age;
+        self.master.reports.borrow().confirmed(node.server()) >= Some(since)
+    }
+
+    fn confirms(&self) -> bool {
+        true
+    }
+
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        let deadline = self.master.shared.deadline();
+        let node = self.master.find(deadline).await?;
+        let outcome = node.channel(deadline).await;
+        self.master.learn(&node, outcome)
+    }
+
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.master.current.present()?.subscribed()
+    }
+
+    fn one_slot(&self) -> bool {
+        true
+    }
+
+    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
+        let node = self.master.find(self.master.shared.deadline()).await?;
+        let outcome = node.ask(command).await;
+        Ok(vec![self.master.learn(&node, outcome)?])
+    }
+
+    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let node = self.master.find(self.master.shared.deadline()).await?;
+        let outcome = scan(&[&node], pattern).await;
+        self.master.learn(&node, outcome)
+    }
+}

@@ -1,0 +1,357 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lock_core::engine::Moment;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::sentinel::Master;
+use super::sentinel_reports::Report;
+use crate::config::Endpoint;
+use crate::error::{Failure, Refusal};
+
+/// Who says where a Sentinel is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Following {
+    Configured,
+    /// Another Sentinel.
+    Discovered,
+}
+
+/// Listens to one Sentinel for the life of the topology, so that a fail-over is noticed by a client
+/// that sends nothing, and asks it what it says of the master when somebody wants to know.
+pub(super) async fn follow(
+    master: Weak<Master>,
+    sentinel: Endpoint,
+    how: Following,
+    mut end: watch::Receiver<()>,
+) {
+    let following = async {
+        let mut failures = 0;
+        loop {
+            match listen(&master, &sentinel, how).await {
+                Ok(Ended::Twice) => {
+                    if let Some(master) = master.upgrade() {
+                        master.followed().remove(&sentinel);
+                    }
+                    return;
+                }
+                Ok(Ended::Closed) => failures = 0,
+                Err(failure) => {
+                    failures += 1;
+                    tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
+                }
+            }
+            let Some(master) = master.upgrade() else {
+                return;
+            };
+            if failures > 0 {
+                master.followed().lose(&sentinel);
+            }
+            if how == Following::Discovered && failures >= MAX_FAILURES {
+                // Sentinels remember those that moved indefinitely. One that comes back is found again.
+                let now = master.shared.engine.now();
+                master.followed().give_up(&sentinel, now);
+                return;
+            }
+            let pause = master.shared.engine.jitter(PAUSE / 2, PAUSE);
+            drop(master);
+            sleep(pause).await;
+        }
+    };
+    tokio::select! {
+        () = following => {}
+        _ = end.changed() => {}
+    }
+}
+
+/// Between two attempts to hear a Sentinel, about as long as it takes to find a master dead.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. It is asked while it knows more
+/// than are followed, some of which may be gone for good.
+const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often in a row a Sentinel may fail that the configuration does not name.
+const MAX_FAILURES: u32 = 30;
+
+/// How listening to a Sentinel ended.
+enum Ended {
+    /// The connection or the client is closed.
+    Closed,
+    /// The Sentinel is listened to at another address.
+    Twice,
+}
+
+async fn listen(
+    master: &Weak<Master>,
+    sentinel: &Endpoint,
+    how: Following,
+) -> Result<Ended, Failure> {
+    let Some(strong) = master.upgrade() else {
+        return Ok(Ended::Closed);
+    };
+    let connector = strong.to_sentinels.to(sentinel)?;
+    let within = strong.shared.connect_timeout;
+    let mut wanted = strong.wanted();
+    let name: Arc<str> = strong.name().into();
+    drop(strong);
+    let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
+    let silent = || Failure::silent(&connector.server, within, false);
+    let broken = |error| Failure::unconnected(&connector.server, error);
+    let opened = timeout(within, connector.open(sender)).await;
+    let (mut connection, hears) = opened.map_err(|_| silent())??;
+    if hears {
+        let subscribed = timeout(within, connection.subscribe("+switch-master")).await;
+        subscribed.map_err(|_| silent())?.map_err(broken)?;
+    }
+    let identity = timeout(within, identity(&mut connection)).await;
+    let identity = identity.map_err(|_| silent())?.map_err(broken)?;
+    // Without an identity, one Sentinel could count for two under two names.
+    if identity.is_none() && how == Following::Discovered {
+        return Err(silent());
+    }
+    if let Some(identity) = &identity {
+        let Some(strong) = master.upgrade() else {
+            return Ok(Ended::Closed);
+        };
+        let is_known = strong.followed().identify(sentinel, identity);
+        if is_known && how == Following::Discovered {
+            return Ok(Ended::Twice);
+        }
+    }
+    let own = identity
+        .clone()
+        .unwrap_or_else(|| Arc::clone(&connector.server));
+
+    let mut asked: Option<Moment> = None;
+    let mut discovered: Option<Moment> = None;
+    loop {
+        let since = *wanted.borrow_and_update();
+        if asked.is_none_or(|asked| asked < since) {
+            let Some(strong) = master.upgrade() else {
+                return Ok(Ended::Closed);
+            };
+            let now = strong.shared.engine.now();
+            drop(strong);
+            asked = Some(now);
+            let said = timeout(within, ask(&mut connection, &name)).await;
+            let said = said.map_err(|_| silent())?.map_err(broken)?;
+            let (Some(strong), Some(said)) = (master.upgrade(), said) else {
+                continue;
+            };
+            let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
+            let has_more = is_due && said.sentinels > strong.followed().count();
+            let endpoint = said.master.clone();
+            strong.reported(Arc::clone(&own), said.at(now));
+            notice(&strong, &endpoint).await;
+            drop(strong);
+            if has_more && identity.is_some() {
+                discovered = Some(now);
+                let known = timeout(within, others_of(&mut connection, &name)).await;
+                let known = known.map_err(|_| silent())?.map_err(broken)?;
+                let Some(strong) = master.upgrade() else {
+                    return Ok(Ended::Closed);
+                };
+                for (other, identity) in known {
+                    strong.discover(other, &identity);
+                }
+            }
+            continue;
+        }
+        let push = tokio::select! {
+            push = pushes.recv(), if hears => push,
+            changed = wanted.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return Ok(Ended::Closed),
+            },
+        };
+        let Some(push) = push else {
+            return Ok(Ended::Closed);
+        };
+        match push.kind {
+            PushKind::Disconnection => return Ok(Ended::Closed),
+            PushKind::Message => {}
+            _ => continue,
+        }
+        let (Some(strong), Some(Value::BulkString(news))) = (master.upgrade(), push.data.get(1))
+        else {
+            continue;
+        };
+        if let Some(endpoint) = switched(news, strong.name()) {
+            notice(&strong, &endpoint).await;
+        }
+    }
+}
+
+async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
+    let known = master.address();
+    if known.is_some_and(|known| known != *endpoint) {
+        master.switch().await;
+    }
+}
+
+/// What a Sentinel says of the master.
+#[derive(Debug, Eq, PartialEq)]
+struct NodeReply {
+    master: Endpoint,
+    vouches: bool,
+    sentinels: usize,
+}
+
+impl NodeReply {
+    fn at(self, asked: Moment) -> Report {
+        Report {
+            asked,
+            master: self.master.to_string().into(),
+            vouches: self.vouches,
+            sentinels: self.sentinels,
+        }
+    }
+}
+
+/// Asks for the master; `None` if the Sentinel does not know it.
+async fn ask(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<Option<NodeReply>, RedisError> {
+    match connection
+        .send_packed_command(&command("MASTER", name))
+        .await?
+    {
+        // A user who may know where the master is, and no more.
+        Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
+        Value::ServerError(_) => return Ok(None),
+        fields => return Ok(read(&from_redis_value(fields)?)),
+    }
+    let address = command("GET-MASTER-ADDR-BY-NAME", name);
+    match connection.send_packed_command(&address).await? {
+        Value::Nil => Ok(None),
+        Value::ServerError(error) => Err(error.into()),
+        address => {
+            let (host, port) = from_redis_value::<(String, u16)>(address)?;
+            Ok(Some(NodeReply {
+                master: Endpoint::tcp(host, port),
+                vouches: true,
+                sentinels: 0,
+            }))
+        }
+    }
+}
+
+fn read(fields: &HashMap<String, String>) -> Option<NodeReply> {
+    let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
+    let mut flags = fields.get("flags")?.split(',');
+    let others = number("num-other-sentinels")?;
+    Some(NodeReply {
+        master: Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
+        vouches: !flags.any(|flag| DOUBTS.contains(&flag)),
+        sentinels: others as usize + 1,
+    })
+}
+
+/// What a Sentinel does not vouch for a master with: it thinks that it is down, or replaces it.
+const DOUBTS: [&str; 3] = ["s_down", "o_down", "failover_in_progress"];
+
+/// By what the Sentinels know each other; `None` if this one does not say (before 6.2).
+async fn identity(connection: &mut MultiplexedConnection) -> Result<Option<Arc<str>>, RedisError> {
+    let mut request = redis::cmd("SENTINEL");
+    request.arg("MYID");
+    match connection.send_packed_command(&request).await? {
+        Value::ServerError(_) => Ok(None),
+        id => Ok(Some(from_redis_value::<String>(id)?.into())),
+    }
+}
+
+/// Where a Sentinel knows others, and their identities; nowhere, if it does not say.
+async fn others_of(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<Vec<(Endpoint, Arc<str>)>, RedisError> {
+    let request = command("SENTINELS", name);
+    let others = match connection.send_packed_command(&request).await? {
+        Value::ServerError(_) => return Ok(Vec::new()),
+        others => from_redis_value::<Vec<HashMap<String, String>>>(others)?,
+    };
+    let other = |fields: HashMap<String, String>| {
+        let endpoint = Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?);
+        Some((endpoint, fields.get("runid")?.as_str().into()))
+    };
+    Ok(others.into_iter().filter_map(other).collect())
+}
+
+fn command(what: &str, name: &str) -> Cmd {
+    let mut request = redis::cmd("SENTINEL");
+    request.arg(what).arg(name);
+    request
+}
+
+/// Reads `name old-host old-port host port`.
+fn switched(news: &[u8], name: &str) -> Option<Endpoint> {
+    let news = std::str::from_utf8(news).ok()?;
+    let mut words = news.rsplitn(5, ' ');
+    let port = words.next()?.parse().ok()?;
+    let host = words.next()?;
+    let (_port, _host) = (words.next()?, words.next()?);
+    (words.next()? == name).then(|| Endpoint::tcp(host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_a_sentinel_announces() {
+        let news = b"main 10.0.0.1 6379 10.0.0.2 6380";
+        let new = Endpoint::tcp("10.0.0.2", 6380);
+        assert_eq!(switched(news, "main"), Some(new.clone()));
+        assert_eq!(switched(news, "other"), None);
+        assert_eq!(
+            switched(b"my main 10.0.0.1 6379 10.0.0.2 6380", "my main"),
+            Some(new)
+        );
+        for junk in [
+            &b""[..],
+            b"main",
+            b"main a 1 b",
+            b"main a 1 b x",
+            b"\xff a 1 b 2",
+        ] {
+            assert_eq!(switched(junk, "main"), None);
+        }
+    }
+
+    #[test]
+    fn reads_whether_a_sentinel_vouches_for_the_master() {
+        let fields = |flags: &str| {
+            let fields = [
+                ("ip", "10.0.0.1"),
+                ("port", "6379"),
+                ("flags", flags),
+                ("num-other-sentinels", "4"),
+            ];
+            let own = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            HashMap::from(own)
+        };
+        for (flags, vouches) in [
+            ("master", true),
+            ("master,disconnected", true),
+            ("s_down,master", false),
+            ("s_down,o_down,master,disconnected", false),
+            ("master,failover_in_progress,force_failover", false),
+        ] {
+            let said = NodeReply {
+                master: Endpoint::tcp("10.0.0.1", 6379),
+                vouches,
+                sentinels: 5,
+            };
+            assert_eq!(read(&fields(flags)), Some(said), "{flags}");
+        }
+        let mut without = fields("master");
+        without.remove("num-other-sentinels");
+        assert_eq!(read(&without), None);
+    }
+}

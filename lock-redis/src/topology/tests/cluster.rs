@@ -1,0 +1,182 @@
+use lock_core::{Error, ErrorKind, LockUrl};
+use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
+
+use super::*;
+use crate::error::Refusal;
+
+fn config(url: &str) -> RedisConfig {
+    let url = format!("{url}?timeout=1s&connect-timeout=2s");
+    RedisConfig::from_url(&LockUrl::parse(&url).unwrap()).unwrap()
+}
+
+async fn count_in_time(topology: &dyn Topology, key: &str) -> i64 {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match count(topology, key).await {
+            Ok(n) => return n,
+            Err(failure) => assert!(Instant::now() < deadline, "{failure:?}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_are_found_from_any_node() {
+    let cluster = RedisCluster::start(3, 0);
+    for port in cluster.ports() {
+        let (topology, told) = open(&config(&format!("redis-cluster://127.0.0.1:{port}"))).await;
+        for n in 0..60 {
+            count(&*topology, &format!("key-{n}")).await.unwrap();
+        }
+        assert!(!topology.one_slot());
+        assert_eq!(topology.scan(b"key-*").await.unwrap().len(), 60);
+        assert_eq!(
+            topology.broadcast(&redis::cmd("ROLE")).await.unwrap().len(),
+            3
+        );
+        assert_eq!(told.moved.load(Ordering::SeqCst), 0);
+    }
+    let (topology, _) = open(&config(&cluster.url())).await;
+    assert_eq!(count(&*topology, "key-7").await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn messages_are_heard_through_any_node_and_after_its_end() {
+    let cluster = RedisCluster::start(3, 0);
+    let (topology, told) = open(&config(&cluster.url())).await;
+    assert_eq!(topology.subscribed(), None);
+    let channel = topology.channel().await.unwrap().unwrap();
+    assert_eq!(topology.subscribed().as_ref(), Some(&channel));
+    for (at, node) in cluster.iter().enumerate() {
+        let message = format!("from {at}");
+        // Nodes that have not connected to each other yet lose it.
+        until("a message", || {
+            node.command(&["PUBLISH", &*channel, &message]);
+            told.has(message.as_bytes())
+        })
+        .await;
+    }
+
+    let hears = |node: &RedisServer| {
+        let count = node.command(&["PUBSUB", "NUMSUB", &*channel]);
+        count.items()[1].integer() == Some(1)
+    };
+    let pubsub = cluster.iter().position(hears).unwrap();
+    cluster[pubsub].stop();
+    until("deafness", || told.deaf.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(
+        topology.channel().await.unwrap(),
+        Some(Arc::clone(&channel))
+    );
+    let other = (pubsub + 1) % 3;
+    cluster[other].command(&["PUBLISH", &*channel, "again"]);
+    until("a message", || told.has(b"again")).await;
+    cluster[pubsub].resume();
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_is_followed() {
+    let cluster = RedisCluster::start(2, 0);
+    let (topology, told) = open(&config(&cluster.url())).await;
+    count(&*topology, "a").await.unwrap();
+    let slot = cluster.slot_of("a");
+    let (from, to) = (cluster.owner_of(slot), 1 - cluster.owner_of(slot));
+
+    cluster.begin_move(slot, to);
+    assert_eq!(count(&*topology, "a").await.unwrap(), 2, "still there");
+    cluster.move_key("a", from, to);
+    assert_eq!(
+        count(&*topology, "a").await.unwrap(),
+        3,
+        "by ASK, with a script unknown there"
+    );
+    assert_eq!(count(&*topology, "a").await.unwrap(), 4, "by ASK");
+    let acked = Call {
+        script: &COUNT,
+        keys: &[b"a"],
+        args: &[],
+    };
+    let wait = Some((0, Duration::from_millis(10)));
+    let done = topology.call_with(acked, wait).await.unwrap();
+    assert_eq!((done.value, done.acked), (redis::Value::Int(5), 0));
+    cluster.end_move(slot, to);
+    assert_eq!(count(&*topology, "a").await.unwrap(), 6, "by MOVED");
+    assert_eq!(count(&*topology, "a").await.unwrap(), 7);
+    assert_eq!(told.moved.load(Ordering::SeqCst), 0, "no data is lost");
+}
+
+#[tokio::test]
+async fn keys_that_are_on_two_nodes_are_unavailable() {
+    let cluster = RedisCluster::start(2, 0);
+    let (topology, _) = open(&config(&cluster.url())).await;
+    for key in ["{t}a", "{t}b"] {
+        count(&*topology, key).await.unwrap();
+    }
+    let slot = cluster.slot_of("{t}a");
+    let (from, to) = (cluster.owner_of(slot), 1 - cluster.owner_of(slot));
+    cluster.begin_move(slot, to);
+    cluster.move_key("{t}a", from, to);
+    let call = Call {
+        script: &COUNT,
+        keys: &[b"{t}a", b"{t}b"],
+        args: &[],
+    };
+    let failure = topology.call(call).await.unwrap_err();
+    assert_eq!(failure.refusal(), Some(Refusal::TryAgain));
+    assert!(!failure.outcome_unknown);
+    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
+    cluster.move_key("{t}b", from, to);
+    cluster.end_move(slot, to);
+    assert_eq!(topology.call(call).await.unwrap(), redis::Value::Int(2));
+}
+
+#[tokio::test]
+async fn a_replica_takes_the_place_of_its_master() {
+    let cluster = RedisCluster::start(3, 3);
+    let (topology, told) = open(&config(&cluster.url())).await;
+    let first = Call {
+        script: &COUNT,
+        keys: &[b"a"],
+        args: &[],
+    };
+    let within = Duration::from_secs(5);
+    let done = topology.call_with(first, Some((1, within))).await.unwrap();
+    assert_eq!(done.acked, 1);
+    let master = cluster.owner_of(cluster.slot_of("a"));
+    cluster[master].kill();
+    count(&*topology, "a").await.unwrap_err();
+    assert!(count_in_time(&*topology, "a").await >= 2);
+    until("the move", || told.moved.load(Ordering::SeqCst) == 1).await;
+    cluster[master].restart();
+    let before = count(&*topology, "a").await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(count_in_time(&*topology, "a").await, before + 1);
+}
+
+#[tokio::test]
+async fn half_a_cluster_is_down() {
+    let cluster = RedisCluster::start(2, 0);
+    let (topology, _) = open(&config(&cluster.url())).await;
+    let slot = cluster.slot_of("a");
+    let owner = cluster.owner_of(slot);
+    cluster[owner].command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+    let begun = Instant::now();
+    let failure = count(&*topology, "a").await.unwrap_err();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(3), "a call takes {took:?}");
+    assert!(!failure.outcome_unknown, "{failure:?}");
+    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
+    cluster[owner].command(&["CLUSTER", "ADDSLOTS", &slot.to_string()]);
+    assert!(count_in_time(&*topology, "a").await >= 1);
+}
+
+#[tokio::test]
+async fn one_server_is_no_cluster() {
+    let server = RedisServer::start(RedisOptions::new());
+    let config = config(&format!("redis-cluster://127.0.0.1:{}", server.port()));
+    let told = Arc::new(Told::default());
+    let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
+    let error = Error::from(failure.unwrap_err());
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert!(error.message().contains("redis://"), "{error}");
+}

@@ -1,0 +1,124 @@
+//! The links against real servers.
+
+mod cluster;
+mod sentinel;
+mod standalone;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use lock_core::engine::Engine;
+use lock_testkit::servers::RedisServer;
+use tokio::time::{Instant, sleep};
+
+use super::{Call, ConnectionEvents, Topology, connect};
+use crate::config::RedisConfig;
+use crate::error::Failure;
+use crate::script::Script;
+
+/// What a topology has told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(super) messages: Mutex<Vec<Vec<u8>>>,
+    pub(super) deaf: AtomicUsize,
+    pub(super) moved: AtomicUsize,
+}
+
+impl ConnectionEvents for Told {
+    fn on_message(&self, payload: &[u8]) {
+        self.messages.lock().unwrap().push(payload.to_vec());
+    }
+
+    fn on_disconnect(&self) {
+        self.deaf.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn on_failover(&self) {
+        self.moved.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Told {
+    pub(super) fn has(&self, message: &[u8]) -> bool {
+        let messages = self.messages.lock().unwrap();
+        messages.iter().any(|one| one == message)
+    }
+}
+
+/// Times that hold on a machine that is busy with other tests.
+pub(crate) fn config(server: &RedisServer) -> RedisConfig {
+    patient(RedisConfig::new("127.0.0.1", server.port()))
+}
+
+pub(super) fn patient(config: RedisConfig) -> RedisConfig {
+    let long = Duration::from_secs(4);
+    let config = config.with_timeout(long).expect("it is in range");
+    config.with_connect_timeout(long).expect("it is in range")
+}
+
+pub(super) fn hasty(config: RedisConfig) -> RedisConfig {
+    config.with_timeout(SHORT).expect("it is in range")
+}
+
+pub(super) const SHORT: Duration = Duration::from_millis(300);
+
+pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));
+    let connected = connect(config, events, &engine).await;
+    (connected.expect("it connects"), told)
+}
+
+/// Waits until something is true.
+pub(super) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < deadline, "not in 10 s: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(super) const fn script(name: &'static str, text: &'static str, hash: fn() -> String) -> Script {
+    Script {
+        name,
+        text,
+        hash: LazyLock::new(hash),
+    }
+}
+
+macro_rules! script {
+    ($constant:ident, $text:literal) => {
+        static $constant: Script = script(stringify!($constant), $text, || {
+            redis::Script::new($text).get_hash().to_owned()
+        });
+    };
+}
+
+script!(COUNT, "return redis.call('INCR', KEYS[1])");
+script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
+script!(SPIN, "while true do end");
+
+pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Failure> {
+    let call = Call {
+        script: &COUNT,
+        keys: &[key.as_bytes()],
+        args: &[],
+    };
+    Ok(redis::from_redis_value(topology.call(call).await?).expect("a number"))
+}
+
+pub(super) async fn run(
+    topology: &dyn Topology,
+    script: &'static Script,
+    key: &str,
+) -> Result<redis::Value, Failure> {
+    let call = Call {
+        script,
+        keys: &[key.as_bytes()],
+        args: &[b"7"],
+    };
+    topology.call(call).await
+}

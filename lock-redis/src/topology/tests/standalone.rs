@@ -1,0 +1,396 @@
+use std::time::Duration;
+
+use lock_core::{Error, ErrorKind};
+use lock_testkit::servers::{RedisOptions, RedisServer};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::*;
+use crate::error::Refusal;
+
+fn server() -> RedisServer {
+    RedisServer::start(RedisOptions::new())
+}
+
+#[tokio::test]
+async fn a_script_runs_on_a_server_that_does_not_know_it() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
+    assert_eq!(count(&*topology, "a").await.unwrap(), 2);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(count(&*topology, "a").await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_socket_file_serves_as_well() {
+    let server = server();
+    let (topology, _) = open(&RedisConfig::unix(server.socket())).await;
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_database_is_selected() {
+    let server = server();
+    let (topology, _) = open(&config(&server).with_database(3)).await;
+    count(&*topology, "a").await.unwrap();
+    assert_eq!(server.command(&["EXISTS", "a"]).integer(), Some(0));
+}
+
+#[tokio::test]
+async fn messages_are_heard_before_and_after_a_restart() {
+    let server = server();
+    let (topology, told) = open(&config(&server)).await;
+    let channel = topology.channel().await.unwrap().expect("RESP3 pushes");
+    assert_eq!(topology.channel().await.unwrap().as_ref(), Some(&channel));
+    server.command(&["PUBLISH", &channel, "one"]);
+    until("a message", || told.has(b"one")).await;
+
+    server.restart();
+    until("deafness", || told.deaf.load(Ordering::SeqCst) == 1).await;
+    // Any call brings the subscription back, before its own request leaves.
+    count(&*topology, "a").await.unwrap();
+    assert_eq!(
+        server.command(&["PUBLISH", &channel, "two"]).integer(),
+        Some(1)
+    );
+    until("a message", || told.has(b"two")).await;
+    assert_eq!(told.deaf.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_ended_unnoticed_costs_no_call() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    count(&*topology, "a").await.unwrap();
+    server.command(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!(count(&*topology, "a").await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn without_resp3_or_right_there_is_no_channel() {
+    let server =
+        RedisServer::start(RedisOptions::new().with_user("mute", "on >pw ~* +@all -subscribe"));
+    let quiet = [
+        config(&server).with_resp2(),
+        config(&server).without_push(),
+        config(&server).with_login("mute", "pw"),
+    ];
+    for config in quiet {
+        let (topology, told) = open(&config).await;
+        assert_eq!(topology.channel().await.unwrap(), None);
+        assert_eq!(topology.channel().await.unwrap(), None);
+        count(&*topology, "a").await.unwrap();
+        assert_eq!(told.deaf.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
+    let server = server();
+    let (topology, told) = open(&hasty(config(&server))).await;
+    topology.channel().await.unwrap().unwrap();
+    count(&*topology, "a").await.unwrap();
+    server.stop();
+    for sent in [true, false, false] {
+        let begun = Instant::now();
+        let failure = count(&*topology, "a").await.unwrap_err();
+        assert!(begun.elapsed() < SHORT * 4, "{failure:?}");
+        assert_eq!(failure.outcome_unknown, sent, "{failure:?}");
+        let error = Error::from(failure);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert_eq!(told.deaf.load(Ordering::SeqCst), 1);
+    server.resume();
+    let n = timeout(Duration::from_secs(2), async {
+        loop {
+            if let Ok(n) = count(&*topology, "a").await {
+                return n;
+            }
+        }
+    });
+    // The first of the calls that timed out was done all the same.
+    assert_eq!(n.await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn a_dead_server_is_noticed_at_once_and_found_again() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    count(&*topology, "a").await.unwrap();
+    server.kill();
+    sleep(Duration::from_millis(20)).await;
+    let begun = Instant::now();
+    for _ in 0..3 {
+        let failure = count(&*topology, "a").await.unwrap_err();
+        assert!(!failure.outcome_unknown, "{failure:?}");
+        assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(3), "a call takes {took:?}");
+    server.restart();
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_in_use_that_breaks_leaves_the_outcome_open() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    count(&*topology, "a").await.unwrap();
+    server.stop();
+    let call = tokio::spawn({
+        let topology = Arc::clone(&topology);
+        async move { count(&*topology, "a").await }
+    });
+    sleep(Duration::from_millis(50)).await;
+    server.kill();
+    let failure = call.await.unwrap().unwrap_err();
+    assert!(failure.outcome_unknown, "{failure:?}");
+}
+
+#[tokio::test]
+async fn callers_share_an_attempt_to_connect() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    server.restart();
+    sleep(Duration::from_millis(20)).await;
+    let calls = (0..200).map(|_| {
+        let topology = Arc::clone(&topology);
+        tokio::spawn(async move { count(&*topology, "a").await })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    let stats = server.command(&["INFO", "stats"]).text().unwrap();
+    // One of ours; the others are those of the test.
+    let made = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"));
+    assert!(made.unwrap().parse::<u32>().unwrap() < 10, "{stats}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_leaves_the_connection_usable() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    count(&*topology, "a").await.unwrap();
+    let id = server.command(&["CLIENT", "LIST", "TYPE", "NORMAL"]).text();
+    for turns in 0..6 {
+        let mut call = Box::pin(count(&*topology, "b"));
+        for _ in 0..turns {
+            let poll = std::future::poll_fn(|cx| {
+                std::task::Poll::Ready(call.as_mut().poll(cx).is_ready())
+            });
+            if poll.await {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(call);
+        count(&*topology, "a").await.unwrap();
+    }
+    assert_eq!(count(&*topology, "a").await.unwrap(), 8);
+    let again = server.command(&["CLIENT", "LIST", "TYPE", "NORMAL"]).text();
+    let ids = |list: Option<String>| -> Vec<String> {
+        let list = list.unwrap();
+        let ours = list.lines().filter(|line| line.contains("resp=3"));
+        ours.filter_map(|line| line.split(' ').next().map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(ids(id), ids(again));
+}
+
+#[test]
+fn a_runtime_has_its_connection_and_takes_it_along() {
+    let server = server();
+    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    let (topology, _) = first.block_on(open(&config(&server)));
+    let ours = || {
+        let list = server.command(&["CLIENT", "LIST"]).text().unwrap();
+        list.lines()
+            .filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=eval "))
+            .count()
+    };
+    first.block_on(count(&*topology, "a")).unwrap();
+    assert_eq!(ours(), 1);
+    for n in 2..5 {
+        let other = Builder::new_current_thread().enable_all().build().unwrap();
+        assert_eq!(other.block_on(count(&*topology, "a")).unwrap(), n);
+        assert_eq!(ours(), 2);
+        drop(other);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while ours() > 1 {
+            assert!(std::time::Instant::now() < deadline);
+        }
+    }
+    drop(first);
+    let last = Builder::new_current_thread().enable_all().build().unwrap();
+    assert_eq!(last.block_on(count(&*topology, "a")).unwrap(), 5);
+}
+
+#[test]
+fn a_call_may_move_to_another_runtime() {
+    let server = server();
+    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    let second = Builder::new_current_thread().enable_all().build().unwrap();
+    let (topology, _) = first.block_on(open(&config(&server)));
+    first.block_on(count(&*topology, "a")).unwrap();
+    let mut call = Box::pin(count(&*topology, "a"));
+    first.block_on(std::future::poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    }));
+    drop(first);
+    let failure = second.block_on(call).unwrap_err();
+    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
+    second.block_on(count(&*topology, "a")).unwrap();
+}
+
+#[tokio::test]
+async fn replies_are_told_apart() {
+    let server = RedisServer::start(
+        RedisOptions::new().with_user("weak", "on >pw ~a* &* +eval +evalsha +get -@dangerous"),
+    );
+    let config = hasty(config(&server));
+    let (topology, _) = open(&config).await;
+    let refused = |failure: Failure| (failure.refusal().unwrap(), failure.outcome_unknown);
+    let cases: [(&[&str], &[&str], Refusal); 3] = [
+        (
+            &["CONFIG", "SET", "maxmemory", "1"],
+            &["CONFIG", "SET", "maxmemory", "0"],
+            Refusal::Full,
+        ),
+        (
+            &["CONFIG", "SET", "min-replicas-to-write", "1"],
+            &["CONFIG", "SET", "min-replicas-to-write", "0"],
+            Refusal::NoReplicas,
+        ),
+        (
+            &["REPLICAOF", "127.0.0.1", "1"],
+            &["REPLICAOF", "NO", "ONE"],
+            Refusal::ReadOnly,
+        ),
+    ];
+    for (harm, repair, refusal) in cases {
+        server.command(harm);
+        let failure = run(&*topology, &SET, "x").await.unwrap_err();
+        assert_eq!(Error::from(failure.clone()).kind(), ErrorKind::Unavailable);
+        assert_eq!(refused(failure), (refusal, false));
+        server.command(repair);
+    }
+
+    server.command(&["LPUSH", "list", "x"]);
+    let failure = run(&*topology, &COUNT, "list").await.unwrap_err();
+    assert_eq!(refused(failure), (Refusal::WrongType, false));
+
+    let (weak, _) = open(&config.clone().with_login("weak", "pw")).await;
+    // The script may have done something before.
+    let failure = run(&*weak, &SET, "a").await.unwrap_err();
+    assert_eq!(refused(failure.clone()), (Refusal::NoPerm, true));
+    assert_eq!(Error::from(failure).kind(), ErrorKind::Denied);
+    let failure = run(&*weak, &SET, "b").await.unwrap_err();
+    assert_eq!(refused(failure), (Refusal::NoPerm, false));
+
+    server.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
+    assert!(
+        run(&*topology, &SPIN, "x")
+            .await
+            .unwrap_err()
+            .outcome_unknown
+    );
+    let failure = run(&*topology, &SET, "x").await.unwrap_err();
+    assert_eq!(refused(failure), (Refusal::Busy, false));
+    server.command(&["SCRIPT", "KILL"]);
+    while let Err(failure) = run(&*topology, &SET, "x").await {
+        assert_eq!(refused(failure), (Refusal::Busy, false));
+    }
+}
+
+async fn unconnected(config: &RedisConfig) -> Failure {
+    let told = Arc::new(Told::default());
+    let engine = Engine::of_this_process("redis");
+    connect(config, told, &engine).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_connection_that_is_refused_says_why() {
+    let server = RedisServer::start(RedisOptions::new().with_password("s3cret"));
+    for (config, refusal) in [
+        (config(&server), Refusal::NoAuth),
+        (config(&server).with_password("wr0ng"), Refusal::WrongPass),
+        (
+            config(&server).with_password("wr0ng").with_resp2(),
+            Refusal::WrongPass,
+        ),
+        (
+            config(&server).with_login("nobody", "wr0ng"),
+            Refusal::WrongPass,
+        ),
+    ] {
+        let failure = unconnected(&config).await;
+        assert_eq!(failure.refusal(), Some(refusal), "{failure:?}");
+        assert!(!failure.outcome_unknown);
+        let text = format!("{failure:?} {config:?}");
+        assert!(
+            !text.contains("wr0ng") && !text.contains("s3cret"),
+            "{text}"
+        );
+    }
+    open(&config(&server).with_password("s3cret")).await;
+
+    let full = RedisServer::start(RedisOptions::new());
+    let (_link, _) = open(&config(&full)).await;
+    full.command(&["CONFIG", "SET", "maxclients", "1"]);
+    // The reply may be lost when the server closes the connection.
+    let failure = unconnected(&config(&full)).await;
+    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn replicas_are_waited_for_without_holding_up_others() {
+    let master = server();
+    let replica = server();
+    let (topology, _) = open(&config(&master)).await;
+    let call = Call {
+        script: &SET,
+        keys: &[b"x"],
+        args: &[b"1"],
+    };
+    let within = Duration::from_millis(1500);
+    let wait = Some((1, within));
+    let done = topology.call_with(call, wait).await.unwrap();
+    assert_eq!((done.value, done.acked), (redis::Value::Okay, 0));
+    let (waiting, other) = tokio::join!(topology.call_with(call, wait), async {
+        let begun = Instant::now();
+        count(&*topology, "a").await.unwrap();
+        begun.elapsed()
+    });
+    assert_eq!(waiting.unwrap().acked, 0);
+    assert!(
+        other < within,
+        "takes {other:?}, and not less than {within:?}"
+    );
+
+    let port = master.port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", port.as_str()]);
+    // The first copy takes its time.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !matches!(topology.call_with(call, wait).await, Ok(done) if done.acked == 1) {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[tokio::test]
+async fn keys_are_listed() {
+    let server = server();
+    let (topology, _) = open(&config(&server)).await;
+    for n in 0..2500 {
+        server.command(&["SET", &format!("lock:{n}"), "x"]);
+    }
+    server.command(&["SET", "other", "x"]);
+    assert_eq!(topology.scan(b"lock:*").await.unwrap().len(), 2500);
+    let roles = topology.broadcast(&redis::cmd("ROLE")).await.unwrap();
+    assert_eq!(roles.len(), 1);
+    assert!(topology.one_slot());
+}

@@ -1,0 +1,95 @@
+#[cfg(feature = "tls")]
+pub(super) use self::rustls::Certificates;
+#[cfg(not(feature = "tls"))]
+pub(super) use self::without::Certificates;
+
+#[cfg(feature = "tls")]
+mod rustls {
+    use std::path::Path;
+
+    use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
+
+    use crate::config::Tls;
+    use crate::error::{Cause, Failure};
+
+    /// What servers are verified by, and what they are shown.
+    #[derive(Clone, Debug)]
+    pub(in crate::topology) struct Certificates(TlsCertificates);
+
+    impl Certificates {
+        pub(in crate::topology) fn read(tls: &Tls) -> Result<Self, Failure> {
+            choose_provider();
+            let client_tls = match &tls.identity {
+                None => None,
+                Some((cert, key)) => Some(redis::ClientTlsConfig {
+                    client_cert: read(cert)?,
+                    client_key: read(key)?,
+                }),
+            };
+            let root_cert = tls.ca.as_deref().map(read).transpose()?;
+            Ok(Self(TlsCertificates {
+                client_tls,
+                root_cert,
+            }))
+        }
+
+        pub(in crate::topology) fn client(
+            &self,
+            host: &str,
+            port: u16,
+            info: ConnectionInfo,
+        ) -> Result<Client, Failure> {
+            let address = ConnectionAddr::TcpTls {
+                host: host.to_owned(),
+                port,
+                insecure: false,
+                tls_params: None,
+            };
+            Client::build_with_tls(info.set_addr(address), self.0.clone()).map_err(|error| {
+                Cause::Config(format!("the TLS files are of no use: {error}")).into()
+            })
+        }
+    }
+
+    fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+        std::fs::read(path).map_err(|error| {
+            Cause::Config(format!("the TLS file {path:?} cannot be read: {error}")).into()
+        })
+    }
+
+    /// rustls panics where a program is built with several providers and has chosen none.
+    fn choose_provider() {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Fails if another thread has chosen one meanwhile, which is as good.
+            drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+mod without {
+    use redis::{Client, ConnectionInfo};
+
+    use crate::config::Tls;
+    use crate::error::{Cause, Failure};
+
+    /// There are none without the feature.
+    #[derive(Clone, Debug)]
+    pub(in crate::topology) enum Certificates {}
+
+    impl Certificates {
+        pub(in crate::topology) fn read(_: &Tls) -> Result<Self, Failure> {
+            let message = "this program is built without the feature \"tls\" of lock-redis";
+            Err(Cause::Config(message.to_owned()).into())
+        }
+
+        pub(in crate::topology) fn client(
+            &self,
+            _: &str,
+            _: u16,
+            _: ConnectionInfo,
+        ) -> Result<Client, Failure> {
+            match *self {}
+        }
+    }
+}

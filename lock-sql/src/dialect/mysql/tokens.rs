@@ -1,0 +1,84 @@
+//! Fencing tokens from what counts beside the table: a sequence on MariaDB, and a table with
+//! `AUTO_INCREMENT` on MySQL, which has no sequences.
+//!
+//! Neither is part of a transaction: the number stays drawn when the row of the insert is rolled
+//! back. What was not yet written to the disk is lost in a crash, with every session. So each new
+//! session raises the counter to the clock of the server before it acquires a lock; below a million
+//! tokens a second the counter stays behind that clock. Both raise only: neither `SETVAL` nor the
+//! insert of a smaller number lowers it.
+
+use super::session::NOW;
+use crate::dialect::sequence;
+use crate::wire::Flavour;
+
+/// Raises the counter for a new session, as statements.
+pub(crate) fn raise(table: &str, flavour: Flavour) -> String {
+    let sequence = sequence(table);
+    match flavour {
+        // It takes a number and no expression.
+        Flavour::MariaDb => {
+            format!("EXECUTE IMMEDIATE CONCAT('SELECT SETVAL({sequence}, ', {NOW}, ')')")
+        }
+        Flavour::MySql => format!(
+            "START TRANSACTION; INSERT IGNORE INTO {sequence} (id) VALUES ({NOW}); ROLLBACK"
+        ),
+    }
+}
+
+/// Draws a token inside of a transaction: statements that come before, and the token as an
+/// expression.
+pub(crate) fn draw(table: &str, flavour: Flavour) -> (String, String) {
+    let sequence = sequence(table);
+    match flavour {
+        Flavour::MariaDb => (String::new(), format!("NEXTVAL({sequence})")),
+        Flavour::MySql => (
+            format!("INSERT INTO {sequence} () VALUES ();"),
+            "CAST(LAST_INSERT_ID() AS SIGNED)".to_owned(),
+        ),
+    }
+}
+
+/// Draws the first and the last token of a block for hand-overs. Other keys may get some between
+/// them; this key gets none before its lock is released. A transaction is open or begins with it.
+pub(crate) fn draw_block(table: &str, count: u64, flavour: Flavour) -> String {
+    let (sequence, more) = (sequence(table), count - 1);
+    let select = "SELECT CAST(@polylock_token AS SIGNED), CAST(@polylock_last AS SIGNED)";
+    match flavour {
+        Flavour::MariaDb => format!(
+            "SET @polylock_token = NEXTVAL({sequence});
+             SET @polylock_last = @polylock_token + {more};
+             EXECUTE IMMEDIATE CONCAT('DO SETVAL({sequence}, ', @polylock_last, ')'); {select}"
+        ),
+        Flavour::MySql => format!(
+            "INSERT INTO {sequence} () VALUES ();
+             SET @polylock_token = LAST_INSERT_ID();
+             SET @polylock_last = @polylock_token + {more};
+             INSERT IGNORE INTO {sequence} (id) VALUES (@polylock_last); {select}"
+        ),
+    }
+}
+
+/// Raises the counter to the clock, and draws a token into `@polylock_token`, in the transaction of
+/// the caller. Each server reads its own comments.
+pub(crate) fn draw_in_transaction(table: &str) -> String {
+    let sequence = sequence(table);
+    format!(
+        "SET @polylock_now = {NOW}; \
+         /*M!100300 EXECUTE IMMEDIATE CONCAT('DO SETVAL({sequence}, ', @polylock_now, ')') */ \
+         /*!80000 INSERT IGNORE INTO {sequence} (id) VALUES (@polylock_now) */; \
+         /*M!100300 SET @polylock_token = NEXTVAL({sequence}) */ \
+         /*!80000 INSERT INTO {sequence} () VALUES () */; \
+         /*M!100300 DO 0 */ /*!80000 SET @polylock_token = LAST_INSERT_ID() */; \
+         /*M!100300 DO 0 */ /*!80000 DELETE FROM {sequence}
+             WHERE id IN (@polylock_now, @polylock_token) */"
+    )
+}
+
+/// Makes the counter.
+pub(crate) fn create(table: &str) -> String {
+    let sequence = sequence(table);
+    format!(
+        "CREATE /*M!100300 SEQUENCE */ /*!80000 TABLE */ IF NOT EXISTS {sequence} \
+         /*!80000 (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY) */ ENGINE = InnoDB;"
+    )
+}

@@ -1,0 +1,76 @@
+//! Fencing tokens from the sequence beside the table.
+//!
+//! A sequence is no part of a transaction: numbers that were drawn and not yet written to the disk are
+//! lost in a crash. Every session dies in that crash, so each new session raises the sequence above
+//! all that may be lost before it acquires a lock: to the clock of the server, which the sequence
+//! stays behind below a million tokens a second, and by [`RESERVE`] at least, should the clock have
+//! been set back.
+//!
+//! `setval` overwrites what others draw meanwhile. Draws therefore hold an advisory lock shared, and
+//! raises hold it exclusively; its key has two numbers and never meets the key of a lock, which has
+//! one.
+
+use super::session::NOW;
+use crate::dialect::sequence;
+
+/// Draws one token, as an expression. The advisory lock is held until the transaction ends, or its
+/// savepoint is rolled back.
+pub(crate) fn draw(table: &str) -> String {
+    let (sequence, key) = (sequence(table), key(table));
+    format!(
+        "CASE WHEN pg_advisory_xact_lock_shared({key}) IS NULL THEN 0 \
+         ELSE nextval('{sequence}'::regclass) END"
+    )
+}
+
+/// Draws the first and the last token of a block for hand-overs. Other keys may get some between
+/// them; this key gets none before its lock is released.
+pub(crate) fn draw_block(table: &str, count: u64) -> String {
+    let draw = draw(table);
+    format!(
+        "SELECT min(n), max(n) FROM (SELECT {draw} AS n FROM generate_series(1, {count})) drawn"
+    )
+}
+
+/// Raises the sequence for a new session.
+pub(crate) fn raise(table: &str) -> String {
+    let (sequence, key) = (sequence(table), key(table));
+    format!(
+        "SELECT pg_advisory_xact_lock({key});
+         SELECT setval('{sequence}'::regclass, greatest(last_value + {RESERVE}, {NOW})) FROM {sequence}"
+    )
+}
+
+/// Draws a token that is not below the clock, as a statement after one that locks the sequence.
+pub(crate) fn raise_and_draw(table: &str) -> (String, String) {
+    let (sequence, key) = (sequence(table), key(table));
+    (
+        format!("SELECT pg_advisory_xact_lock({key})"),
+        format!("setval('{sequence}'::regclass, greatest(last_value + 1, {NOW}))"),
+    )
+}
+
+/// Makes the sequence.
+pub(crate) fn create(table: &str) -> String {
+    let sequence = sequence(table);
+    format!(
+        "CREATE SEQUENCE IF NOT EXISTS {sequence} AS bigint OWNED BY {table}.last_token;
+SELECT setval('{sequence}'::regclass, {NOW}) FROM {sequence} WHERE NOT is_called;"
+    )
+}
+
+/// Runs a statement so that the advisory lock of the sequence is released at once, inside of a
+/// transaction that goes on.
+pub(crate) fn in_savepoint(statement: &str) -> String {
+    format!(
+        "SAVEPOINT polylock_token; {statement}; ROLLBACK TO SAVEPOINT polylock_token; \
+         RELEASE SAVEPOINT polylock_token"
+    )
+}
+
+fn key(table: &str) -> String {
+    format!("'{}'::regclass::oid::int, 7205759", sequence(table))
+}
+
+/// More than the server draws between two writes to its disk.
+const RESERVE: u32 = 10_000;
