@@ -23,6 +23,8 @@ fn spawn(take: Take) -> TakerProcess {
 /// Kills a process; a lock that lives with a connection is free from then on, whatever time it had.
 async fn kill(case: &Case, process: &mut TakerProcess, key: &LockKey, recorder: &Recorder) {
     if case.client().await.capabilities().bound == Bound::Connection {
+        // What it is granted after the note would count as held for its whole time.
+        process.stop().expect("it can be stopped");
         let how = "killed".to_owned();
         recorder.record(key, 0, What::Interfered { how });
     }

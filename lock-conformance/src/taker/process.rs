@@ -81,13 +81,23 @@ impl TakerProcess {
         }
     }
 
-    /// Stops it, as a machine does that freezes: SIGSTOP.
+    /// Stops it, as a machine does that freezes: SIGSTOP. On Linux, it does nothing any more on return.
     ///
     /// # Errors
     ///
     /// Those of kill(2).
     pub fn stop(&self) -> io::Result<()> {
-        Ok(kill_process(self.pid, Signal::STOP)?)
+        kill_process(self.pid, Signal::STOP)?;
+        let state = format!("/proc/{}/stat", self.pid());
+        let runs = || {
+            let state = std::fs::read_to_string(&state).unwrap_or_default();
+            let state = state.rsplit(')').next().map(str::trim_start);
+            state.is_some_and(|state| state.starts_with(['R', 'S', 'D']))
+        };
+        while runs() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Lets it go on: SIGCONT.

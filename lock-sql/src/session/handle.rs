@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
+use lock_core::engine::{Engine, LeaseId, Moment};
 use lock_core::{LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -66,6 +66,34 @@ pub(crate) struct Take {
     /// Until when to wait for others; `None` for an attempt that does not.
     pub(super) until: Option<Instant>,
     pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
+    /// Dropped with the take, when nothing is left to undo.
+    pub(super) _end: oneshot::Sender<()>,
+}
+
+/// Makes a shutdown wait until a take whose caller is gone is undone.
+pub(super) struct Undoing<'a> {
+    engine: &'a Engine,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl<'a> Undoing<'a> {
+    pub(super) fn new(engine: &'a Engine, ended: oneshot::Receiver<()>) -> Self {
+        let ended = Some(ended);
+        Self { engine, ended }
+    }
+
+    /// The caller has the answer.
+    pub(super) fn disarm(mut self) {
+        self.ended = None;
+    }
+}
+
+impl Drop for Undoing<'_> {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            self.engine.spawn(async move { drop(ended.await) });
+        }
+    }
 }
 
 /// What comes of a take.

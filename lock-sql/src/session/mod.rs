@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::budget::Budget;
-use self::handle::{Command, Granted, Take, Taken};
+use self::handle::{Command, Granted, Take, Taken, Undoing};
 use self::lease::{SessionLease, ended};
 use self::roster::{ASK_AGAIN, Place, Roster};
 use self::terms::{SessionMode, Terms};
@@ -186,6 +186,7 @@ impl Sessions {
         until: Option<Instant>,
     ) -> Result<Taken, Failure> {
         let (reply, taken) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
         let session = Arc::clone(&place.session);
         let take = Take {
             place,
@@ -196,10 +197,14 @@ impl Sessions {
             has_claimed: false,
             until,
             reply,
+            _end: end,
         };
         let sent = session.commands.send(Command::Take(Box::new(take)));
-        sent.map_err(|_| ended())?;
-        taken.await.unwrap_or_else(|_| Err(ended()))
+        sent.map_err(|_| self::ended())?;
+        let undoing = Undoing::new(&self.terms.engine, ended);
+        let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
+        undoing.disarm();
+        taken
     }
 
     fn guard(

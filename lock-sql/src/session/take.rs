@@ -142,9 +142,9 @@ impl Actor {
         Ok(Step::Missing)
     }
 
-    /// Runs a message that waits on the server; whoever gives up has the wait ended there too, and
-    /// the session with it, since nobody knows what the end of the wait comes upon. `None` if the
-    /// time was over.
+    /// Runs a message that waits on the server. A caller that is gone has the wait cancelled there,
+    /// what it may have been granted undone, and the session closed: a cancellation that arrives late
+    /// would end another statement. `None` if the time was over.
     async fn wait(
         &mut self,
         take: &mut Take,
@@ -160,7 +160,7 @@ impl Actor {
         };
         let sent = terms.engine.now();
         let late = until + SLACK;
-        let answer = {
+        let (answer, is_cancelled) = {
             let mut message = std::pin::pin!(connection.message(sql, args.values()));
             let mut claim = Instant::now() + CLAIM_AFTER;
             let cancelled = loop {
@@ -177,22 +177,28 @@ impl Actor {
                 claim = Instant::now() + CLAIM_AFTER;
             };
             match cancelled {
-                Some(answer) => Ok(answer),
+                Some(answer) => (Some(answer), false),
                 None => {
                     // Behind a pooler nobody knows which session of the server's waits; closing the
                     // connection ends it.
                     if !terms.target.is_pooled() {
                         self.cancel().await;
                     }
-                    Err(tokio::time::timeout(ENDING, message).await)
+                    (tokio::time::timeout(ENDING, message).await.ok(), true)
                 }
             }
         };
-        match answer {
-            Ok(answer) => self.answered(connection, sent, answer).map(Some),
-            // Closing the connection frees what may have been granted in the end.
-            Err(_) => Ok(None),
+        // Without an answer, closing the connection frees what may have been granted.
+        let Some(answer) = answer else {
+            return Ok(None);
+        };
+        let answered = self.answered(connection, sent, answer);
+        if is_cancelled {
+            self.undo(&take.key, take.is_shared).await;
+            self.connection = None;
+            return Ok(None);
         }
+        answered.map(Some)
     }
 
     /// Keeps others from sharing the lock that is waited for, for a while. Nothing waits for it.

@@ -140,10 +140,12 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
         setup: prepared.into_setup(table),
         try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
-        // A row that is shared is shared with everybody who asks, whoever waits for it.
+        // A row that is shared is shared with everybody who asks, whoever waits for it. One claim is
+        // as good as those of all waiters.
         claim: Some(Arc::new(Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
-             VALUES (3, {{1}}, {NOW} + 2000000, {NOW})
+             SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
+                 WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
         )))),
         unclaim: Some(Arc::new(Sql::new(format!(
