@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use crate::error::Failure;
 use crate::release_notifier::ReleaseNotifier;
@@ -22,7 +22,13 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure>;
 
     /// Whether a lock can be had; costs others nothing.
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure>;
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure>;
+
+    /// Whether exclusive waiters queue in the table, because nobody can tell them of a release.
+    fn has_queue(&self) -> bool;
+
+    /// Takes a waiter out of the queue.
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
 
     /// Where waiters of this process are woken, by its own releases and by what the store hears.
     fn release_notifier(&self) -> &Arc<ReleaseNotifier>;

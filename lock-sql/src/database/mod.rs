@@ -1,8 +1,8 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
-//! What is usual, a lock that one takes alone, keeps and gives back, is one statement each. For the
-//! rest a row is read, the rules of [`table`](crate::table) are applied to it, and it is written back
-//! if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
+//! Acquiring, renewing and releasing an exclusive lock is one statement each. For the rest the rows
+//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are written
+//! back if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
 //! stopped blocks nobody.
 
 pub(crate) mod codec;
@@ -14,7 +14,6 @@ mod purge;
 mod release;
 mod renew;
 mod row;
-mod shared;
 mod shared_leases;
 pub(crate) mod statements;
 mod take;
@@ -28,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
@@ -149,8 +148,16 @@ impl Store for DatabaseStore {
         self.take_lock(key, &claim).await
     }
 
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        self.look_at(key, mode).await
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        self.look_at(key, claim).await
+    }
+
+    fn has_queue(&self) -> bool {
+        self.statements.queue.is_some()
+    }
+
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        self.leave_queue(key, ticket).await
     }
 
     fn release_notifier(&self) -> &Arc<ReleaseNotifier> {
@@ -204,7 +211,7 @@ impl Store for DatabaseStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
-        let found = self.load(&self.statements.load, key).await?;
+        let found = self.load(key).await?;
         Ok(found.and_then(|stored| stored.record.info(key, &stored.read_context)))
     }
 

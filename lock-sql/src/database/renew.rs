@@ -7,7 +7,7 @@ use lock_core::engine::LeaseId;
 use lock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
 
 use super::DatabaseStore;
-use super::codec::{Stored, whole_micros};
+use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
 use super::statements::Many;
 use crate::error::Failure;
@@ -121,14 +121,16 @@ impl DatabaseStore {
         let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
         let load = &self.statements.load_many;
         let answer = self.many(&self.renewals, load, rows.collect()).await?;
-        let mut found = Found::new();
-        for row in &answer.rows {
-            let key = row.get(1).and_then(Value::bytes);
-            if let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) {
-                found.insert(key, self.read(row));
-            }
-        }
-        Ok(found)
+        let found = codec::read(&answer.rows).into_iter();
+        let found = found.map(|(key, stored)| {
+            let stored = stored.ok_or_else(|| self.malformed(&key));
+            (key, stored)
+        });
+        // Nobody has a lock without its first row.
+        let is_there = |stored: &Result<Stored, Failure>| {
+            stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
+        };
+        Ok(found.filter(|(_, stored)| is_there(stored)).collect())
     }
 
     /// Writes records back, and returns the keys of those that somebody else may have written since
@@ -137,10 +139,13 @@ impl DatabaseStore {
         if changed.is_empty() {
             return Ok(HashSet::new());
         }
-        let rows = changed.iter().map(|stored| self.written(stored)).collect();
-        let store = &self.statements.store_many;
+        let rows: Vec<_> = changed
+            .iter()
+            .flat_map(|stored| codec::write(stored))
+            .collect();
+        let (store, count) = (&self.statements.store, rows.len());
         let answer = self.many(&self.renewals, store, rows).await?;
-        if answer.affected == changed.len() as u64 {
+        if answer.affected == store.counted(count) {
             return Ok(HashSet::new());
         }
         // As for those that are alone: named, or counted.

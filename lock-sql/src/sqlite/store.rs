@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use super::clocks::Clocks;
 use super::open::Place;
@@ -120,15 +120,31 @@ fn on<T>(
 #[async_trait]
 impl Store for SqliteStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
-        self.change(key, move |record, read_context| {
-            record.take(&claim, read_context)
+        let take = move |record: &mut Record, read_context: &ReadContext| {
+            let taken = record.take(&claim, read_context);
+            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+                record.enqueue(ticket, read_context);
+            }
+            taken
+        };
+        self.change(key, take).await
+    }
+
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        let claim = claim.clone();
+        self.read(key, move |record, read_context| {
+            record.look(&claim, read_context)
         })
         .await
     }
 
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        self.read(key, move |record, read_context| {
-            record.look(mode, read_context)
+    fn has_queue(&self) -> bool {
+        true
+    }
+
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        self.change(key, move |record, read_context| {
+            record.dequeue(ticket, read_context)
         })
         .await
     }

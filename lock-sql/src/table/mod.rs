@@ -2,6 +2,7 @@
 
 mod decide;
 mod purge;
+mod queue;
 mod record;
 mod row;
 #[cfg(test)]
@@ -19,9 +20,13 @@ use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
+#[cfg(feature = "_server")]
+pub(crate) use self::queue::TICKET;
 pub(crate) use self::record::Record;
 #[cfg(feature = "_server")]
 pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};
+#[cfg(feature = "_server")]
+pub(crate) use self::row::QUEUE;
 pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
 
 /// What an acquisition asks for.
@@ -33,6 +38,10 @@ pub(crate) struct Claim {
     pub(crate) label: String,
     /// Whether it comes again when it is refused.
     pub(crate) waits: bool,
+    /// Its place in the queue of exclusive waiters, where there is one.
+    pub(crate) ticket: Option<LeaseId>,
+    /// Whether it was refused before, and so has a place.
+    pub(crate) is_queued: bool,
 }
 
 impl Claim {
@@ -45,6 +54,8 @@ impl Claim {
             ttl: request.ttl(),
             label,
             waits,
+            ticket: None,
+            is_queued: false,
         }
     }
 }
@@ -54,6 +65,8 @@ impl Claim {
 pub(crate) enum Refusal {
     /// Somebody is in the way, and stays until then unless it leaves or renews.
     Held { until: Moment },
+    /// The same, and the waiter is one of the first in the queue.
+    Soon { until: Moment },
     /// Permits are held that were taken with this other limit.
     OtherLimit(NonZeroU32),
 }

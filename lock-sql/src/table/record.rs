@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use lock_core::admin::LockInfo;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
-use super::row::{Broken, Claimed, Holder, ReadContext, Row};
+use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
 use super::{Claim, Refusal, Tokens};
 
 /// The rows of one key, and what each operation makes of them.
@@ -46,15 +47,41 @@ impl Record {
         self.rows.values()
     }
 
+    /// Clears the slots of those who shared the lock or waited for it, and whose time has ended.
+    #[cfg(feature = "_server")]
+    pub(crate) fn evict(&mut self, read_context: &ReadContext) {
+        let ended = self.rows.values().filter(|row| row.holder.is_some());
+        let ended = ended.filter(|row| row.slot > 0 && row.held_leases(read_context).is_none());
+        let ended: Vec<_> = ended.map(|row| row.slot).collect();
+        for slot in ended {
+            self.seat(slot, read_context).holder = None;
+        }
+    }
+
     /// Those who hold the lock, in the order of their slots.
     pub(super) fn held_leases(
         &self,
         read_context: &ReadContext,
     ) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(..QUEUE, read_context)
+    }
+
+    /// Those who wait in the queue.
+    pub(super) fn waiters(
+        &self,
+        read_context: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(QUEUE.., read_context)
+    }
+
+    fn live_in(
+        &self,
+        slots: impl RangeBounds<u32>,
+        read_context: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
         let read_context = *read_context;
-        self.rows
-            .values()
-            .filter_map(move |row| Some((row.slot, row.held_leases(&read_context)?)))
+        let rows = self.rows.range(slots);
+        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&read_context)?)))
     }
 
     /// Takes the lock if it can be had.
@@ -68,7 +95,7 @@ impl Record {
         if self.find(claim.id).is_some() {
             self.release(claim.id, read_context);
         }
-        let slot = match self.decide(claim.mode, read_context) {
+        let slot = match self.decide_for(claim, read_context) {
             Ok(slot) => slot,
             Err(refusal) => {
                 if claim.waits && self.is_kept_by_many(claim.mode, read_context) {
@@ -78,9 +105,12 @@ impl Record {
                         until,
                     });
                 }
-                return Err(refusal);
+                return Err(self.tell_place(refusal, claim.ticket, read_context));
             }
         };
+        if let Some(ticket) = claim.ticket {
+            self.dequeue(ticket, read_context);
+        }
         let permits = match claim.mode {
             Mode::Permit { limit } => limit.get(),
             _ => 0,
@@ -97,7 +127,6 @@ impl Record {
             expires: read_context.moment + claim.ttl,
             end: None,
             ttl: claim.ttl,
-            beat: 0,
             label: claim.label.clone(),
             since: read_context.unix,
         });
@@ -111,19 +140,30 @@ impl Record {
         Ok(self.draw(1, read_context).next)
     }
 
-    /// Whether it is time for an attempt of somebody who waits: the lock can be had, or more of
-    /// those who share it would come in.
-    pub(crate) fn look(&self, mode: Mode, read_context: &ReadContext) -> Result<(), Refusal> {
-        let decided = self.decide(mode, read_context).map(drop);
+    /// Where a holder can go whose turn it is.
+    fn decide_for(&self, claim: &Claim, read_context: &ReadContext) -> Result<u32, Refusal> {
+        let slot = self.decide(claim.mode, read_context)?;
+        if slot == 0 {
+            self.check_turn(claim.ticket, read_context)?;
+        }
+        Ok(slot)
+    }
+
+    /// Whether it is time for an attempt of somebody who waits: the lock can be had, more of those
+    /// who share it would come in, or the waiter would lose its place in the queue.
+    pub(crate) fn look(&self, claim: &Claim, read_context: &ReadContext) -> Result<(), Refusal> {
+        let decided = self.decide_for(claim, read_context).map(drop);
         let kept_out = self
             .claimed(read_context)
             .map(|until| until.since(read_context.moment));
         let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
-        if lapses && self.is_kept_by_many(mode, read_context) {
-            Ok(())
-        } else {
-            decided
+        let is_due = |ticket| self.is_ticket_due(ticket, read_context);
+        if lapses && self.is_kept_by_many(claim.mode, read_context)
+            || claim.ticket.is_some_and(is_due)
+        {
+            return Ok(());
         }
+        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, read_context))
     }
 
     /// Whether somebody who wants the lock for itself waits for those who share it.
@@ -158,7 +198,6 @@ impl Record {
                     (holder.boot, holder.shift) = (read_context.boot, read_context.shift);
                     (holder.expires, holder.end) = (read_context.moment + ttl, None);
                     holder.ttl = ttl;
-                    holder.beat += 1;
                 }
                 LeaseState::Held
             }
@@ -232,7 +271,7 @@ impl Record {
         Some(LockInfo::new(key.clone(), mode, holders))
     }
 
-    fn find(&self, id: LeaseId) -> Option<u32> {
+    pub(super) fn find(&self, id: LeaseId) -> Option<u32> {
         self.rows
             .values()
             .find(|row| row.is_held_by(id))
@@ -272,7 +311,7 @@ impl Record {
     }
 
     /// The row of a slot, to be changed.
-    fn seat(&mut self, slot: u32, read_context: &ReadContext) -> &mut Row {
+    pub(super) fn seat(&mut self, slot: u32, read_context: &ReadContext) -> &mut Row {
         self.changed.insert(slot);
         let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
         row.changed_at = read_context.unix;

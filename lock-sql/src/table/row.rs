@@ -8,7 +8,8 @@ use lock_core::engine::{LeaseId, Moment};
 /// One row of the table.
 ///
 /// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot
-/// has a shared holder or one permit. Rows stay when a lock is released and are used again.
+/// has a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. Rows stay when a
+/// lock is released and are used again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) slot: u32,
@@ -21,6 +22,9 @@ pub(crate) struct Row {
     /// Unix time of the last change, for the purge.
     pub(crate) changed_at: u64,
 }
+
+/// The first of the slots that have waiters, of whom `token` says the order of arrival.
+pub(crate) const QUEUE: u32 = 1 << 31;
 
 /// Who has a slot, by its last word.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,10 +41,8 @@ pub(crate) struct Holder {
     pub(crate) expires: Moment,
     /// When it ends by the clock of whoever has read it, where that is not `expires`. Not stored.
     pub(crate) end: Option<Moment>,
-    /// How long it lasts from one renewal to the next, and how many there were: from these, somebody
-    /// who trusts no clock of the holder sees whether it is alive. A file does not count renewals.
+    /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
-    pub(crate) beat: u64,
     pub(crate) label: String,
     /// Unix time.
     pub(crate) since: u64,

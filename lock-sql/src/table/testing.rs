@@ -46,6 +46,8 @@ pub(super) fn claim(n: u8, mode: Mode) -> Claim {
         ttl: Duration::from_secs(TTL),
         label,
         waits: n % 2 == 1,
+        ticket: None,
+        is_queued: false,
     }
 }
 
@@ -59,7 +61,6 @@ pub(crate) fn holder(n: u8, expires: u64) -> Holder {
         expires: at(expires),
         end: None,
         ttl: Duration::from_secs(TTL),
-        beat: 0,
         label: format!("host=h{n}&pid={n}"),
         since: now(0).unix,
     }

@@ -23,7 +23,7 @@ fn a_release_frees_the_lock_for_its_holder_only() {
     assert_eq!(lock.take(&claim(2, EXCLUSIVE), &now(1)), Err(HELD));
     assert_eq!(lock.release(id(1), &now(1)), Released::Clean);
     assert_eq!(lock.release(id(1), &now(1)), Released::AlreadyLost);
-    assert_eq!(lock.look(EXCLUSIVE, &now(1)), Ok(()));
+    assert_eq!(lock.look(&claim(8, EXCLUSIVE), &now(1)), Ok(()));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
         LeaseState::Held
     );
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(78)),
+        lock.look(&claim(8, EXCLUSIVE), &now(78)),
         Err(Refusal::Held { until: at(79) })
     );
     let expired = LeaseState::Lost(LostReason::Expired);
@@ -118,16 +118,16 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
     let held = |until| Err(Refusal::Held { until });
     // It does not wait.
     assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(10)), held(at(50)));
-    assert_eq!(lock.look(SHARED, &now(10)), Ok(()));
+    assert_eq!(lock.look(&claim(8, SHARED), &now(10)), Ok(()));
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(10)),
+        lock.look(&claim(8, EXCLUSIVE), &now(10)),
         Ok(()),
         "a claim is to be made"
     );
     assert_eq!(lock.take(&claim(1, EXCLUSIVE), &now(10)), held(at(50)));
     let claimed = at(10) + Duration::from_millis(200);
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(10)),
+        lock.look(&claim(8, EXCLUSIVE), &now(10)),
         Err(Refusal::Held { until: at(50) })
     );
     assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
@@ -228,7 +228,7 @@ fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
     let (far_ahead, long_ago) = (900_000_000_000, 1);
     for unix in [far_ahead, long_ago] {
         assert_eq!(
-            lock.look(EXCLUSIVE, &stepped(TTL - 1, unix)),
+            lock.look(&claim(8, EXCLUSIVE), &stepped(TTL - 1, unix)),
             Err(HELD),
             "{unix}"
         );

@@ -141,7 +141,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
         // For MySQL, whose shortest wait is 1 s. MariaDB waits for nothing below.
         _ => format!(
             "SELECT NULL FROM {table} \
-             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} FOR UPDATE NOWAIT; "
+             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} AND slot = 0 FOR UPDATE NOWAIT; "
         ),
     };
     format!(
@@ -165,7 +165,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
            VALUES ({FENCE}, {key}, {token}, '', {NOW}) \
            ON DUPLICATE KEY UPDATE last_token = GREATEST(last_token, {token}), changed_at = {NOW}; \
          SELECT CAST(last_token AS SIGNED) \
-           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} FOR UPDATE"
+           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} AND slot = 0 FOR UPDATE"
     )
 }
 

@@ -175,7 +175,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     };
     let locked = format!(
         "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO NOTHING; \
+           ON CONFLICT (kind, lock_key, slot) DO NOTHING; \
          SELECT set_config('polylock.locked', count(*)::text, true) FROM \
            (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}) held; \
          UPDATE {table} SET changed_at = {NOW} \
@@ -195,7 +195,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
     format!(
         "INSERT INTO {table} AS fence (kind, lock_key, last_token, changed_at) \
            VALUES ({FENCE}, {key}, {token}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+           ON CONFLICT (kind, lock_key, slot) DO UPDATE SET \
              last_token = GREATEST(fence.last_token, excluded.last_token), \
              changed_at = excluded.changed_at \
            RETURNING last_token"

@@ -39,7 +39,7 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> SessionStatements {
         };
         Arc::new(Sql::new(format!(
             "{set} START TRANSACTION;
-             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
+             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0 {strength}{suffix};
              {draw} SELECT {token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0",
             got::TAKEN,
         )))
@@ -52,7 +52,7 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> SessionStatements {
         "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
          SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
          WHERE NOT EXISTS (SELECT 1 FROM {table} there
-             WHERE there.kind = 2 AND there.lock_key = {{1}})
+             WHERE there.kind = 2 AND there.lock_key = {{1}} AND there.slot = 0)
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
     SessionStatements {
@@ -205,7 +205,7 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> SessionStateme
         mark_broken: Arc::new(Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}},
                  broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}}"
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
         ))),
         terminate: Arc::new(Sql::new("KILL {6}")),
     }
@@ -213,14 +213,17 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> SessionStateme
 
 fn forget_holder(table: &str, kind: u8) -> String {
     // What has no holder is swept later, by those who may delete.
-    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
+    format!(
+        "UPDATE {table} SET id = NULL
+         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND id = {{7}}"
+    )
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
         "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared,
              CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')) AS CHAR), '{{{{}}}}')
-         WHERE kind = {kind} AND lock_key = {{1}} AND shared IS NOT NULL"
+         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
     )
 }
 

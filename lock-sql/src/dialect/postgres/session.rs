@@ -127,7 +127,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     // A row that a crash forgets is made again.
     let seed = format!(
         "{LAZILY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
-         VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key) DO NOTHING"
+         VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
     let rollback = || Arc::new(Sql::new("ROLLBACK"));
@@ -146,7 +146,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
             "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
                  WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
-             ON CONFLICT (kind, lock_key) DO UPDATE SET claimed_until = excluded.claimed_until"
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
         )))),
         unclaim: Some(Arc::new(Sql::new(format!(
             "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
@@ -272,7 +272,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
                  session, session_began, drawn_by, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, convert_from({{8}}, 'UTF8'), {NOW},
                  {{6}}, {{12}}, {{2}}, {NOW})
-             ON CONFLICT (kind, lock_key) DO UPDATE SET id = excluded.id, token = excluded.token,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = excluded.id, token = excluded.token,
                  label = excluded.label, acquired_at = excluded.acquired_at,
                  session = excluded.session, session_began = excluded.session_began,
                  drawn_by = excluded.drawn_by, shared = NULL, changed_at = excluded.changed_at
@@ -281,7 +281,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
         record_shared: Arc::new(Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
-             ON CONFLICT (kind, lock_key) DO UPDATE SET id = NULL,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
         ))),
