@@ -128,7 +128,7 @@ fn access(facts: &Facts) -> Finding {
             "access",
             "everybody may change and delete the nodes of locks",
             "whoever reaches the server can end a lock while it is held",
-            "give the URL a user and a password, or send_heartbeats the network closed and say so with \
+            "give the URL a user and a password, or keep the network closed and say so with \
              access=everybody",
         );
     }

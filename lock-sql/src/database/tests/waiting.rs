@@ -216,7 +216,7 @@ async fn an_attempt_that_is_dropped_leaves_nothing() {
     for url in super::databases() {
         let client = Client::open(&url, "").await;
         let free = "SELECT count(*) FROM polylock_locks \
-                    WHERE kind = 1 AND (id IS NOT NULL OR shared_leases > 0)";
+                    WHERE kind = 1 AND (id IS NOT NULL OR sharers > 0)";
         for n in 0..60_u8 {
             let mode = if n % 2 == 0 {
                 Mode::Exclusive

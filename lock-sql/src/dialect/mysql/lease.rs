@@ -110,7 +110,7 @@ WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}";
 const LEAVE: &str = "
 UPDATE %table% l
 STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = l.lock_key AND h.slot = 0
-SET h.shared_leases = h.shared_leases - 1,
+SET h.sharers = h.sharers - 1,
     h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
     h.changed_at = %now%, l.id = NULL, l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}";
@@ -154,7 +154,7 @@ const RENEW: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
 SET l.ttl = d.ttl, l.expires_at = %end%,
     l.version = l.version + 1, l.changed_at = %now%
-WHERE l.id = d.i AND %alive% AND l.shared_leases = 0";
+WHERE l.id = d.i AND %alive% AND l.sharers = 0";
 
 const DELETE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k

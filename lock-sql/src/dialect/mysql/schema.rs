@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   acquired_at   BIGINT         NOT NULL DEFAULT 0,
   ttl           BIGINT         NOT NULL DEFAULT 0,
   expires_at    BIGINT         NOT NULL DEFAULT 0,
-  shared_leases       BIGINT         NOT NULL DEFAULT 0,
+  sharers       BIGINT         NOT NULL DEFAULT 0,
   queued_until  BIGINT         NOT NULL DEFAULT 0,
   shared        LONGTEXT,
   claimed_until BIGINT         NOT NULL DEFAULT 0,

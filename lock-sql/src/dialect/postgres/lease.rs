@@ -101,7 +101,7 @@ mine AS (
     UPDATE %table% l SET id = NULL, changed_at = m.now FROM m
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}
     RETURNING (l.expires_at > m.now)::int::bigint AS in_time, m.now)
-UPDATE %table% l SET shared_leases = l.shared_leases - 1, version = l.version + 1, changed_at = mine.now
+UPDATE %table% l SET sharers = l.sharers - 1, version = l.version + 1, changed_at = mine.now
 FROM mine
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0
 RETURNING mine.in_time";
@@ -146,7 +146,7 @@ UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,
 FROM (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
 WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot = 0 AND l.id = d.i AND %alive%
-    AND l.shared_leases = 0
+    AND l.sharers = 0
 RETURNING l.id";
 
 const DELETE: &str = "

@@ -20,7 +20,7 @@ pub(crate) fn create(table: &str) -> String {
   acquired_at   bigint   NOT NULL DEFAULT 0,
   ttl           bigint   NOT NULL DEFAULT 0,
   expires_at    bigint   NOT NULL DEFAULT 0,
-  shared_leases       bigint   NOT NULL DEFAULT 0,
+  sharers       bigint   NOT NULL DEFAULT 0,
   queued_until  bigint   NOT NULL DEFAULT 0,
   shared        text,
   claimed_until bigint   NOT NULL DEFAULT 0,

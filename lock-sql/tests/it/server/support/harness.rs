@@ -131,7 +131,7 @@ impl Faults for Store {
             }
             Mode::Lease => {
                 let end = format!(
-                    "UPDATE {} SET id = NULL, shared_leases = 0, expires_at = 0,
+                    "UPDATE {} SET id = NULL, sharers = 0, expires_at = 0,
                          version = version + 1 WHERE kind = 1 AND lock_key = {}",
                     self.site.table,
                     self.site.bytes(key.as_bytes())
