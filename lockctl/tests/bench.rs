@@ -329,7 +329,7 @@ fn a_variable_has_the_url_and_nothing_tells_its_password() {
 fn backends_of_a_configuration_file_are_measured_side_by_side() {
     let place = Place::new();
     let file = "[backend.one]\nurl = \"memory:\"\n[backend.two]\nurl = \"sqlite:two.db\"\n\
-                [lock.job]\nbackend = \"one\"\n";
+                [class.job]\nbackend = \"one\"\n";
     fs::write(place.file("locks.toml"), file).unwrap();
     let options = [
         "--config",

@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn instances_with_a_store_each_are_found_out() {
-        let text = "backend.main.url = 'memory:'\n[lock.tickets]\nrequire = ['fencing']\n";
+        let text = "backend.main.url = 'memory:'\n[class.tickets]\nrequire = ['fencing']\n";
         assert!(sell_tickets(&Loader::new(), text).await.is_err());
     }
 }

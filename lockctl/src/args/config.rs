@@ -11,7 +11,7 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Tell all mistakes of the file: exit 0 if there are none, 78 if there are
+    /// Report every error of the file: exit 0 if there are none, 78 if there are
     Check {
         /// File to check [default: that of --config]
         file: Option<PathBuf>,

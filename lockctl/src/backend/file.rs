@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polylock::DistributedLock;
-use polylock::config::{Config, Loader, Mistakes, Scope, Terms};
+use polylock::config::{Config, ConfigErrors, Loader, LockSettings, Scope};
 use polylock::layers::Observer;
 
 use crate::args::GlobalArgs;
@@ -33,12 +33,12 @@ impl FromFile {
         args: &GlobalArgs,
         path: &Path,
         env: impl Env,
-    ) -> Result<(String, Terms, Self), Failure> {
+    ) -> Result<(String, LockSettings, Self), Failure> {
         let is_ambient = env("LOCK_CONFIG").as_deref() == Some(path.as_os_str());
         let class = args.class.clone();
         let scope = class.clone().map_or(Scope::Default, Scope::Class);
         let config = loader(args, env).with_scope(scope).load(path);
-        let config = config.map_err(|mistakes| failure(&mistakes))?;
+        let config = config.map_err(|errors| failure(&errors))?;
         let of_class = class.as_ref().and_then(|class| {
             let mut classes = config.classes();
             classes.find(|known| known.name() == class)
@@ -54,7 +54,10 @@ impl FromFile {
             let hint = format!("give --profile NAME, one of {}", names.join(", "));
             return Err(Failure::new(Exit::Config, message).with_hint(hint));
         };
-        let terms = of_class.map_or_else(|| backend.terms().clone(), |class| class.terms().clone());
+        let lock_settings = of_class.map_or_else(
+            || backend.lock_settings().clone(),
+            |class| class.lock_settings().clone(),
+        );
         let url = url.expose().to_owned();
         let options = options(args, Some(path).filter(|_| !is_ambient));
         let file = Self {
@@ -62,7 +65,7 @@ impl FromFile {
             class,
             options,
         };
-        Ok((url, terms, file))
+        Ok((url, lock_settings, file))
     }
 
     /// Connects, and refuses a backend that lacks what the class requires.
@@ -103,10 +106,10 @@ pub(crate) fn loader(args: &GlobalArgs, env: impl Env) -> Loader {
     loader
 }
 
-/// The mistakes as the end of a command.
-pub(crate) fn failure(mistakes: &Mistakes) -> Failure {
-    let mut message = escaped(&mistakes.summary());
-    for line in mistakes.to_string().lines() {
+/// The errors as the end of a command.
+pub(crate) fn failure(errors: &ConfigErrors) -> Failure {
+    let mut message = escaped(&errors.summary());
+    for line in errors.to_string().lines() {
         message += "\n  ";
         message += &escaped(line);
     }
@@ -138,7 +141,7 @@ pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> 
 pub(super) fn ambient(
     args: &GlobalArgs,
     env: impl Env,
-) -> Result<(Terms, Option<String>), Failure> {
+) -> Result<(LockSettings, Option<String>), Failure> {
     let reads_namespace = args.namespace.is_none();
     let without_url = move |name: &str| match name {
         "LOCK_MAX_HOLD" | "LOCK_MIN_HOLD" | "LOCK_TTL" | "LOCK_WAIT" => env(name),
@@ -147,15 +150,15 @@ pub(super) fn ambient(
     };
     let loader = Loader::new().with_environment(without_url);
     let config = loader.with_url("memory:").without_file();
-    let config = config.map_err(|mistakes| failure(&mistakes))?;
+    let config = config.map_err(|errors| failure(&errors))?;
     let Some(backend) = config.backends().next() else {
-        return Ok((Terms::default(), None));
+        return Ok((LockSettings::default(), None));
     };
     let namespace = backend.url().and_then(|url| {
         let mut params = url.url().params();
         params.string("namespace").map(str::to_owned)
     });
-    Ok((backend.terms().clone(), namespace))
+    Ok((backend.lock_settings().clone(), namespace))
 }
 
 fn options(args: &GlobalArgs, path: Option<&Path>) -> String {

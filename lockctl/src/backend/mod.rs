@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use polylock::config::Terms;
+use polylock::config::LockSettings;
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
@@ -34,7 +34,7 @@ pub(crate) struct BackendUrl {
     is_default: bool,
     /// Whether the command line has the URL.
     is_option: bool,
-    terms: Terms,
+    lock_settings: LockSettings,
     /// Where it stands, if it is one of a configuration file.
     file: Option<FromFile>,
 }
@@ -49,12 +49,12 @@ impl BackendUrl {
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
         file::check(args, !is_option)?;
         if let (false, Some(path)) = (is_option, file::path(args)) {
-            let (url, terms, file) = FromFile::choose(args, path, env)?;
-            return Self::new(url, false, false, terms, Some(file));
+            let (url, lock_settings, file) = FromFile::choose(args, path, env)?;
+            return Self::new(url, false, false, lock_settings, Some(file));
         }
         // The next call has the same variables, and reads a file if there is one.
         let is_default = is_ambient && file::path(args).is_none();
-        let (terms, ambient) = file::ambient(args, env.clone())?;
+        let (lock_settings, ambient) = file::ambient(args, env.clone())?;
         let text = match named {
             Some(url) => url.to_owned(),
             None => {
@@ -68,14 +68,14 @@ impl BackendUrl {
             ambient.as_deref(),
             is_option,
         );
-        Self::new(text, is_default, is_option, terms, None)
+        Self::new(text, is_default, is_option, lock_settings, None)
     }
 
     fn new(
         text: String,
         is_default: bool,
         is_option: bool,
-        terms: Terms,
+        lock_settings: LockSettings,
         file: Option<FromFile>,
     ) -> Result<Self, Failure> {
         let url = LockUrl::parse(&text)?;
@@ -90,7 +90,7 @@ impl BackendUrl {
             namespace,
             is_default,
             is_option,
-            terms,
+            lock_settings,
             file,
         })
     }
@@ -125,8 +125,8 @@ impl BackendUrl {
     }
 
     /// What the configuration says of ttl, wait and holds.
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
+    pub(crate) fn lock_settings(&self) -> &LockSettings {
+        &self.lock_settings
     }
 
     /// The request with the name of the class that was asked for.

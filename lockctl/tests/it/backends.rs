@@ -102,7 +102,7 @@ const COMMANDS: [&str; 9] = [
 fn memory_excludes_nobody_and_is_refused() {
     let place = Place::new();
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\
-                [backend.prod]\nurl = 'sqlite:prod.db'\n[lock.job]\nbackend = 'dev'";
+                [backend.prod]\nurl = 'sqlite:prod.db'\n[class.job]\nbackend = 'dev'";
     place.write("lock.toml", file);
     let ambient = [("LOCK_CONFIG", "lock.toml"), ("LOCK_PROFILE", "dev")];
     let sources: [Case<'_, i32>; 6] = [

@@ -15,12 +15,12 @@ ttl = '20s'
 [backend.other]
 url-env = 'OTHER_URL'
 
-[lock.deploy]
+[class.deploy]
 ttl = '45s'
 wait = 'never'
 require = ['fencing']
 
-[lock.order]
+[class.order]
 require = ['fair']
 ";
 
@@ -190,42 +190,36 @@ default = 'mian'
 [backend.main]
 url = 'redis://app:s3ntinel@cache'
 tll = '5s'
-[lock.a]
+[class.a]
 ttl = '5 parsecs'
 ";
 
 #[test]
-fn check_tells_all_mistakes_at_once() {
+fn check_tells_all_errors_at_once() {
     let place = place(WRONG);
     place
         .expect(78, "config check lock.toml")
         .says_only("")
         .prints_only(
-            "lock.toml:2:11: there is no backend \"mian\", did you mean \"main\"?\n  \
-         2 | default = 'mian'\n    |           ^^^^^^\n\
-         lock.toml:5:1: unknown key \"tll\" of [backend.main], did you mean \"ttl\"?\n  \
-         5 | tll = ***\n    | ^^^\n\
-         lock.toml:7:7: \"5 parsecs\" is no duration, write for example \"500ms\", \"30s\" or \
-         \"5m\"\n  7 | ttl = '5 parsecs'\n    |       ^^^^^^^^^^^\n",
+            "lock.toml:2:11: there is no backend \"mian\", did you mean \"main\"?\n\
+         lock.toml:5:1: unknown key \"tll\" of [backend.main], did you mean \"ttl\"?\n\
+         lock.toml:7:7: \"5 parsecs\" is not a duration, write for example \"500ms\", \"30s\" or \
+         \"5m\"\n",
         );
     // Another command tells the same on standard error.
     let ended = place.expect(78, &format!("{CONFIG} run k -- true"));
     ended
         .prints_only("")
         .says(&[
-            "error: there are 3 mistakes in lock.toml\n",
-            "    2 | default = 'mian'\n",
+            "error: there are 3 errors in lock.toml\n",
+            "lock.toml:2:11: there is no backend",
         ])
         .says_nothing_of(&["s3ntinel"]);
     let ended = place.expect(78, &format!("--format json {CONFIG} config check"));
     let value = ended.says_nothing_of(&["s3ntinel"]).json();
     assert_eq!(value["ok"], false, "{value}");
     assert_eq!(value["file"], "lock.toml", "{value}");
-    assert_eq!(
-        value["mistakes"].as_array().map(Vec::len),
-        Some(3),
-        "{value}"
-    );
+    assert_eq!(value["errors"].as_array().map(Vec::len), Some(3), "{value}");
     let first = json!({
         "from": "file",
         "line": 2,
@@ -233,15 +227,14 @@ fn check_tells_all_mistakes_at_once() {
         "variable": null,
         "message": "there is no backend \"mian\", did you mean \"main\"?",
     });
-    assert_eq!(value["mistakes"][0], first);
+    assert_eq!(value["errors"][0], first);
 }
 
 #[test]
-fn a_file_without_mistakes_is_told_to_be_so() {
+fn a_file_without_errors_is_told_to_be_so() {
     let place = place(FILE);
-    let unset = "lock.toml:10:11: the variable \"OTHER_URL\" is not set, or empty\n  \
-                 10 | url-env = 'OTHER_URL'\n     |           ^^^^^^^^^^^\n";
-    let summary = "lock.toml: no mistakes; backends: 2, classes: 2\n";
+    let unset = "lock.toml:10:11: the variable \"OTHER_URL\" is not set, or empty\n";
+    let summary = "lock.toml: no errors; backends: 2, classes: 2\n";
     let ended = place.expect(0, "config check lock.toml");
     ended.prints_only(&format!("warning: {unset}{summary}"));
     place
@@ -276,7 +269,7 @@ fn show_tells_where_each_value_comes_from() {
         "backend.main.wait 3s env LOCK_WAIT",
         "backend.main.max-hold 1h default",
         "backend.other.url redis://app:***@cache?namespace=shop lock.toml:10",
-        "lock.deploy.require fencing lock.toml:15",
+        "class.deploy.require fencing lock.toml:15",
     ] {
         assert!(
             rows.iter().any(|found| found == row),

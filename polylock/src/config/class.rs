@@ -8,7 +8,7 @@ use lock_core::{
     MultiGuard, MultiRequestBuilder, RequestBuilder, Result, Wait,
 };
 
-use super::terms::Terms;
+use super::settings::LockSettings;
 
 /// The locks of a class, or of a backend, requested as the configuration says.
 ///
@@ -17,19 +17,19 @@ use super::terms::Terms;
 #[derive(Clone, Debug)]
 pub struct ConfiguredLocks {
     locks: Arc<dyn DistributedLock>,
-    terms: Terms,
+    settings: LockSettings,
     class: Option<Arc<str>>,
 }
 
 impl ConfiguredLocks {
     pub(super) fn new(
         locks: Arc<dyn DistributedLock>,
-        terms: Terms,
+        settings: LockSettings,
         class: Option<Arc<str>>,
     ) -> Self {
         Self {
             locks,
-            terms,
+            settings,
             class,
         }
     }
@@ -50,7 +50,7 @@ impl ConfiguredLocks {
         self.request(key).acquire().await
     }
 
-    /// Acquires an exclusive lock if nobody holds it; `None` if somebody does.
+    /// Acquires an exclusive lock if it is free; `None` if it is held.
     ///
     /// # Errors
     ///
@@ -107,20 +107,20 @@ impl ConfiguredLocks {
     {
         let Self {
             locks,
-            terms,
+            settings,
             class,
         } = self;
         let mut request = (**locks).request(key);
-        if let Some(ttl) = terms.ttl() {
+        if let Some(ttl) = settings.ttl() {
             request = request.ttl(ttl);
         }
-        if let Some(wait) = terms.wait() {
+        if let Some(wait) = settings.wait() {
             request = request.wait(wait);
         }
-        if let Some(max_hold) = terms.max_hold() {
+        if let Some(max_hold) = settings.max_hold() {
             request = request.max_hold(max_hold);
         }
-        if let Some(min_hold) = terms.min_hold() {
+        if let Some(min_hold) = settings.min_hold() {
             request = request.min_hold(min_hold);
         }
         match class {
@@ -142,7 +142,7 @@ impl ConfiguredLocks {
     /// Sets what the configuration says, and leaves the rest of the request as it is.
     #[must_use]
     pub fn apply(&self, request: AcquireRequest) -> AcquireRequest {
-        let request = self.terms.apply(request);
+        let request = self.settings.apply(request);
         match &self.class {
             Some(class) => request.with_class(Arc::clone(class)),
             None => request,
@@ -157,8 +157,8 @@ impl ConfiguredLocks {
 
     /// How locks are requested.
     #[must_use]
-    pub fn terms(&self) -> &Terms {
-        &self.terms
+    pub fn lock_settings(&self) -> &LockSettings {
+        &self.settings
     }
 
     /// What the backend can do.
@@ -167,7 +167,7 @@ impl ConfiguredLocks {
         self.locks.capabilities()
     }
 
-    /// The locks without the options of the configuration, for whoever makes requests by itself.
+    /// The locks without the options of the configuration, for callers that build their own requests.
     #[must_use]
     pub fn locks(&self) -> &Arc<dyn DistributedLock> {
         &self.locks

@@ -1,4 +1,4 @@
-//! Opens the backends of a configuration, and holds their capabilities against what is demanded.
+//! Opens the backends of a configuration, and compares their capabilities with the requirements.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -12,7 +12,7 @@ use super::class::ConfiguredLocks;
 use super::locks::{Locks, Open};
 use super::requirement::Requirement;
 use super::settings::{BackendSettings, ClassSettings};
-use super::words::list;
+use super::suggest::list;
 
 /// Opens what is used, all at the same time.
 pub(super) async fn connect(config: &Config) -> Result<Locks> {
@@ -27,7 +27,7 @@ pub(super) async fn connect(config: &Config) -> Result<Locks> {
     for (backend, opened) in used.iter().zip(opened) {
         match opened {
             Ok(locks) => {
-                let locks = ConfiguredLocks::new(locks, backend.terms.clone(), None);
+                let locks = ConfiguredLocks::new(locks, backend.lock_settings.clone(), None);
                 backends.insert(backend.name().to_owned(), locks);
             }
             Err(error) => wrong.push(unopened(backend, error)),
@@ -43,7 +43,7 @@ pub(super) async fn connect(config: &Config) -> Result<Locks> {
         wrong.extend(unmet(class, &backends, &closed));
         let name: Arc<str> = class.name().into();
         let locks = Arc::clone(backend.locks());
-        let locks = ConfiguredLocks::new(locks, class.terms.clone(), Some(name));
+        let locks = ConfiguredLocks::new(locks, class.lock_settings.clone(), Some(name));
         classes.insert(class.name().to_owned(), locks);
     }
     if let Some(error) = merged(wrong) {

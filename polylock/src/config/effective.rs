@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lock_core::{AcquireRequest, Wait};
 
-use super::place::{At, Found, Origin};
+use super::origin::{At, Found, Origin};
 use super::resolve::Resolved;
-use super::terms::Terms;
-use super::value::{show_duration, show_max_hold, show_wait};
-use super::words::list as list_of;
+use super::settings::LockSettings;
+use super::suggest::list as list_of;
+use super::value::{MaxHold, show_duration, show_max_hold, show_wait};
 
 /// A value of a configuration, and where it comes from.
 ///
@@ -65,13 +65,13 @@ pub(super) fn settings(resolved: &Resolved, origin: impl Fn(&At) -> Origin) -> V
                 &from.at,
             );
         }
-        list.add_terms(&place, &backend.terms);
+        list.add_lock_settings(&place, &backend.lock_settings);
     }
     for class in &resolved.classes {
-        let place = format!("lock.{}", class.name.value);
+        let place = format!("class.{}", class.name.value);
         let backend = class.backend.value.clone();
         list.add(&format!("{place}.backend"), backend, &class.backend.at);
-        list.add_terms(&place, &class.terms);
+        list.add_lock_settings(&place, &class.lock_settings);
         if let Some(first) = class.require.first() {
             let value = list_of(class.require().map(|require| require.name()));
             list.add(&format!("{place}.require"), value, &first.at);
@@ -94,14 +94,14 @@ impl<O: Fn(&At) -> Origin> List<O> {
         });
     }
 
-    fn add_terms(&mut self, place: &str, terms: &Terms) {
-        let Terms {
+    fn add_lock_settings(&mut self, place: &str, settings: &LockSettings) {
+        let LockSettings {
             max_hold,
             min_hold,
             ttl,
             wait,
-        } = terms;
-        let (no_hold, hold) = (Duration::ZERO, Some(AcquireRequest::DEFAULT_MAX_HOLD));
+        } = settings;
+        let hold = MaxHold(Some(AcquireRequest::DEFAULT_MAX_HOLD));
         self.add_term(
             place,
             "ttl",
@@ -111,7 +111,7 @@ impl<O: Fn(&At) -> Origin> List<O> {
         );
         self.add_term(place, "wait", wait, Wait::default(), show_wait);
         self.add_term(place, "max-hold", max_hold, hold, show_max_hold);
-        self.add_term(place, "min-hold", min_hold, no_hold, show_duration);
+        self.add_term(place, "min-hold", min_hold, Duration::ZERO, show_duration);
     }
 
     fn add_term<T: Copy>(

@@ -1,13 +1,13 @@
-//! The variables that stand above the file.
+//! The variables that override the file.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-use super::place::{At, Found};
-use super::report::Report;
-use super::terms::Terms;
-use super::value;
+use super::entry::Value;
+use super::error::Report;
+use super::origin::{At, Found};
+use super::settings::LockSettings;
 
 /// Looks up variables.
 #[derive(Clone)]
@@ -27,33 +27,33 @@ impl Environment {
         match value.into_string() {
             Ok(text) => Some(Found::new(text, at)),
             Err(_) => {
-                report.mistake(&at, "the value is not UTF-8");
+                report.error(&at, "the value is not UTF-8");
                 None
             }
         }
     }
 
     /// The variables of a backend or a class.
-    pub(super) fn terms(&self, prefix: &str, report: &mut Report<'_>) -> Terms {
-        Terms {
-            max_hold: self.parsed(&format!("{prefix}MAX_HOLD"), value::max_hold, report),
-            min_hold: self.parsed(&format!("{prefix}MIN_HOLD"), value::duration, report),
-            ttl: self.parsed(&format!("{prefix}TTL"), value::duration, report),
-            wait: self.parsed(&format!("{prefix}WAIT"), value::wait, report),
+    pub(super) fn lock_settings(&self, prefix: &str, report: &mut Report<'_>) -> LockSettings {
+        LockSettings {
+            max_hold: self.parsed(prefix, "MAX_HOLD", report),
+            min_hold: self.parsed(prefix, "MIN_HOLD", report),
+            ttl: self.parsed(prefix, "TTL", report),
+            wait: self.parsed(prefix, "WAIT", report),
         }
     }
 
-    fn parsed<T>(
+    fn parsed<T: Value>(
         &self,
-        variable: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        prefix: &str,
+        name: &str,
         report: &mut Report<'_>,
     ) -> Option<Found<T>> {
-        let text = self.text(variable, report)?;
-        match parse(&text.value) {
-            Ok(value) => Some(Found::new(value, text.at)),
+        let Found { value: text, at } = self.text(&format!("{prefix}{name}"), report)?;
+        match T::from_text(&text) {
+            Ok(value) => Some(Found::new(value, at)),
             Err(wrong) => {
-                report.mistake(&text.at, wrong);
+                report.error(&at, wrong);
                 None
             }
         }
@@ -90,6 +90,6 @@ pub(super) const URL: &str = "LOCK_URL";
 /// The beginning of the variables of the backend that is used by default.
 pub(super) const OF_DEFAULT: &str = "LOCK_";
 
-/// Goes before every key. It is not `LOCK_NAMESPACE`, by which `lockctl run` tells its command of
-/// the namespace of its own lock: a service under `lockctl` would lock elsewhere than its others.
+/// Goes before every key. It is not `LOCK_NAMESPACE`, in which `lockctl run` passes the namespace
+/// of its own lock to its command: a service under `lockctl` would lock other keys than its peers.
 pub(super) const NAMESPACE: &str = "LOCK_KEY_NAMESPACE";

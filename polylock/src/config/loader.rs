@@ -6,18 +6,17 @@ use std::fs;
 use std::path::Path;
 
 use lock_core::Registry;
+use secrecy::SecretString;
 
 use super::Config;
 use super::effective;
+use super::entry::read;
 use super::environment::Environment;
-use super::inputs::{Inputs, Scope};
-use super::mistake::Mistakes;
-use super::place::At;
-use super::read::read;
-use super::report::Report;
+use super::error::{ConfigErrors, Report};
+use super::origin::At;
 use super::resolve::resolve;
 
-/// Loads configurations, with what stands above the file.
+/// Loads configurations, with what overrides the file.
 ///
 /// # Examples
 ///
@@ -31,7 +30,7 @@ use super::resolve::resolve;
 /// let settings: Vec<_> = config.effective().iter().map(ToString::to_string).collect();
 /// assert!(settings.contains(&"backend.main.ttl = 10s (env LOCK_TTL)".to_owned()));
 /// assert!(settings.contains(&"namespace = shop (flag)".to_owned()));
-/// # Ok::<(), polylock::config::Mistakes>(())
+/// # Ok::<(), polylock::config::ConfigErrors>(())
 /// ```
 #[must_use = "nothing is loaded before `load`, `parse` or `without_file`"]
 #[derive(Clone)]
@@ -57,7 +56,7 @@ impl Loader {
 
     /// Looks up variables by a function, and not in the environment of the process.
     ///
-    /// An empty variable is as good as none.
+    /// An empty variable counts as unset.
     pub fn with_environment(
         mut self,
         lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
@@ -66,33 +65,33 @@ impl Loader {
         self
     }
 
-    /// Names the default backend, whatever `LOCK_PROFILE` and the file say. `LOCK_URL` is then not
+    /// Names the default backend, over `LOCK_PROFILE` and the file. `LOCK_URL` is then not
     /// read.
     pub fn with_profile(mut self, backend: impl Into<String>) -> Self {
         self.inputs.profile = Some(backend.into());
         self
     }
 
-    /// Gives the default backend another URL, whatever `LOCK_URL` and the file say. The options of
+    /// Sets the URL of the default backend, over `LOCK_URL` and the file. The options of
     /// the file stay.
     pub fn with_url(mut self, url: impl Into<String>) -> Self {
-        self.inputs.url = Some(url.into());
+        self.inputs.url = Some(SecretString::from(url.into()));
         self
     }
 
-    /// Puts a namespace in front of all keys, in place of those of the URLs.
+    /// Puts a namespace before all keys, in place of those of the URLs.
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.inputs.namespace = Some(namespace.into());
         self
     }
 
-    /// Gives the URL of a configuration that has no backend at all.
+    /// Sets the URL of a configuration without any backend.
     pub fn with_fallback_url(mut self, url: impl Into<String>) -> Self {
-        self.inputs.fallback = Some(url.into());
+        self.inputs.fallback = Some(SecretString::from(url.into()));
         self
     }
 
-    /// Looks for the backends in `registry`. Default: those that are compiled in, without an
+    /// Resolves schemes with `registry`. Default: those that are compiled in, without an
     /// observer.
     pub fn with_registry(mut self, registry: Registry) -> Self {
         self.inputs.registry = registry;
@@ -109,15 +108,14 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// All that is wrong, at once; a text that is no TOML is told of alone, and so is a file that
-    /// cannot be read.
-    pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, Mistakes> {
+    /// All errors at once; alone, that the text is not TOML or the file cannot be read.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, ConfigErrors> {
         let path = path.as_ref();
         let file = path.display().to_string();
         let unreadable = |message: String| {
             let mut report = Report::new(&file, "");
-            report.mistake(&At::File, message);
-            Mistakes::new(&file, report.finish().0)
+            report.error(&At::File, message);
+            report.finish().expect_err("BUG: there is an error")
         };
         let text = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
         let text = String::from_utf8(text).map_err(|_| unreadable("this is not UTF-8".into()))?;
@@ -128,8 +126,8 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// All that is wrong, at once; a text that is no TOML is told of alone.
-    pub fn parse(&self, text: &str) -> Result<Config, Mistakes> {
+    /// All errors at once; alone, that the text is not TOML.
+    pub fn parse(&self, text: &str) -> Result<Config, ConfigErrors> {
         self.make("configuration", None, text)
     }
 
@@ -137,24 +135,20 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// All that is wrong with them, at once.
-    pub fn without_file(&self) -> Result<Config, Mistakes> {
+    /// All errors at once.
+    pub fn without_file(&self) -> Result<Config, ConfigErrors> {
         self.make("configuration", None, "")
     }
 
-    fn make(&self, file: &str, path: Option<&Path>, text: &str) -> Result<Config, Mistakes> {
+    fn make(&self, file: &str, path: Option<&Path>, text: &str) -> Result<Config, ConfigErrors> {
         let mut report = Report::new(file, text);
-        let document = read(text, &mut report);
-        // What could be said of the rest of a text that is no TOML would be guessed at.
-        let Some(document) = document else {
-            return Err(Mistakes::new(file, report.finish().0));
+        // Of a text that is not TOML, the rest could only be guessed.
+        let Some(document) = read(text, &mut report) else {
+            return Err(report.finish().expect_err("BUG: there is an error"));
         };
         let resolved = resolve(document, path, &self.inputs, &mut report);
         let settings = effective::settings(&resolved, |at| report.origin(at));
-        let (mistakes, warnings) = report.finish();
-        if !mistakes.is_empty() {
-            return Err(Mistakes::new(file, mistakes));
-        }
+        let warnings = report.finish()?;
         Ok(Config {
             file: path.map(Path::to_owned),
             registry: self.inputs.registry.clone(),
@@ -163,6 +157,37 @@ impl Loader {
             warnings,
         })
     }
+}
+
+/// What overrides the file, and what it falls back to.
+#[derive(Clone)]
+pub(super) struct Inputs {
+    pub(super) env: Environment,
+    pub(super) registry: Registry,
+    pub(super) profile: Option<String>,
+    pub(super) url: Option<SecretString>,
+    pub(super) namespace: Option<String>,
+    /// The URL where nothing else names a backend.
+    pub(super) fallback: Option<SecretString>,
+    pub(super) scope: Scope,
+}
+
+/// Which backends of a file are opened.
+///
+/// A backend that is not opened may miss its variable or its URL file: a configuration for
+/// development, tests and production has backends that only one of them reaches.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// That of one class.
+    Class(String),
+    /// The default one.
+    Default,
+    /// The default one and those of the classes.
+    #[default]
+    Program,
 }
 
 /// Shows nothing of the URLs that were given.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lock_core::{DistributedLock, Error, ErrorKind, Result};
 
 use super::class::ConfiguredLocks;
-use super::words::{instead_of, quoted};
+use super::suggest::{instead_of, quoted};
 
 /// The locks of a configuration: which backend has them, by class.
 ///

@@ -1,4 +1,4 @@
-//! A file, the environment and flags say which backends there are and how locks are requested.
+//! Backends and lock settings from a file, the environment and flags.
 //!
 //! ```toml
 //! default = "main"
@@ -15,7 +15,7 @@
 //! [backend.ledger]
 //! url-env = "LEDGER_URL"
 //!
-//! [lock.payment]              # a class of locks
+//! [class.payment]              # a class of locks
 //! backend = "ledger"
 //! ttl = "2m"
 //! require = ["strong-fencing"]
@@ -31,7 +31,7 @@
 //!     namespace = "shop"
 //!     [backend.main]
 //!     url = "memory:"
-//!     [lock.payment]
+//!     [class.payment]
 //!     ttl = "2m"
 //!     wait = "never"
 //!     require = ["fencing"]
@@ -46,7 +46,7 @@
 //!
 //! # Precedence
 //!
-//! A flag goes before the environment, that before the file, and that before the default.
+//! Flags override the environment, which overrides the file, which overrides the defaults.
 //!
 //! | key of the file | variable | flag |
 //! |---|---|---|
@@ -56,41 +56,35 @@
 //! | `ttl`, `wait`, `max-hold`, `min-hold` of `[backend.NAME]` | `LOCK_BACKEND_NAME_TTL` and so on | |
 //! | `url` of the default backend | the same, then `LOCK_URL` | [`Loader::with_url`] |
 //! | `ttl` and so on of the default backend | the same, then `LOCK_TTL`, `LOCK_WAIT`, `LOCK_MAX_HOLD`, `LOCK_MIN_HOLD` | |
-//! | `backend`, `ttl` and so on of `[lock.NAME]` | `LOCK_CLASS_NAME_BACKEND`, `LOCK_CLASS_NAME_TTL` and so on | |
+//! | `backend`, `ttl` and so on of `[class.NAME]` | `LOCK_CLASS_NAME_BACKEND`, `LOCK_CLASS_NAME_TTL` and so on | |
 //!
 //! NAME is in capitals and has `_` for `-`. `docs/configuration.md` describes every key.
 //!
-//! # Mistakes
+//! # Errors
 //!
-//! All of them are told at once, with file, line and column; nothing that is misspelt is ignored.
-//! No password is in a message, nor in a line that is quoted.
+//! All of them are reported at once, with file, line and column. A misspelt key is an error. No
+//! message has a password in it.
 
 mod class;
 mod connect;
-mod document;
 mod effective;
+mod entry;
 mod environment;
-mod fit;
-mod inputs;
-mod keys;
-mod lines;
+mod error;
+mod file;
 mod loader;
 mod locks;
-mod mistake;
-mod open;
-mod place;
-mod read;
-mod report;
+mod origin;
 mod requirement;
 mod resolve;
 #[cfg(feature = "config-schema")]
 mod schema;
 mod secret;
 mod settings;
-mod terms;
+mod suggest;
 mod urls;
+mod validate;
 mod value;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,45 +96,43 @@ use self::resolve::Resolved;
 
 pub use self::class::ConfiguredLocks;
 pub use self::effective::Setting;
-pub use self::inputs::Scope;
-pub use self::loader::Loader;
+pub use self::error::{ConfigError, ConfigErrors};
+pub use self::loader::{Loader, Scope};
 pub use self::locks::Locks;
-pub use self::mistake::{Mistake, Mistakes};
-pub use self::place::Origin;
+pub use self::origin::Origin;
 pub use self::requirement::Requirement;
 #[cfg(feature = "config-schema")]
 pub use self::schema::schema;
 pub use self::secret::SecretUrl;
-pub use self::settings::{BackendSettings, ClassSettings};
-pub use self::terms::Terms;
+pub use self::settings::{BackendSettings, ClassSettings, LockSettings};
 
-/// A configuration without mistakes.
+/// A valid configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     file: Option<PathBuf>,
     registry: Registry,
     resolved: Resolved,
     settings: Vec<Setting>,
-    warnings: Vec<Mistake>,
+    warnings: Vec<ConfigError>,
 }
 
 impl Config {
-    /// Loads a file, with the environment of the process above it.
+    /// Loads a file, overridden by the environment of the process.
     ///
     /// # Errors
     ///
-    /// All that is wrong, at once; a text that is no TOML is told of alone, and so is a file that
-    /// cannot be read. By `?` it becomes an [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig).
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, Mistakes> {
+    /// All errors at once; alone, that the text is not TOML or the file cannot be read. By `?` they
+    /// become an [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         Loader::new().load(path)
     }
 
-    /// Takes a text in place of a file, with the environment of the process above it.
+    /// Reads a text in place of a file, overridden by the environment of the process.
     ///
     /// # Errors
     ///
     /// As for [`load`](Self::load).
-    pub fn parse(text: &str) -> Result<Self, Mistakes> {
+    pub fn parse(text: &str) -> Result<Self, ConfigErrors> {
         Loader::new().parse(text)
     }
 
@@ -156,10 +148,10 @@ impl Config {
     /// # Errors
     ///
     /// - Those of [`Registry::connect`].
-    /// - [`Unsupported`](lock_core::ErrorKind::Unsupported) if a class demands what its backend does
-    ///   not have; the message says which backend of the file has it.
+    /// - [`Unsupported`](lock_core::ErrorKind::Unsupported) if a class requires what its backend does
+    ///   not have; the message names the backends of the file that have it.
     ///
-    /// All that went wrong is in the message, and the kind is that of the first.
+    /// Everything that failed is in the message, and the kind is that of the first.
     ///
     /// # Cancel safety
     ///
@@ -174,7 +166,7 @@ impl Config {
         self.file.as_deref()
     }
 
-    /// The name of the backend of those who name none.
+    /// The backend that is used where none is named.
     #[must_use]
     pub fn default_backend(&self) -> Option<&str> {
         let default = self.resolved.default.as_ref();
@@ -197,9 +189,9 @@ impl Config {
         &self.settings
     }
 
-    /// What is no mistake, and better otherwise: a password that everybody can read, a short ttl.
+    /// What is valid but risky: a password that everyone can read, a short ttl.
     #[must_use]
-    pub fn warnings(&self) -> &[Mistake] {
+    pub fn warnings(&self) -> &[ConfigError] {
         &self.warnings
     }
 }

@@ -1,10 +1,10 @@
-//! What a class of locks demands of its backend.
+//! What a class of locks requires of its backend.
 
 use std::fmt;
 
 use lock_core::{Capabilities, Fencing, Waiting};
 
-/// Something that a class demands of its backend, as in `require = ["fencing"]`.
+/// Something that a class requires of its backend, as in `require = ["fencing"]`.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Requirement {
@@ -18,7 +18,7 @@ pub enum Requirement {
     Fencing,
     /// `permits`: a lock can have a number of holders.
     Permits,
-    /// `push`: waiters are told, and do not ask again and again.
+    /// `push`: waiters are notified and do not poll.
     Push,
     /// `reentry`: an owner can enter a lock that it holds.
     Reentry,

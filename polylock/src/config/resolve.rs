@@ -1,19 +1,18 @@
-//! What file, environment and flags amount to.
+//! Combines file, environment and flags.
 
 use std::path::Path;
 
-use super::document::{BackendTable, ClassTable, Document};
+use super::entry::{Entry, Named, Tables};
 use super::environment;
-use super::inputs::{Inputs, Scope};
-use super::place::{At, Found};
-use super::report::Report;
-use super::requirement::Requirement;
+use super::error::Report;
+use super::file::{BackendTable, ClassTable, File};
+use super::loader::{Inputs, Scope};
+use super::origin::{At, Found};
 use super::settings::{BackendSettings, ClassSettings};
-use super::terms::Terms;
+use super::suggest::{instead_of, quoted};
 use super::urls::{Urls, Use};
-use super::words::{instead_of, quoted};
 
-/// A configuration that may have mistakes.
+/// A configuration; valid if nothing was reported.
 #[derive(Clone, Debug)]
 pub(super) struct Resolved {
     pub(super) default: Option<Found<String>>,
@@ -22,75 +21,84 @@ pub(super) struct Resolved {
     pub(super) classes: Vec<ClassSettings>,
 }
 
-/// Puts the sources together, and reports what does not fit.
+/// Combines the sources, and reports what does not fit together.
 pub(super) fn resolve(
-    mut document: Document,
+    file: File,
     path: Option<&Path>,
     inputs: &Inputs,
     report: &mut Report<'_>,
 ) -> Resolved {
-    check_names(document.backends.iter().map(|table| &table.name), report);
-    check_names(document.classes.iter().map(|table| &table.name), report);
+    let is_incomplete = matches!(&file.backend, Entry::Wrong);
+    let mut backends = file.backend.value().unwrap_or_default();
+    backends.is_incomplete |= is_incomplete;
+    let classes = file.class.value().unwrap_or_default().all;
+    check_names(backends.all.iter().map(|table| &table.name), report);
+    check_names(classes.iter().map(|table| &table.name), report);
     let profile = inputs.profile.clone();
     let profile = profile
         .map(|name| Found::new(name, At::Flag))
         .or_else(|| inputs.env.text(environment::PROFILE, report));
     let reads_variable = profile.is_none();
-    let default = default(&mut document, profile, inputs, report);
-    check_scope(inputs, &document.classes, report);
-    let Document {
-        namespace,
-        backends,
-        classes,
-        ..
-    } = document;
+    let named = profile.or_else(|| file.default.found());
+    let is_default_wrong = matches!(&file.default, Entry::Wrong);
+    let default = match named {
+        None if is_default_wrong => Err(AlreadyReported),
+        named => default(&mut backends, named, inputs, report),
+    };
+    let backends = backends.all;
+    check_scope(inputs, &classes, report);
+    check_migrations(&backends, report);
+    let namespace = file.namespace.found();
     let urls = Urls::new(path, inputs, reads_variable, namespace, report);
-    let mut classes: Vec<_> = classes
+    let classes: Vec<_> = classes
         .into_iter()
-        .filter_map(|table| class(table, &default, &backends, inputs, report))
+        .map(|named| class(named, &default, &backends, inputs, report))
         .collect();
 
     let default = default.ok().flatten();
     let is_default = |name: &str| default.as_ref().is_some_and(|found| found.value == name);
     let is_opened = |name: &str| {
-        let of_class = |class: &ClassSettings| class.is_opened && class.backend.value == name;
+        let of_class = |class: &Class| class.is_opened && class.backend_name() == Some(name);
         let by_default = is_default(name) && !matches!(inputs.scope, Scope::Class(_));
         classes.iter().any(of_class) || by_default || inputs.scope == Scope::All
     };
-    check_migrations(&backends, report);
     let is_needed = |name: &str| {
-        let moves_from = |table: &BackendTable| {
-            let from = table.migrate_from.as_ref();
-            from.is_some_and(|from| from.value == name) && is_opened(&table.name.value)
+        let migrates = |other: &Named<BackendTable>| {
+            migrates_from(other, name) && is_opened(&other.name.value)
         };
-        is_opened(name) || backends.iter().any(moves_from)
+        is_opened(name) || backends.iter().any(migrates)
     };
-    let uses: Vec<_> = backends
+    let settings: Vec<_> = backends
         .iter()
-        .map(|table| {
-            let name = table.name.value.as_str();
-            Use {
+        .map(|named| {
+            let name = named.name.value.as_str();
+            let used = Use {
                 is_default: is_default(name),
                 is_needed: is_needed(name),
                 is_opened: is_opened(name),
-            }
+            };
+            backend(named, used, &urls, inputs, report)
         })
         .collect();
-    let settings: Vec<_> = backends
+    let classes = classes
         .into_iter()
-        .zip(uses)
-        .map(|(table, used)| backend(table, used, &urls, inputs, report))
+        .filter_map(|class| {
+            let name = class.backend_name();
+            let backend = settings.iter().find(|backend| Some(backend.name()) == name);
+            let mut lock_settings = class.lock_settings;
+            if let Some(backend) = backend {
+                lock_settings = lock_settings.over(&backend.lock_settings);
+            }
+            lock_settings.check(report);
+            Some(ClassSettings {
+                name: class.name,
+                backend: class.backend?,
+                require: class.table.require.value().unwrap_or_default(),
+                lock_settings,
+                is_opened: class.is_opened,
+            })
+        })
         .collect();
-    for class in &mut classes {
-        let backend = settings
-            .iter()
-            .find(|backend| backend.name.value == class.backend.value);
-        let below = backend
-            .map(|backend| backend.terms.clone())
-            .unwrap_or_default();
-        class.terms = std::mem::take(&mut class.terms).over(&below);
-        class.terms.check(report);
-    }
     Resolved {
         default,
         namespace: urls.namespace().cloned(),
@@ -106,223 +114,204 @@ fn check_names<'n>(names: impl Iterator<Item = &'n Found<String>>, report: &mut 
         let variable = environment::of_class(&name.value);
         if let Some((_, other)) = seen.iter().find(|(known, _)| *known == variable) {
             let message = format!(
-                "the variables of {} would be those of {}; let the names differ in more than case, \
-                 - and _",
+                "{} and {} have the same variables: names must differ in more than case, - and _",
                 quoted(&name.value),
                 quoted(other)
             );
-            report.mistake(&name.at, message);
+            report.error(&name.at, message);
         }
         seen.push((variable, &name.value));
     }
 }
 
-/// Finds out which backend is the default one, and makes it if it is not in the file.
+/// The default backend, if there is one, made if only a variable or the program has it.
+type Default = Result<Option<Found<String>>, AlreadyReported>;
+
+/// The error of this value is reported.
+#[derive(Debug)]
+struct AlreadyReported;
+
 fn default(
-    document: &mut Document,
-    profile: Option<Found<String>>,
+    backends: &mut Tables<BackendTable>,
+    named: Option<Found<String>>,
     inputs: &Inputs,
     report: &mut Report<'_>,
-) -> Result<Option<Found<String>>, Told> {
-    let names: Vec<_> = document
-        .backends
-        .iter()
-        .map(|table| &table.name.value)
-        .collect();
-    if let Some(named) = profile.or_else(|| document.default.take()) {
-        if names.contains(&&named.value) {
-            return Ok(Some(named));
-        }
-        let hint = instead_of(&named.value, names.into_iter().map(String::as_str));
-        let message = format!("there is no backend {}{hint}", quoted(&named.value));
-        report.mistake(&named.at, message);
-        return Err(Told);
+) -> Default {
+    let all = &backends.all;
+    if let Some(named) = named {
+        return match known(all, &named, report) {
+            true => Ok(Some(named)),
+            false => Err(AlreadyReported),
+        };
     }
-    let is_left = |table: &&BackendTable| {
-        let mut others = document.backends.iter();
-        others.any(|other| {
-            let from = other.migrate_from.as_ref();
-            from.is_some_and(|from| from.value == table.name.value)
-        })
+    let is_left = |table: &&Named<BackendTable>| {
+        all.iter()
+            .any(|other| migrates_from(other, &table.name.value))
     };
-    let mut ends = document.backends.iter().filter(|table| !is_left(table));
+    let mut ends = all.iter().filter(|table| !is_left(table));
     let implied = match (ends.next(), ends.next()) {
-        (Some(only), None) => Some(only.name.value.clone()),
-        _ => names
-            .iter()
-            .find(|name| **name == DEFAULT)
-            .map(|name| (*name).clone()),
+        (Some(only), None) => Some(only),
+        _ => all.iter().find(|table| table.name.value == DEFAULT),
     };
-    if let Some(name) = implied {
-        return Ok(Some(Found::new(name, At::Default)));
+    if let Some(implied) = implied {
+        return Ok(Some(Found::new(implied.name.value.clone(), At::Default)));
     }
-    let url = inputs.url.is_some() || inputs.env.text(environment::URL, report).is_some();
-    if !url && (inputs.fallback.is_none() || !names.is_empty()) {
-        if document.are_backends_wrong {
-            return Err(Told);
+    let has_url = inputs.url.is_some() || inputs.env.text(environment::URL, report).is_some();
+    if !has_url && (inputs.fallback.is_none() || !all.is_empty()) {
+        if backends.is_incomplete {
+            return Err(AlreadyReported);
         }
-        if names.is_empty() {
+        if all.is_empty() {
             let message = "there is no backend: write a table [backend.NAME] with a url, or set \
                            LOCK_URL";
-            report.mistake(&At::File, message);
-            return Err(Told);
+            report.error(&At::File, message);
+            return Err(AlreadyReported);
         }
         return Ok(None);
     }
     let name = Found::new(DEFAULT.to_owned(), At::Default);
-    document.backends.push(BackendTable {
+    backends.all.push(Named {
         name: name.clone(),
-        url: None,
-        is_url_wrong: false,
-        options: Vec::new(),
-        migrate_from: None,
-        terms: Terms::default(),
+        table: BackendTable::default(),
     });
     Ok(Some(name))
 }
 
-/// A mistake that is reported already.
-#[derive(Debug)]
-struct Told;
-
-/// The name of a backend that is the default one without being named, and of the one that a
-/// configuration without a file has.
+/// The default backend where none is named, and the only one without a file.
 const DEFAULT: &str = "default";
 
-fn class(
+/// Whether there is a backend of that name; reports that there is none.
+fn known(backends: &[Named<BackendTable>], name: &Found<String>, report: &mut Report<'_>) -> bool {
+    let mut names = backends.iter().map(|table| table.name.value.as_str());
+    let hint = instead_of(&name.value, names.clone());
+    let is_known = names.any(|known| known == name.value);
+    if !is_known {
+        let message = format!("there is no backend {}{hint}", quoted(&name.value));
+        report.error(&name.at, message);
+    }
+    is_known
+}
+
+fn migrates_from(table: &Named<BackendTable>, name: &str) -> bool {
+    let from = table.table.migrate_from.found();
+    from.is_some_and(|from| from.value == name)
+}
+
+/// A class whose backend may be unknown.
+struct Class {
+    name: Found<String>,
     table: ClassTable,
-    default: &Result<Option<Found<String>>, Told>,
-    backends: &[BackendTable],
+    backend: Option<Found<String>>,
+    lock_settings: super::settings::LockSettings,
+    is_opened: bool,
+}
+
+impl Class {
+    fn backend_name(&self) -> Option<&str> {
+        self.backend.as_ref().map(|found| found.value.as_str())
+    }
+}
+
+fn class(
+    Named { name, table }: Named<ClassTable>,
+    default: &Default,
+    backends: &[Named<BackendTable>],
     inputs: &Inputs,
     report: &mut Report<'_>,
-) -> Option<ClassSettings> {
-    let ClassTable {
-        name,
-        backend,
-        require,
-        terms,
-    } = table;
+) -> Class {
     let prefix = environment::of_class(&name.value);
-    let terms = inputs.env.terms(&prefix, report).over(&terms);
+    let above = inputs.env.lock_settings(&prefix, report);
     let variable = inputs.env.text(&format!("{prefix}BACKEND"), report);
-    let Some(backend) = variable.or(backend) else {
-        let default = match default {
-            Ok(Some(default)) => default,
-            Ok(None) => {
-                let message = format!(
-                    "the class {} has no backend, and there is no default one: write backend = \
-                     \"NAME\" here, or default = \"NAME\" at the top",
-                    quoted(&name.value)
-                );
-                report.mistake(&name.at, message);
-                return None;
-            }
-            Err(Told) => return None,
-        };
-        let backend = Found::new(default.value.clone(), At::Default);
-        return Some(made(name, backend, require, terms, inputs));
+    let named = variable.or_else(|| table.backend.found());
+    let backend = match (named, &table.backend, default) {
+        (Some(named), ..) => Some(named).filter(|named| known(backends, named, report)),
+        (None, Entry::Wrong, _) | (None, _, Err(AlreadyReported)) => None,
+        (None, _, Ok(Some(default))) => Some(Found::new(default.value.clone(), At::Default)),
+        (None, _, Ok(None)) => {
+            let message = format!(
+                "the class {} has no backend, and there is no default one: write backend = \
+                 \"NAME\" here, or default = \"NAME\" at the top",
+                quoted(&name.value)
+            );
+            report.error(&name.at, message);
+            None
+        }
     };
-    let names = backends.iter().map(|table| table.name.value.as_str());
-    if !names.clone().any(|known| known == backend.value) {
-        let hint = instead_of(&backend.value, names);
-        let message = format!("there is no backend {}{hint}", quoted(&backend.value));
-        report.mistake(&backend.at, message);
-        return None;
-    }
-    Some(made(name, backend, require, terms, inputs))
-}
-
-fn made(
-    name: Found<String>,
-    backend: Found<String>,
-    require: Vec<Found<Requirement>>,
-    terms: Terms,
-    inputs: &Inputs,
-) -> ClassSettings {
-    let is_opened = match &inputs.scope {
-        Scope::All | Scope::Program => true,
-        Scope::Class(only) => *only == name.value,
-        Scope::Default => false,
-    };
-    ClassSettings {
+    Class {
+        lock_settings: above.over(&table.lock_settings()),
+        is_opened: match &inputs.scope {
+            Scope::All | Scope::Program => true,
+            Scope::Class(only) => *only == name.value,
+            Scope::Default => false,
+        },
         name,
+        table,
         backend,
-        require,
-        terms,
-        is_opened,
     }
 }
 
-fn check_scope(inputs: &Inputs, classes: &[ClassTable], report: &mut Report<'_>) {
+fn check_scope(inputs: &Inputs, classes: &[Named<ClassTable>], report: &mut Report<'_>) {
     let Scope::Class(name) = &inputs.scope else {
         return;
     };
     let names = classes.iter().map(|table| table.name.value.as_str());
     if !names.clone().any(|known| known == name) {
-        let message = format!(
-            "there is no class {}{}",
-            quoted(name),
-            instead_of(name, names)
+        let hint = instead_of(name, names);
+        report.error(
+            &At::Flag,
+            format!("there is no class {}{hint}", quoted(name)),
         );
-        report.mistake(&At::Flag, message);
     }
 }
 
-/// A lock is taken on two backends, and those are no migrations themselves.
-fn check_migrations(backends: &[BackendTable], report: &mut Report<'_>) {
+/// A lock is acquired on two backends, and those are no migrations themselves.
+fn check_migrations(backends: &[Named<BackendTable>], report: &mut Report<'_>) {
     for table in backends {
-        let Some(from) = &table.migrate_from else {
+        let Some(from) = table.table.migrate_from.found() else {
             continue;
         };
-        let names = backends.iter().map(|table| table.name.value.as_str());
         let old = backends.iter().find(|old| old.name.value == from.value);
-        let wrong = match old {
+        match old {
             None => {
-                let hint = instead_of(&from.value, names);
-                format!("there is no backend {}{hint}", quoted(&from.value))
+                known(backends, &from, report);
             }
             Some(old) if old.name.value == table.name.value => {
-                "a backend is not moved to from itself".to_owned()
+                report.error(&from.at, "a backend does not migrate from itself");
             }
-            Some(old) if old.migrate_from.is_some() => format!(
-                "{} is still moved to itself: end that migration first",
-                quoted(&from.value)
-            ),
-            Some(_) => continue,
-        };
-        report.mistake(&from.at, wrong);
+            Some(old) if old.table.migrate_from.found().is_some() => {
+                let name = quoted(&from.value);
+                let message = format!("{name} migrates from another backend: finish that first");
+                report.error(&from.at, message);
+            }
+            Some(_) => {}
+        }
     }
 }
 
 fn backend(
-    table: BackendTable,
+    named: &Named<BackendTable>,
     used: Use,
     urls: &Urls<'_>,
     inputs: &Inputs,
     report: &mut Report<'_>,
 ) -> BackendSettings {
-    let url = urls.of(&table, used, report);
-    let BackendTable {
-        name,
-        options,
-        migrate_from,
-        terms,
-        ..
-    } = table;
-    let mut above = inputs
-        .env
-        .terms(&environment::of_backend(&name.value), report);
+    let Named { name, table } = named;
+    let options = table.options.found();
+    let options = options.map(|found| found.value).unwrap_or_default();
+    let url = urls.of(named, &options, used, report);
+    let prefix = environment::of_backend(&name.value);
+    let mut above = inputs.env.lock_settings(&prefix, report);
     if used.is_default {
-        above = above.over(&inputs.env.terms(environment::OF_DEFAULT, report));
+        above = above.over(&inputs.env.lock_settings(environment::OF_DEFAULT, report));
     }
-    let terms = above.over(&terms);
-    terms.check(report);
+    let lock_settings = above.over(&table.lock_settings());
+    lock_settings.check(report);
     BackendSettings {
-        name,
+        name: name.clone(),
         url,
         options,
-        migrate_from,
-        terms,
+        migrate_from: table.migrate_from.found(),
+        lock_settings,
         is_opened: used.is_opened,
     }
 }

@@ -4,17 +4,19 @@ use std::fmt;
 
 use lock_core::{LockUrl, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::{ExposeSecret, SecretString};
 
 /// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
 #[derive(Clone)]
 pub struct SecretUrl {
-    text: String,
+    text: SecretString,
     url: LockUrl,
 }
 
 impl SecretUrl {
     pub(super) fn parse(text: String) -> Result<Self> {
         let url = LockUrl::parse(&text)?;
+        let text = text.into();
         Ok(Self { text, url })
     }
 
@@ -22,7 +24,7 @@ impl SecretUrl {
     /// nothing that prints.
     #[must_use]
     pub fn expose(&self) -> &str {
-        &self.text
+        self.text.expose_secret()
     }
 
     /// The URL taken apart.

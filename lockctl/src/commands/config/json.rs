@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use polylock::config::{Config, Mistake, Mistakes, Origin, Setting};
+use polylock::config::{Config, ConfigError, ConfigErrors, Origin, Setting};
 use serde_json::{Value, json};
 
 /// The answer of `config check`.
-pub(super) fn checked(path: &Path, loaded: &Result<Config, Mistakes>) -> Value {
-    let (mistakes, warnings) = match loaded {
-        Ok(config) => (Vec::new(), config.warnings().iter().map(mistake).collect()),
-        Err(mistakes) => (mistakes.iter().map(mistake).collect(), Vec::new()),
+pub(super) fn checked(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
+    let (errors, warnings) = match loaded {
+        Ok(config) => (Vec::new(), config.warnings().iter().map(error).collect()),
+        Err(errors) => (errors.iter().map(error).collect(), Vec::new()),
     };
     json!({
         "file": path.display().to_string(),
         "ok": loaded.is_ok(),
-        "mistakes": mistakes,
+        "errors": errors,
         "warnings": warnings,
     })
 }
@@ -22,7 +22,7 @@ pub(super) fn checked(path: &Path, loaded: &Result<Config, Mistakes>) -> Value {
 /// The answer of `config show`.
 pub(super) fn shown(path: &Path, config: &Config) -> Value {
     let settings: Vec<_> = config.effective().iter().map(setting).collect();
-    let warnings: Vec<_> = config.warnings().iter().map(mistake).collect();
+    let warnings: Vec<_> = config.warnings().iter().map(error).collect();
     json!({
         "file": path.display().to_string(),
         "settings": settings,
@@ -30,11 +30,11 @@ pub(super) fn shown(path: &Path, config: &Config) -> Value {
     })
 }
 
-fn mistake(mistake: &Mistake) -> Value {
-    let mut value = origin(mistake.origin());
-    value["line"] = mistake.line().into();
-    value["column"] = mistake.column().into();
-    value["message"] = mistake.message().into();
+fn error(error: &ConfigError) -> Value {
+    let mut value = origin(error.origin());
+    value["line"] = error.line().into();
+    value["column"] = error.column().into();
+    value["message"] = error.message().into();
     value
 }
 

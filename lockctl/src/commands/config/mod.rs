@@ -5,7 +5,7 @@ mod json;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use polylock::config::{Config, Mistakes, Origin, Scope, schema};
+use polylock::config::{Config, ConfigErrors, Origin, Scope, schema};
 
 use super::App;
 use crate::args::{ConfigArgs, ConfigCommand};
@@ -32,7 +32,7 @@ pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// Tells all mistakes on standard output: they are the answer.
+/// Prints all errors on standard output: they are the answer.
 fn check(app: &App, path: &Path, scope: Scope) -> Result<Exit, Failure> {
     let loaded = load(app, path, scope);
     if app.wants_json() {
@@ -46,15 +46,15 @@ fn check(app: &App, path: &Path, scope: Scope) -> Result<Exit, Failure> {
     })
 }
 
-fn load(app: &App, path: &Path, scope: Scope) -> Result<Config, Mistakes> {
+fn load(app: &App, path: &Path, scope: Scope) -> Result<Config, ConfigErrors> {
     let loader = loader(&app.global, |name: &str| env::var_os(name));
     loader.with_scope(scope).load(path)
 }
 
-fn checked(path: &Path, loaded: &Result<Config, Mistakes>) -> String {
+fn checked(path: &Path, loaded: &Result<Config, ConfigErrors>) -> String {
     let (mut out, warnings) = match loaded {
         Ok(config) => (String::new(), config.warnings()),
-        Err(mistakes) => (lines(mistakes), &[][..]),
+        Err(errors) => (lines(errors), &[][..]),
     };
     for warning in warnings {
         out += &format!("warning: {}", lines(warning));
@@ -62,7 +62,7 @@ fn checked(path: &Path, loaded: &Result<Config, Mistakes>) -> String {
     if let Ok(config) = loaded {
         let (backends, classes) = (config.backends().count(), config.classes().count());
         out += &format!(
-            "{}: no mistakes; backends: {backends}, classes: {classes}\n",
+            "{}: no errors; backends: {backends}, classes: {classes}\n",
             escaped(&path.display().to_string())
         );
     }
@@ -80,7 +80,7 @@ fn lines(text: &impl ToString) -> String {
 /// Prints every value with its origin.
 fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, Failure> {
     let path = path(app, file)?;
-    let config = load(app, &path, Scope::Program).map_err(|mistakes| failure(&mistakes))?;
+    let config = load(app, &path, Scope::Program).map_err(|errors| failure(&errors))?;
     if app.wants_json() {
         print_json(&json::shown(&path, &config))?;
         return Ok(Exit::Success);

@@ -33,14 +33,16 @@ impl Plan {
             .iter()
             .map(|key| super::super::key(key))
             .collect::<Result<Vec<_>, _>>()?;
-        let wait = match (args.wait.wanted(), backend.terms().wait()) {
+        let wait = match (args.wait.wanted(), backend.lock_settings().wait()) {
             (Some(wait), _) => wait,
             (None, _) if args.skip_if_held => Wait::Never,
             (None, configured) => configured.unwrap_or(Wait::Forever),
         };
-        let ttl = args.ttl.or_else(|| backend.terms().ttl());
+        let ttl = args.ttl.or_else(|| backend.lock_settings().ttl());
         let ttl = ttl.unwrap_or(AcquireRequest::DEFAULT_TTL);
-        let min_hold = args.at_least_for.or_else(|| backend.terms().min_hold());
+        let min_hold = args
+            .at_least_for
+            .or_else(|| backend.lock_settings().min_hold());
         let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
         let request = AcquireRequest::new(keys[0].clone())
             .with_mode(args.mode.mode())
@@ -48,7 +50,7 @@ impl Plan {
             .with_ttl(ttl)
             .with_min_hold(min_hold.unwrap_or_default())
             // The life of the command is the limit, unless the configuration has one.
-            .with_max_hold(backend.terms().max_hold().flatten())
+            .with_max_hold(backend.lock_settings().max_hold().flatten())
             .with_label(label);
         let request = backend.in_class(request);
         request.validate()?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polylock::config::{Config, ConfiguredLocks, Loader, Locks, Mistakes, Requirement, Scope};
+use polylock::config::{Config, ConfigErrors, ConfiguredLocks, Loader, Locks, Requirement, Scope};
 use polylock::layers::{Event, Observer};
 use polylock::prelude::*;
 
@@ -18,17 +18,17 @@ wait = 'never'
 url = 'memory:'
 [backend.unused]
 url = 'memory:'
-[lock.pay]
+[class.pay]
 backend = 'far'
 ttl = '2m'
 wait = '20ms'
 min-hold = '0s'
 max-hold = 'forever'
-[lock.ship]
+[class.ship]
 ";
 
 #[tokio::test]
-async fn classes_have_their_backends_and_their_terms() {
+async fn classes_have_their_backends_and_their_settings() {
     let locks = parse(FILE).unwrap().connect().await.unwrap();
     let pay = locks.class("pay").unwrap();
     let request = pay.apply(polylock::AcquireRequest::new(LockKey::new("k").unwrap()));
@@ -70,7 +70,7 @@ fn the_handles_go_wherever_tasks_go() {
     goes::<ConfiguredLocks>();
     goes::<Loader>();
     goes::<Locks>();
-    goes::<Mistakes>();
+    goes::<ConfigErrors>();
     is_sent(parse(FILE).unwrap().connect());
 }
 
@@ -98,7 +98,7 @@ async fn what_is_not_there_is_told_with_what_was_meant() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         assert!(error.message().contains(expected), "{error}");
     }
-    let two = "backend.a.url = 'memory:'\nbackend.b.url = 'memory:'\n[lock.x]\nbackend = 'a'\n";
+    let two = "backend.a.url = 'memory:'\nbackend.b.url = 'memory:'\n[class.x]\nbackend = 'a'\n";
     let locks = parse(two).unwrap().connect().await.unwrap();
     let error = locks.default_backend().unwrap_err();
     assert!(
@@ -129,9 +129,9 @@ async fn demands_that_are_not_met_fail_at_the_start_all_at_once() {
     let text = format!(
         "[backend.main]\nurl = 'memory:'\n[backend.file]\nurl = 'sqlite:{}'\n\
          [backend.spare]\nurl = 'memory:'\n\
-         [lock.first]\nbackend = 'file'\nrequire = ['fair', 'push', 'strong-fencing']\n\
-         [lock.second]\nbackend = 'file'\nrequire = ['push']\n\
-         [lock.third]\nbackend = 'main'\nrequire = ['fair', 'push', 'strong-fencing']\n",
+         [class.first]\nbackend = 'file'\nrequire = ['fair', 'push', 'strong-fencing']\n\
+         [class.second]\nbackend = 'file'\nrequire = ['push']\n\
+         [class.third]\nbackend = 'main'\nrequire = ['fair', 'push', 'strong-fencing']\n",
         file.display()
     );
     let config = parse(&text).unwrap();
@@ -158,8 +158,8 @@ async fn demands_that_are_not_met_fail_at_the_start_all_at_once() {
 async fn a_class_that_demands_fencing_fails_on_a_backend_without() {
     // Tokens of two stores in memory cannot be compared, so that a move has none.
     let file = "[backend.old]\nurl = 'memory:'\n[backend.new]\nurl = 'memory:'\n\
-                migrate-from = 'old'\n[lock.plain]\nbackend = 'old'\nrequire = ['fencing']\n\
-                [lock.moved]\nbackend = 'new'\nrequire = ['fencing']\n";
+                migrate-from = 'old'\n[class.plain]\nbackend = 'old'\nrequire = ['fencing']\n\
+                [class.moved]\nbackend = 'new'\nrequire = ['fencing']\n";
     let error = parse(file).unwrap().connect().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(

@@ -1,15 +1,15 @@
 //! Configuration files: what is in them, what stands above them, and what is wrong with them.
 
 mod document;
+mod errors;
 mod locks;
-mod mistakes;
 mod places;
 mod precedence;
 mod secrets;
 
 use std::ffi::OsString;
 
-use polylock::config::{Config, Loader, Mistakes};
+use polylock::config::{Config, ConfigErrors, Loader};
 
 /// A loader that sees these variables and no others.
 fn loader(variables: &[(&str, &str)]) -> Loader {
@@ -24,24 +24,24 @@ fn loader(variables: &[(&str, &str)]) -> Loader {
 }
 
 /// Reads a text without any variable.
-fn parse(text: &str) -> Result<Config, Mistakes> {
+fn parse(text: &str) -> Result<Config, ConfigErrors> {
     loader(&[]).parse(text)
 }
 
-/// The mistakes of a text, each as `LINE:COLUMN: MESSAGE`.
+/// The errors of a text, each as `LINE:COLUMN: MESSAGE`.
 fn wrong(text: &str) -> Vec<String> {
-    told(&parse(text).expect_err("something is wrong"))
+    messages(&parse(text).expect_err("something is wrong"))
 }
 
-fn told(mistakes: &Mistakes) -> Vec<String> {
-    let told = mistakes.iter().map(|mistake| {
-        let message = mistake.message();
-        match (mistake.line(), mistake.column()) {
+fn messages(errors: &ConfigErrors) -> Vec<String> {
+    let messages = errors.iter().map(|error| {
+        let message = error.message();
+        match (error.line(), error.column()) {
             (Some(line), Some(column)) => format!("{line}:{column}: {message}"),
-            _ => format!("{}: {message}", mistake.origin()),
+            _ => format!("{}: {message}", error.origin()),
         }
     });
-    told.collect()
+    messages.collect()
 }
 
 /// A value as `VALUE (ORIGIN)`.

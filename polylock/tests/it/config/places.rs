@@ -6,27 +6,27 @@ use std::os::unix::fs::PermissionsExt;
 use super::loader;
 
 #[test]
-fn a_file_is_named_in_its_mistakes() {
+fn a_file_is_named_in_its_errors() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lock.toml");
     fs::write(&file, "backend.main.url = 'memory:'\n\u{e9} = 1\n").unwrap();
-    let mistakes = loader(&[]).load(&file).unwrap_err();
+    let errors = loader(&[]).load(&file).unwrap_err();
     let expected = format!("{}:2:1: ", file.display());
-    assert!(mistakes.to_string().starts_with(&expected), "{mistakes}");
+    assert!(errors.to_string().starts_with(&expected), "{errors}");
 
     let missing = directory.path().join("missing.toml");
-    let mistakes = loader(&[]).load(&missing).unwrap_err();
+    let errors = loader(&[]).load(&missing).unwrap_err();
     let expected = format!(
         "{}: No such file or directory (os error 2)",
         missing.display()
     );
-    assert_eq!(mistakes.to_string(), expected);
+    assert_eq!(errors.to_string(), expected);
 
     fs::write(&file, b"\xff").unwrap();
-    let mistakes = loader(&[]).load(&file).unwrap_err();
+    let errors = loader(&[]).load(&file).unwrap_err();
     assert!(
-        mistakes.to_string().ends_with("this is not UTF-8"),
-        "{mistakes}"
+        errors.to_string().ends_with("this is not UTF-8"),
+        "{errors}"
     );
 }
 
@@ -73,7 +73,7 @@ fn a_password_that_everybody_can_read_is_warned_of() {
         assert_eq!(found, lines, "{text} {mode:o} {warnings:?}");
         let told = format!("{warnings:?}");
         assert!(
-            lines.is_empty() || told.contains("everybody can read"),
+            lines.is_empty() || told.contains("everyone can read"),
             "{told}"
         );
         assert!(!told.contains("s3ntinel"), "{told}");

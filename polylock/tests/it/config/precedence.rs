@@ -1,6 +1,6 @@
 //! A flag goes before the environment, that before the file, and that before the default.
 
-use super::{loader, parse, setting, told};
+use super::{loader, messages, parse, setting};
 
 const FILE: &str = "
 default = 'main'
@@ -10,9 +10,9 @@ url = 'memory:file'
 ttl = '40s'
 [backend.other-one]
 url = 'memory:other'
-[lock.pay]
+[class.pay]
 ttl = '50s'
-[lock.ship]
+[class.ship]
 ";
 
 #[test]
@@ -61,13 +61,13 @@ fn an_empty_variable_is_none() {
 fn a_class_has_what_it_says_and_else_what_its_backend_says() {
     let variables = [("LOCK_TTL", "1m"), ("LOCK_CLASS_SHIP_WAIT", "never")];
     let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(setting(&config, "lock.pay.ttl"), "50s (line 10)");
-    assert_eq!(setting(&config, "lock.ship.ttl"), "1m (env LOCK_TTL)");
+    assert_eq!(setting(&config, "class.pay.ttl"), "50s (line 10)");
+    assert_eq!(setting(&config, "class.ship.ttl"), "1m (env LOCK_TTL)");
     assert_eq!(
-        setting(&config, "lock.ship.wait"),
+        setting(&config, "class.ship.wait"),
         "never (env LOCK_CLASS_SHIP_WAIT)"
     );
-    assert_eq!(setting(&config, "lock.ship.backend"), "main (default)");
+    assert_eq!(setting(&config, "class.ship.backend"), "main (default)");
     let variables = [
         ("LOCK_CLASS_PAY_TTL", "2m"),
         ("LOCK_CLASS_PAY_BACKEND", "other-one"),
@@ -75,15 +75,15 @@ fn a_class_has_what_it_says_and_else_what_its_backend_says() {
     ];
     let config = loader(&variables).parse(FILE).unwrap();
     assert_eq!(
-        setting(&config, "lock.pay.ttl"),
+        setting(&config, "class.pay.ttl"),
         "2m (env LOCK_CLASS_PAY_TTL)"
     );
     assert_eq!(
-        setting(&config, "lock.pay.backend"),
+        setting(&config, "class.pay.backend"),
         "other-one (env LOCK_CLASS_PAY_BACKEND)"
     );
     assert_eq!(
-        setting(&config, "lock.pay.max-hold"),
+        setting(&config, "class.pay.max-hold"),
         "forever (env LOCK_BACKEND_OTHER_ONE_MAX_HOLD)"
     );
 }
@@ -138,14 +138,14 @@ fn a_namespace_is_replaced_from_above_only() {
 #[test]
 fn options_of_the_file_stay_with_another_url() {
     let file = "[backend.main]\nurl = 'memory:'\noptions.max-waiters = 5\noptions.x = true\n";
-    let mistakes = loader(&[("LOCK_URL", "memory:env")])
+    let errors = loader(&[("LOCK_URL", "memory:env")])
         .parse(file)
         .unwrap_err();
     let expected = "4:9: unknown parameter \"x\"";
-    assert!(told(&mistakes)[0].starts_with(expected), "{mistakes}");
+    assert!(messages(&errors)[0].starts_with(expected), "{errors}");
     assert!(
-        told(&mistakes)[0].ends_with("(the URL is from env LOCK_URL)"),
-        "{mistakes}"
+        messages(&errors)[0].ends_with("(the URL is from env LOCK_URL)"),
+        "{errors}"
     );
     let file = file.replace("options.x = true\n", "");
     let config = loader(&[("LOCK_URL", "memory:env")]).parse(&file).unwrap();
@@ -198,9 +198,9 @@ fn a_backend_that_nobody_uses_needs_not_be_there() {
     use polylock::config::Scope;
 
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:'\n[backend.prod]\n\
-                url-env = 'CACHE_URL'\n[lock.pay]\nbackend = 'prod'\n";
-    let mistake = "5:11: the variable \"CACHE_URL\" is not set, or empty";
-    assert_eq!(told(&parse(file).unwrap_err()), [mistake]);
+                url-env = 'CACHE_URL'\n[class.pay]\nbackend = 'prod'\n";
+    let error = "5:11: the variable \"CACHE_URL\" is not set, or empty";
+    assert_eq!(messages(&parse(file).unwrap_err()), [error]);
     let config = loader(&[]).with_scope(Scope::Default).parse(file).unwrap();
     let prod = config.backends().nth(1).unwrap();
     assert!(prod.url().is_none() && !prod.is_opened());
@@ -210,13 +210,13 @@ fn a_backend_that_nobody_uses_needs_not_be_there() {
     );
     let pay = Scope::Class("pay".to_owned());
     assert_eq!(
-        told(&loader(&[]).with_scope(pay).parse(file).unwrap_err()),
-        [mistake]
+        messages(&loader(&[]).with_scope(pay).parse(file).unwrap_err()),
+        [error]
     );
     let scope = Scope::Class("pya".to_owned());
-    let mistakes = loader(&[("CACHE_URL", "memory:")])
+    let errors = loader(&[("CACHE_URL", "memory:")])
         .with_scope(scope)
         .parse(file);
     let expected = "flag: there is no class \"pya\", did you mean \"pay\"?";
-    assert_eq!(told(&mistakes.unwrap_err()), [expected]);
+    assert_eq!(messages(&errors.unwrap_err()), [expected]);
 }

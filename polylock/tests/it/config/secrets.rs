@@ -1,6 +1,6 @@
 //! A password of a configuration is in no message, whatever is wrong with it.
 
-use polylock::config::{Config, Loader, Mistakes};
+use polylock::config::{Config, ConfigErrors, Loader};
 
 use super::loader;
 
@@ -25,7 +25,7 @@ options = { password = "s3ntinel", timeout = '2s' }
 [backend.db]
 url-env = "DB_URL" # postgres://app:s3ntinel@db
 
-[lock.payment]
+[class.payment]
 backend = "db"
 wait = "5s"
 require = ["fencing"]
@@ -34,7 +34,7 @@ require = ["fencing"]
 const VARIABLES: &[(&str, &str)] = &[("DB_URL", "postgres://app:s3ntinel@db/locks")];
 
 /// All that can be printed of what came of a text.
-fn printed(result: &Result<Config, Mistakes>) -> String {
+fn printed(result: &Result<Config, ConfigErrors>) -> String {
     let mut out = vec![format!("{result:?} {result:#?}")];
     match result {
         Ok(config) => {
@@ -45,11 +45,11 @@ fn printed(result: &Result<Config, Mistakes>) -> String {
                 out.extend(backend.url().map(ToString::to_string));
             }
         }
-        Err(mistakes) => {
-            let error = polylock::Error::from(mistakes.clone());
-            let summary = mistakes.summary();
-            out.push(format!("{mistakes} {summary} {error} {error:?}"));
-            out.extend(mistakes.iter().map(|mistake| mistake.message().to_owned()));
+        Err(errors) => {
+            let error = polylock::Error::from(errors.clone());
+            let summary = errors.summary();
+            out.push(format!("{errors} {summary} {error} {error:?}"));
+            out.extend(errors.iter().map(|error| error.message().to_owned()));
         }
     }
     out.join(" ")
@@ -97,14 +97,14 @@ fn a_url_in_the_wrong_place_is_not_repeated() {
         format!("[backend.'{url}']\nurl = 'memory:'"),
         format!("[backend.'{url}']\ntll = '5s'"),
         format!("default = 'main'\n[backend.'{url}']\nurl = 'memory:'"),
-        format!("backend.main.url = 'memory:'\n[lock.'{url}']\ntll = '5s'"),
+        format!("backend.main.url = 'memory:'\n[class.'{url}']\ntll = '5s'"),
         format!("[backend.main]\nurl-env = '{url}'"),
         format!("[backend.main]\nurl-file = '{url}'"),
         format!("[backend.main]\nurl = 'memory:'\nttl = '{url}'\nwait = '{url}'"),
         format!("[backend.main]\nurl = 'memory:'\noptions.mode = '{url}'"),
         "[backend.main]\nurl = 'redis+unix:/run/a'\noptions.pasword = 's3ntinel'".to_owned(),
         format!("[backend.main]\nurl = 'memory:'\nmigrate-from = '{url}'"),
-        format!("backend.main.url = 'memory:'\n[lock.a]\nbackend = '{url}'\nrequire = ['{url}']"),
+        format!("backend.main.url = 'memory:'\n[class.a]\nbackend = '{url}'\nrequire = ['{url}']"),
         format!("[backend.main]\nurl = \"\"\"\n{url}\n"),
         format!("[backend.main]\nurl = {url}?a=b"),
         format!("{url}?a=b"),
@@ -153,7 +153,7 @@ fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
 async fn a_server_that_is_not_there_does_not_bring_a_password_to_light() {
     let file = "[backend.main]\nurl = 'redis://app:s3ntinel@127.0.0.1:1'\n\
                 [backend.db]\nurl = 'postgres://app:s3ntinel@127.0.0.1:1/x'\n\
-                [lock.a]\nbackend = 'main'\n[lock.b]\nbackend = 'db'\n";
+                [class.a]\nbackend = 'main'\n[class.b]\nbackend = 'db'\n";
     let config = loader(&[]).parse(file).unwrap();
     let error = config.connect().await.unwrap_err();
     assert_eq!(error.kind(), polylock::ErrorKind::Unavailable);

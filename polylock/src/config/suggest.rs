@@ -1,7 +1,5 @@
 //! Words in messages: what was meant, what there is, and what is better not repeated.
 
-use super::lines::HIDDEN;
-
 /// The candidate that `text` was most likely meant to be, if any is near.
 pub(super) fn nearest<'a>(
     text: &str,
@@ -44,7 +42,7 @@ pub(super) fn list<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
 pub(super) fn quoted(text: &str) -> String {
     match is_harmless(text) {
         true => format!("{text:?}"),
-        false => HIDDEN.to_owned(),
+        false => "***".to_owned(),
     }
 }
 
@@ -52,7 +50,7 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) fn shown(text: &str) -> &str {
     match is_harmless(text) {
         true => text,
-        false => HIDDEN,
+        false => "***",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a URL is one that its backend understands, found out without a connection.
+//! Checks a URL without a connection.
 
 #[cfg(any(
     feature = "mysql",
@@ -13,7 +13,7 @@ use lock_core::{LockUrl, Registry, Result};
 /// Reads a URL as its backend will.
 ///
 /// The parameters of a backend that polylock does not have itself are read when it is connected to.
-pub(super) fn check(registry: &Registry, url: &str) -> Result<()> {
+pub(super) fn url(registry: &Registry, url: &str) -> Result<()> {
     let url = registry.backend_url(url)?;
     check_backend(&url)
 }

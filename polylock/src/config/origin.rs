@@ -10,9 +10,9 @@ pub(super) type Span = Range<usize>;
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// Nothing sets it.
     Default,
-    /// A variable of the environment.
+    /// An environment variable.
     Environment {
         /// Its name.
         variable: String,
@@ -47,6 +47,16 @@ pub(super) enum At {
     File,
     Flag,
     Span(Span),
+}
+
+impl At {
+    /// The place in the file; what is not in the file sorts last.
+    pub(super) fn start(&self) -> usize {
+        match self {
+            Self::Span(span) => span.start,
+            _ => usize::MAX,
+        }
+    }
 }
 
 /// A value and where it is.
