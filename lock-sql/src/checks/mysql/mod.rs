@@ -9,7 +9,7 @@ mod tests;
 
 use lock_core::Finding;
 
-use self::facts::{Facts, flavour};
+use self::facts::{Facts, flavor};
 use super::clock::is_trusted;
 use super::connections::{connections, needed};
 use super::finding::Found;
@@ -25,7 +25,7 @@ pub(super) async fn check(
 ) -> Result<Vec<Found>, Failure> {
     let facts = Facts::ask(connection).await?;
     target.set_fencing(start::fencing(&facts));
-    target.set_flavour(flavour(&facts.version));
+    target.set_flavor(flavor(&facts.version));
     Ok(start::findings(&facts, config.mode, is_trusted(config)))
 }
 

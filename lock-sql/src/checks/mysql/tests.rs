@@ -2,12 +2,12 @@ use std::time::Duration;
 
 use lock_core::{Finding, Verdict};
 
-use super::facts::{Facts, flavour};
+use super::facts::{Facts, flavor};
 use super::more::{engine, idle_timeout, lock_wait};
 use super::start;
 use crate::checks::finding::Found;
 use crate::config::{SqlConfig, SqlMode};
-use crate::wire::Flavour;
+use crate::wire::Flavor;
 
 const MODES: [SqlMode; 3] = [SqlMode::Advisory, SqlMode::Lease, SqlMode::Row];
 
@@ -45,8 +45,8 @@ fn faults(facts: &Facts, mode: SqlMode) -> Vec<(Finding, bool)> {
 
 #[test]
 fn a_server_says_which_it_is() {
-    assert_eq!(flavour(MARIADB), Flavour::MariaDb);
-    assert_eq!(flavour("8.0.36"), Flavour::MySql);
+    assert_eq!(flavor(MARIADB), Flavor::MariaDb);
+    assert_eq!(flavor("8.0.36"), Flavor::MySql);
     for (version, verdict) in [
         (MARIADB, Verdict::Good),
         ("8.0.36", Verdict::Good),

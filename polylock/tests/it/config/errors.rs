@@ -28,7 +28,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "backend.main.url = 'memory:'\n[class.a]\ncolour = 'x'\n",
-        "3:1: unknown key \"colour\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
+        "3:1: unknown key \"color\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
          wait)",
     ),
     (

@@ -139,7 +139,7 @@ fn renewal(ttl: Duration) -> Duration {
     ttl / 3
 }
 
-/// Time that the keeper gives one attempt to renew a lease.
+/// Time that the scheduler gives one attempt to renew a lease.
 fn attempt(ttl: Duration) -> Duration {
     let second = Duration::from_secs(1);
     (ttl / 30).clamp(second, second * 5).min(ttl / 5)
