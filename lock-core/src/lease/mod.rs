@@ -20,6 +20,7 @@ use crate::token::FencingToken;
 pub use self::control::LeaseControl;
 pub(crate) use self::keeper::{Keeper, Slot, renew};
 pub(crate) use self::terms::Terms;
+pub use self::terms::{renewal_interval, renewal_timeout};
 
 /// One acquisition, seen from the server.
 ///
