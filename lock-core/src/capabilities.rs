@@ -14,8 +14,8 @@ use crate::request::{AcquireRequest, Mode};
 pub struct Capabilities {
     /// Name of the backend, such as `"sqlite"`.
     pub backend: &'static str,
-    /// What a lock ends with when nobody releases it.
-    pub bound: Bound,
+    /// What ends a lock that is never released.
+    pub bound: LockLifetime,
     /// Whether a held exclusive lock can become a shared one without a gap.
     pub downgrade: bool,
     /// Whether waiters are served in the order of their arrival.
@@ -25,7 +25,7 @@ pub struct Capabilities {
     /// Whether a new token is never below the time of the server's clock, in microseconds since
     /// 1970 and read to the millisecond or better, so that those of two such servers can be compared to within the difference of their
     /// clocks.
-    pub clocked_tokens: bool,
+    pub clock_tokens: bool,
     /// Whether holders can be listed, inspected and broken.
     pub admin: bool,
     /// Longest key in bytes.
@@ -43,10 +43,10 @@ pub struct Capabilities {
     pub waiting: Waiting,
 }
 
-/// What ends a lock when nobody releases it.
+/// What ends a lock that is never released.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Bound {
+pub enum LockLifetime {
     /// The database connection.
     Connection,
     /// A lease, at its time.
@@ -55,7 +55,7 @@ pub enum Bound {
     Session,
 }
 
-impl Bound {
+impl LockLifetime {
     /// What ends the lock that is held while two are: the one that can take longer.
     pub(crate) fn longer(self, other: Self) -> Self {
         let rank = |bound: &Self| match bound {
@@ -85,7 +85,7 @@ pub enum Fencing {
 pub enum Waiting {
     /// It asks again, with a jittered pause.
     Poll,
-    /// It is told.
+    /// The server notifies it.
     Push,
 }
 
@@ -107,7 +107,7 @@ fn warn_of_short_ttl(request: &AcquireRequest) {
 impl Capabilities {
     /// The least that a backend has: an exclusive lock bound to a lease, no tokens, polled.
     ///
-    /// For implementors, who switch on what they have:
+    /// For implementors, which enable what they support:
     ///
     /// ```
     /// use lock_core::{Capabilities, Fencing};
@@ -120,11 +120,11 @@ impl Capabilities {
     pub const fn least(backend: &'static str) -> Self {
         Self {
             backend,
-            bound: Bound::Lease,
+            bound: LockLifetime::Lease,
             downgrade: false,
             fair: false,
             fencing: Fencing::Unavailable,
-            clocked_tokens: false,
+            clock_tokens: false,
             admin: false,
             max_key_len: LockKey::MAX_STORED_LEN,
             max_locks: usize::MAX,

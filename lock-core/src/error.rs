@@ -36,7 +36,7 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, and the wait that the request allows is over.
+    /// Another client holds the lock, and the wait of the request has timed out.
     Contended,
     /// The server refuses these credentials, or they lack a right.
     Denied,

@@ -48,7 +48,7 @@ pub trait DistributedLockExt: DistributedLock {
         self.request(key).acquire()
     }
 
-    /// Acquires an exclusive lock if nobody holds it; `None` if somebody does.
+    /// Acquires an exclusive lock without waiting; `None` if it is held.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         lock.acquire(&request?).await
     }
 
-    /// Makes one attempt; `None` if somebody else holds the lock.
+    /// Makes one attempt; `None` if the lock is held.
     ///
     /// # Errors
     ///
@@ -281,7 +281,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
             .map(MultiGuard::new)
     }
 
-    /// Makes one attempt; `None` if somebody else holds one of the locks.
+    /// Makes one attempt; `None` if one of the locks is held.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Checks of fencing tokens, where the data live.
 //!
-//! A holder may be paused for longer than its lease, and go on to write when somebody else has the
-//! lock. The place that it writes to can tell by the token: it keeps the largest one that it has
-//! seen, and refuses a smaller one with [`StaleToken`].
+//! A holder may be paused for longer than its lease, and write after another client has acquired
+//! the lock. The resource detects this by the token: it stores the largest token it has seen, and
+//! refuses a smaller one with [`StaleToken`].
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::token::FencingToken;
 
 /// Refuses a write because a later holder of the lock has written already.
 ///
-/// Nothing was written. Whoever gets this has lost its lock, and begins again by taking it.
+/// Nothing was written. The caller has lost its lock and has to acquire it again.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StaleToken {

@@ -34,9 +34,9 @@
 //! # Cancel safety
 //!
 //! Futures of this crate may be dropped at any await point. A dropped acquisition leaves its queue
-//! and gives back what it was granted, in the background; a dropped release goes on. At worst,
-//! because the server is out of reach, a lock stays taken for one ttl. Each function says more under
-//! this heading.
+//! and releases what it was granted, in the background; a dropped release goes on. If the server is
+//! unreachable, a lock stays taken for at most one ttl. Each function documents more under this
+//! heading.
 //!
 //! # Time
 //!
@@ -47,7 +47,7 @@
 //!
 //! # Threads
 //!
-//! The first lock of a process starts one thread, `polylock-keeper`. It renews the leases of all
+//! The first lock of a process starts one thread, `polylock-scheduler`. It renews the leases of all
 //! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
 pub mod admin;
@@ -70,7 +70,7 @@ mod request;
 mod token;
 mod url;
 
-pub use crate::capabilities::{Bound, Capabilities, Fencing, Waiting};
+pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, PendingRelease};
@@ -78,7 +78,7 @@ pub use crate::health::{HealthCheck, HealthRule, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{
-    Grant, Lease, LeaseControl, LeaseState, Released, RenewalRequest, Renewer, Upkeep,
+    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer,
 };
 pub use crate::lock::DistributedLock;
 pub use crate::owner::Owner;

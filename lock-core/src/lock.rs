@@ -26,8 +26,8 @@ use crate::request::AcquireRequest;
 /// There are no default methods, so that a wrapper cannot forget to forward one; wrappers carry
 /// `#[deny(clippy::missing_trait_methods)]`. A backend checks the request by
 /// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
-/// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). Once the server says that
-/// somebody else holds the lock, it calls [`AcquireRequest::note_held`].
+/// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). When the server reports
+/// that the lock is held, it calls [`AcquireRequest::mark_contended`].
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this stack can do.
@@ -37,22 +37,22 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// - [`Contended`](crate::ErrorKind::Contended) if the lock is held by somebody else and the
-    ///   wait is over.
-    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server cannot be reached or does not
-    ///   answer; what it may have granted is given back in the background.
+    /// - [`Contended`](crate::ErrorKind::Contended) if another client holds the lock and the wait
+    ///   has timed out.
+    /// - [`Unavailable`](crate::ErrorKind::Unavailable) if the server is unreachable or does not
+    ///   answer; a grant that was not received is released in the background.
     /// - [`Unsupported`](crate::ErrorKind::Unsupported),
     ///   [`InvalidKey`](crate::ErrorKind::InvalidKey) or
     ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
-    /// - [`Foreign`](crate::ErrorKind::Foreign) if something else than a lock is stored where it
-    ///   would be, which is left as it is.
+    /// - [`Foreign`](crate::ErrorKind::Foreign) if something other than a lock is stored in its
+    ///   place; it is left as it is.
     /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
     ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future loses its place in the queue and leaves no entry in it. What the server
-    /// granted meanwhile is given back in the background; if that fails, it is free after one ttl.
+    /// A dropped future leaves the queue. What the server granted meanwhile is released in the
+    /// background; if that fails, the lock is free after one ttl.
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard>;
 
     /// The administration of the locks, if the backend has any.

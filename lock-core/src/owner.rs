@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Who asks for a lock, for re-entry.
+/// The identity of a caller, for re-entry.
 ///
 /// A request that carries the owner of the current holder gets the same lock again, with the same
-/// fencing token, and the lock is given back when the last of its guards is. Ownership is this
-/// value and never a thread or a task: pass a clone to whoever may re-enter.
+/// fencing token; the lock is released with the last of its guards. Ownership is this value and
+/// never a thread or a task: pass a clone to each task that may re-enter.
 ///
 /// Re-entry works inside one process; the count is kept by
 /// [`LocalQueue`](crate::layers::LocalQueue). A request without an owner never re-enters.
@@ -21,16 +21,16 @@ impl Owner {
 
     // --- For the local queue, which changes the count under the mutex of the line ---
 
-    pub(crate) fn stand_in_line(&self) {
+    pub(crate) fn enter_queue(&self) {
         self.0.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave_line(&self) {
+    pub(crate) fn leave_queue(&self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether any request of the owner stands in a line.
-    pub(crate) fn is_in_line(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         self.0.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -49,7 +49,7 @@ impl PartialEq for Owner {
 
 impl Eq for Owner {}
 
-/// An owner is the address of this; it counts the requests of the owner that stand in line, so that
-/// nobody searches a long line in vain.
+/// An owner is the address of this. It counts the owner's queued requests, so that a long queue is
+/// searched only if there are any.
 #[derive(Debug)]
 struct Identity(AtomicUsize);

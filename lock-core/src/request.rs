@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::{Contest, Observer, OfPart};
+use crate::layers::{AttemptState, Observer, OfPart};
 use crate::owner::Owner;
 
 /// What to acquire, and how.
@@ -29,7 +29,7 @@ use crate::owner::Owner;
 #[derive(Clone, Debug)]
 pub struct AcquireRequest(Arc<Options>);
 
-/// Shared between the layers that pass a request on; copied by whoever changes it.
+/// Shared between the layers that pass a request on; copied on write.
 #[derive(Clone, Debug)]
 struct Options {
     key: LockKey,
@@ -45,7 +45,7 @@ struct Options {
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
-    contest: Option<Arc<Contest>>,
+    attempt_state: Option<Arc<AttemptState>>,
 }
 
 /// Mutex, semaphore or reader-writer lock.
@@ -64,7 +64,7 @@ pub enum Mode {
     Shared,
 }
 
-/// How long to wait for a lock that somebody else holds.
+/// How long to wait for a lock that is held.
 ///
 /// The wait is one budget for everything: the local queue, the check-out of a connection, the
 /// commands in flight.
@@ -85,7 +85,7 @@ impl Default for Wait {
     }
 }
 
-/// Who extends the lease.
+/// What extends the lease.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Renewal {
@@ -127,7 +127,7 @@ impl AcquireRequest {
             label: Label::of_this_process(),
             class: None,
             observer: None,
-            contest: None,
+            attempt_state: None,
         }))
     }
 
@@ -158,7 +158,7 @@ impl AcquireRequest {
         self.change(|options| options.ttl = ttl)
     }
 
-    /// Sets who extends the lease. Default: [`Renewal::Automatic`].
+    /// Sets what extends the lease. Default: [`Renewal::Automatic`].
     #[must_use]
     pub fn with_renewal(self, renewal: Renewal) -> Self {
         self.change(|options| options.renewal = renewal)
@@ -221,32 +221,32 @@ impl AcquireRequest {
     }
 
     /// For what is below the local queue, which bounds the wait and counts the re-entries.
-    pub(crate) fn in_contest(self, wait: Wait, contest: &Arc<Contest>) -> Self {
+    pub(crate) fn in_attempt(self, wait: Wait, attempt_state: &Arc<AttemptState>) -> Self {
         self.change(|options| {
             options.wait = wait;
             options.owner = None;
-            options.contest = Some(Arc::clone(contest));
+            options.attempt_state = Some(Arc::clone(attempt_state));
         })
     }
 
-    /// Notes that somebody else holds the lock. For implementors.
+    /// Notes that another client holds the lock. For implementors.
     ///
     /// A backend calls it as soon as the server says so, each time or once, on the request that it
     /// was given: a layer above whose wait ends knows then that the server has answered, and reports
     /// [`Contended`](ErrorKind::Contended) and not [`Unavailable`](ErrorKind::Unavailable).
-    pub fn note_held(&self) {
-        if let Some(contest) = &self.0.contest {
-            contest.note_held();
+    pub fn mark_contended(&self) {
+        if let Some(attempt_state) = &self.0.attempt_state {
+            attempt_state.mark_contended();
         }
     }
 
     /// Notes that the server does not answer any more. For implementors.
     ///
     /// A backend that goes on to ask calls it, so that a layer above whose wait ends meanwhile does
-    /// not report what the server said before. [`note_held`](AcquireRequest::note_held) undoes it.
-    pub fn note_unanswered(&self) {
-        if let Some(contest) = &self.0.contest {
-            contest.note_unanswered();
+    /// not report what the server said before. [`mark_contended`](AcquireRequest::mark_contended) undoes it.
+    pub fn mark_unresponsive(&self) {
+        if let Some(attempt_state) = &self.0.attempt_state {
+            attempt_state.mark_unresponsive();
         }
     }
 
@@ -254,13 +254,13 @@ impl AcquireRequest {
         self.change(|options| options.observer = Some(observer))
     }
 
-    /// For a part of what this asks for, of which the whole is told.
+    /// For a part of this request; events are sent for the whole.
     pub(crate) fn for_a_part(self, wait: Wait) -> Self {
         self.change(|options| {
             options.wait = wait;
             options.min_hold = Duration::ZERO;
             options.max_hold = None;
-            // Who takes the second one waits with the first in hand.
+            // The second part waits while the first is held.
             options.renewal = Renewal::Automatic;
             options.observer = options.observer.take().map(OfPart::of);
         })
@@ -298,7 +298,7 @@ impl AcquireRequest {
         }
     }
 
-    /// Who extends the lease.
+    /// What extends the lease.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
         self.0.renewal
@@ -316,7 +316,7 @@ impl AcquireRequest {
         self.0.max_hold
     }
 
-    /// Who asks, for re-entry.
+    /// The caller, for re-entry.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
         self.0.owner.as_ref()

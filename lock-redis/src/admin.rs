@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
 use lock_core::engine::LeaseId;
 use lock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
@@ -45,7 +45,7 @@ impl LockAdmin for Client {
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (server, prefix) = (Arc::clone(&self.shared.server), prefix.to_owned());
-        watch_by_looking(move || {
+        watch_by_polling(move || {
             let (server, prefix) = (Arc::clone(&server), prefix.clone());
             async move { list(&server, &prefix).await.map_err(named) }
         })

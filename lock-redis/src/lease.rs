@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::engine::{Engine, LeaseId};
 use lock_core::{
-    FencingToken, Lease, LeaseControl, LeaseState, Mode, Released, RenewalRequest, Renewer, Result,
-    Upkeep,
+    FencingToken, Lease, LeaseControl, LeaseState, Liveness, Mode, Released, RenewalRequest,
+    Renewer, Result,
 };
 
 use crate::budget::Budget;
@@ -131,8 +131,8 @@ const LATE_REQUESTS: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Lease for RedisLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
             id: self.id,
             renewer: Arc::clone(&self.shared.renewer),
         }

@@ -165,7 +165,7 @@ impl DistributedLock for Redis {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::least(NAME);
         capabilities.admin = true;
-        capabilities.clocked_tokens = true;
+        capabilities.clock_tokens = true;
         capabilities.downgrade = true;
         capabilities.fair = true;
         capabilities.fencing = Fencing::BestEffort;

@@ -238,7 +238,7 @@ impl Waiter {
     }
 
     fn is_held(&mut self, free_in: Option<Duration>) {
-        self.request.note_held();
+        self.request.mark_contended();
         self.phase = Phase::Held { free_in };
     }
 
@@ -259,7 +259,7 @@ impl Waiter {
             return Err(failure.into());
         }
         self.phase = Phase::Silent { since, failure };
-        self.request.note_unanswered();
+        self.request.mark_unresponsive();
         Ok(())
     }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
 use lock_core::engine::LeaseId;
 use lock_core::{Error, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
@@ -32,7 +32,7 @@ impl LockAdmin for Leases {
         let broken = broken.map_err(|failure| self.named(failure).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
-            self.shared.wakes.wake(key);
+            self.shared.release_notifier.wake(key);
         }
         Ok(broken)
     }
@@ -40,7 +40,7 @@ impl LockAdmin for Leases {
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (store, prefix) = (Arc::clone(&self.shared.store), prefix.to_owned());
         let backend = self.capabilities().backend;
-        watch_by_looking(move || {
+        watch_by_polling(move || {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
             async move {
                 let held = store.list(&prefix).await;
@@ -59,7 +59,7 @@ impl LockAdmin for Leases {
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let released = self.shared.store.release(key, id).await;
         let released = released.map_err(|failure| self.named(failure).with_key(key))?;
-        self.shared.wakes.wake(key);
+        self.shared.release_notifier.wake(key);
         Ok(released)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Error, ErrorKind};
 
 #[cfg(feature = "_server")]
-use crate::wire::{Class, Trouble};
+use crate::wire::{Class, DbError};
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(crate) enum Cause {
     /// What a server answers to a statement.
     #[cfg(feature = "_server")]
     #[error("{}", .0.class.says())]
-    Sql(Trouble),
+    Sql(DbError),
 
     #[error("the database file {path:?} is damaged, or something else than a database")]
     Damaged { path: PathBuf, source: Source },
@@ -187,7 +187,7 @@ impl Cause {
             #[cfg(feature = "mysql")]
             Self::RefusedWithoutTls { .. } => ErrorKind::Denied,
             #[cfg(feature = "_server")]
-            Self::Sql(trouble) => trouble.class.kind(),
+            Self::Sql(db_error) => db_error.class.kind(),
             #[cfg(feature = "_server")]
             Self::Interrupted | Self::Restarted { .. } | Self::SessionOver | Self::Unfit(_) => {
                 ErrorKind::Unavailable
@@ -223,7 +223,7 @@ impl Cause {
             #[cfg(feature = "mysql")]
             Self::RefusedWithoutTls { source } => Some(source),
             #[cfg(feature = "_server")]
-            Self::Sql(trouble) => Some(trouble.source),
+            Self::Sql(db_error) => Some(db_error.source),
             _ => None,
         }
     }
@@ -232,16 +232,16 @@ impl Cause {
 #[cfg(feature = "_server")]
 impl Failure {
     /// What a statement comes to that was sent.
-    pub(crate) fn of_statement(trouble: Trouble) -> Self {
+    pub(crate) fn of_statement(db_error: DbError) -> Self {
         Self {
-            outcome_unknown: trouble.class.ends_connection(),
-            cause: Cause::Sql(trouble),
+            outcome_unknown: db_error.class.ends_connection(),
+            cause: Cause::Sql(db_error),
         }
     }
 
     /// What an attempt to connect comes to, before any statement was sent.
-    pub(crate) fn of_opening(trouble: Trouble) -> Self {
-        Cause::Sql(trouble).into()
+    pub(crate) fn of_opening(db_error: DbError) -> Self {
+        Cause::Sql(db_error).into()
     }
 
     /// Whether it was asked of a session that had ended before.
@@ -258,7 +258,7 @@ impl Failure {
     pub(crate) fn ends_session(&self) -> bool {
         match &self.cause {
             Cause::SessionOver => true,
-            Cause::Sql(trouble) => self.outcome_unknown && trouble.class.ends_connection(),
+            Cause::Sql(db_error) => self.outcome_unknown && db_error.class.ends_connection(),
             _ => false,
         }
     }
@@ -267,7 +267,7 @@ impl Failure {
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
             Cause::SessionOver | Cause::Silent(_) => true,
-            Cause::Sql(trouble) => trouble.class.is_the_end() || trouble.class == Class::TooMany,
+            Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
             _ => false,
         }
     }
@@ -275,7 +275,7 @@ impl Failure {
     /// What kind of answer of a server it is, if it is one.
     pub(crate) fn class(&self) -> Option<Class> {
         match &self.cause {
-            Cause::Sql(trouble) => Some(trouble.class),
+            Cause::Sql(db_error) => Some(db_error.class),
             _ => None,
         }
     }

@@ -4,23 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    Error, FencingToken, Lease, LeaseControl, LeaseState, LockKey, Released, RenewalRequest,
-    Renewer, Result, Upkeep,
+    Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, Released,
+    RenewalRequest, Renewer, Result,
 };
 
 use crate::error::Failure;
-use crate::live::Live;
+use crate::held_leases::HeldLeases;
+use crate::release_notifier::ReleaseNotifier;
 use crate::store::Store;
 use crate::table::Tokens;
-use crate::wakes::Wakes;
 
 /// What all leases in one table share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) renewer: Arc<dyn Renewer>,
-    pub(crate) wakes: Arc<Wakes>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) release_notifier: Arc<ReleaseNotifier>,
+    pub(crate) held_leases: Arc<HeldLeases>,
 }
 
 /// One acquisition in a table of leases.
@@ -55,15 +55,15 @@ impl TableLease {
 
 #[async_trait]
 impl Lease for TableLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
             id: self.id,
             renewer: Arc::clone(&self.shared.renewer),
         }
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.shared.live.attach(self.id, &self.key, control);
+        self.shared.held_leases.attach(self.id, &self.key, control);
         self.shared.store.attend_holders();
     }
 
@@ -82,20 +82,20 @@ impl Lease for TableLease {
             return Err(Error::lost(reason));
         }
         // Readers may enter beside this one.
-        self.shared.wakes.wake(&self.key);
+        self.shared.release_notifier.wake(&self.key);
         Ok(())
     }
 
     async fn release(&self) -> Result<Released> {
         let released = self.shared.store.release(&self.key, self.id).await?;
-        self.shared.wakes.wake(&self.key);
+        self.shared.release_notifier.wake(&self.key);
         Ok(released)
     }
 }
 
 impl Drop for TableLease {
     fn drop(&mut self) {
-        self.shared.live.detach(self.id);
+        self.shared.held_leases.detach(self.id);
     }
 }
 

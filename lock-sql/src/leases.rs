@@ -3,14 +3,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, Moment, before};
+use lock_core::engine::{Engine, LeaseId, Moment, before};
 use lock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, Result, Wait,
+    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Mode, Result,
+    Wait,
 };
 use tokio::time::Instant;
 
+use crate::held_leases::HeldLeases;
 use crate::lease::{Shared, TableLease, TableRenewer};
-use crate::live::Live;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 
@@ -26,16 +27,16 @@ impl Leases {
     pub(crate) fn new(
         engine: Engine,
         store: Arc<dyn Store>,
-        live: Arc<Live>,
+        held_leases: Arc<HeldLeases>,
         capabilities: Capabilities,
     ) -> Self {
         let renewer = Arc::new(TableRenewer(Arc::clone(&store)));
-        let wakes = Arc::clone(store.wakes());
+        let release_notifier = Arc::clone(store.release_notifier());
         let shared = Shared {
             store,
             renewer,
-            wakes,
-            live,
+            release_notifier,
+            held_leases,
         };
         Self {
             engine,
@@ -60,11 +61,12 @@ impl Leases {
             _ => None,
         };
         let answered = AtomicBool::new(false);
-        let acquired = self.wait(request, deadline, &answered);
+        let place = Place::of(self, request);
+        let acquired = self.wait(request, deadline, &answered, &place);
         let acquired = match deadline.filter(|_| waits(request.wait())) {
             // The database may hang with the time of the waiter.
             Some(deadline) => {
-                match before(deadline.max(Instant::now() + LEAST_TIME), acquired).await {
+                match before(deadline.max(Instant::now() + MIN_TIME), acquired).await {
                     Some(acquired) => acquired,
                     None if answered.load(Ordering::Relaxed) => Err(contended(request)),
                     None => Err(silent()),
@@ -84,15 +86,16 @@ impl Leases {
         request: &AcquireRequest,
         deadline: Option<Instant>,
         answered: &AtomicBool,
+        place: &Place,
     ) -> Result<LockGuard> {
-        if let Ok(guard) = self.attempt(request).await? {
+        if let Ok(guard) = self.attempt(request, place, false).await? {
             return Ok(guard);
         }
         answered.store(true, Ordering::Relaxed);
-        request.note_held();
-        let waiting = self.shared.wakes.enter(request.key());
+        request.mark_contended();
+        let waiting = self.shared.release_notifier.enter(request.key());
         let mut pause = Duration::ZERO;
-        let mut is_told = false;
+        let (mut is_told, mut was_soon) = (false, false);
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
@@ -101,19 +104,24 @@ impl Leases {
             let pace = self.shared.store.pace();
             let seen = match is_told && pace.is_told {
                 true => None,
-                false => self.look(request).await?,
+                false => self.look(request, place).await?,
             };
-            let until = match seen {
-                Some(until) => until,
-                None => match self.attempt(request).await? {
+            let (until, is_soon) = match seen {
+                Some(held) => held,
+                None => match self.attempt(request, place, true).await? {
                     Ok(guard) => return Ok(guard),
                     // Somebody else was faster, and tells those only who have looked since.
                     Err(_) if std::mem::take(&mut is_told) && pace.is_told => continue,
-                    Err(until) => until,
+                    Err(held) => held,
                 },
             };
+            if is_soon && !std::mem::replace(&mut was_soon, is_soon) {
+                pause = Duration::ZERO;
+            }
             let left = until.since(self.engine.now());
-            pause = pause.clamp(pace.first, pace.last);
+            // There are two of them for each key at most.
+            let last = if is_soon { pace.last / 4 } else { pace.last };
+            pause = pause.clamp(pace.first, last);
             let nap = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
             let nap = deadline.map_or(nap, |deadline| deadline.min(nap));
             is_told = before(nap, released).await.is_some();
@@ -123,9 +131,14 @@ impl Leases {
     }
 
     /// Tries once to take the lock; else tells until when somebody has it.
-    async fn attempt(&self, request: &AcquireRequest) -> Result<Result<LockGuard, Moment>> {
+    async fn attempt(
+        &self,
+        request: &AcquireRequest,
+        place: &Place,
+        is_queued: bool,
+    ) -> Result<Result<LockGuard, Held>> {
         let key = request.key();
-        let claim = Claim::new(self.engine.lease_id(), request);
+        let claim = self.claim(request, place, is_queued);
         let lease = Arc::new(TableLease::new(&self.shared, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
         // Armed before the request leaves: dropped from here on, it gives back what was taken.
@@ -134,6 +147,8 @@ impl Leases {
         let sent = self.engine.now();
         let refusal = match self.shared.store.take(key, claim).await {
             Ok(Ok(tokens)) => {
+                // With the lock the place is given up.
+                place.is_taken.store(false, Ordering::Relaxed);
                 let grant = Grant::new(sent, Some(lease.granted(tokens)));
                 return pending.granted(request, grant).map(Ok);
             }
@@ -149,15 +164,66 @@ impl Leases {
     }
 
     /// Until when somebody else has the lock; `None` if it is time for an attempt.
-    async fn look(&self, request: &AcquireRequest) -> Result<Option<Moment>> {
-        let seen = self
-            .shared
-            .store
-            .look(request.key(), request.mode())
-            .await?;
+    async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Held>> {
+        let claim = self.claim(request, place, true);
+        let seen = self.shared.store.look(request.key(), &claim).await?;
         seen.err().map(held_until).transpose()
     }
+
+    fn claim(&self, request: &AcquireRequest, place: &Place, is_queued: bool) -> Claim {
+        let mut claim = Claim::new(self.engine.lease_id(), request);
+        claim.ticket = place.ticket;
+        claim.is_queued = is_queued && place.ticket.is_some();
+        if claim.ticket.is_some() {
+            place.is_taken.store(true, Ordering::Relaxed);
+        }
+        claim
+    }
 }
+
+/// The place of a waiter in the queue of a key, which it leaves when it waits no more.
+struct Place {
+    shared: Arc<Shared>,
+    engine: Engine,
+    key: LockKey,
+    /// `None` for those who do not queue.
+    ticket: Option<LeaseId>,
+    /// Whether it may be in the table.
+    is_taken: AtomicBool,
+}
+
+impl Place {
+    fn of(leases: &Leases, request: &AcquireRequest) -> Self {
+        let shares = matches!(request.mode(), Mode::Shared | Mode::Permit { .. });
+        let queues = !shares && waits(request.wait()) && leases.shared.store.has_queue();
+        Self {
+            shared: Arc::clone(&leases.shared),
+            engine: leases.engine.clone(),
+            key: request.key().clone(),
+            ticket: queues.then(|| leases.engine.lease_id()),
+            is_taken: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(ticket) = self
+            .ticket
+            .filter(|_| self.is_taken.load(Ordering::Relaxed))
+        {
+            let (shared, key) = (Arc::clone(&self.shared), self.key.clone());
+            self.engine.spawn(async move {
+                if let Err(failure) = shared.store.dequeue(&key, ticket).await {
+                    tracing::debug!(cause = %failure.cause, "a place in the queue is left to end");
+                }
+            });
+        }
+    }
+}
+
+/// Until when a lock is held, and whether the turn of the waiter comes soon.
+type Held = (Moment, bool);
 
 /// Whether there is a time to be bounded by: a single attempt takes as long as the database does.
 fn waits(wait: Wait) -> bool {
@@ -165,11 +231,12 @@ fn waits(wait: Wait) -> bool {
 }
 
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
-const LEAST_TIME: Duration = Duration::from_millis(100);
+const MIN_TIME: Duration = Duration::from_millis(100);
 
-fn held_until(refusal: Refusal) -> Result<Moment> {
+fn held_until(refusal: Refusal) -> Result<Held> {
     match refusal {
-        Refusal::Held { until } => Ok(until),
+        Refusal::Held { until } => Ok((until, false)),
+        Refusal::Soon { until } => Ok((until, true)),
         Refusal::OtherLimit(limit) => {
             let message = format!("permits of this key are taken with the limit {limit}");
             Err(Error::new(ErrorKind::InvalidRequest, message))

@@ -54,15 +54,17 @@ mod dialect;
 #[cfg(feature = "_sql")]
 mod error;
 #[cfg(feature = "_sql")]
+mod held_leases;
+#[cfg(feature = "_sql")]
 mod lease;
 #[cfg(feature = "_sql")]
 mod leases;
 #[cfg(feature = "_sql")]
-mod live;
-#[cfg(feature = "_sql")]
 mod lock;
 #[cfg(feature = "_server")]
 mod pool;
+#[cfg(feature = "_sql")]
+mod release_notifier;
 #[cfg(feature = "_sql")]
 mod schema;
 #[cfg(feature = "_server")]
@@ -75,8 +77,6 @@ mod store;
 mod table;
 #[cfg(feature = "_sql")]
 pub mod transaction;
-#[cfg(feature = "_sql")]
-mod wakes;
 #[cfg(feature = "_server")]
 mod wire;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use crate::error::Failure;
+use crate::release_notifier::ReleaseNotifier;
 use crate::table::{Claim, Refusal, Tokens};
-use crate::wakes::Wakes;
 
 /// The table of leases in one database: what `mode=lease` needs of each.
 ///
@@ -22,10 +22,16 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure>;
 
     /// Whether a lock can be had; costs others nothing.
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure>;
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure>;
+
+    /// Whether exclusive waiters queue in the table, because nobody can tell them of a release.
+    fn has_queue(&self) -> bool;
+
+    /// Takes a waiter out of the queue.
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
 
     /// Where waiters of this process are woken, by its own releases and by what the store hears.
-    fn wakes(&self) -> &Arc<Wakes>;
+    fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
 
     /// This process holds a lease, and can be told that it is broken.
     fn attend_holders(&self) {}

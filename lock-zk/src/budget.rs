@@ -63,7 +63,7 @@ impl Budget {
         let now = Instant::now();
         let deadline = self.deadline.filter(|_| self.waits());
         // A short wait is an attempt as well.
-        let deadline = deadline.map(|deadline| deadline.max(now + LEAST_TIME));
+        let deadline = deadline.map(|deadline| deadline.max(now + MIN_TIME));
         deadline.map_or(now + self.step, |deadline| deadline.min(now + self.step))
     }
 
@@ -78,7 +78,7 @@ impl Budget {
     }
 
     /// Somebody else was seen to hold the lock.
-    pub(crate) fn note_held(&self) {
+    pub(crate) fn mark_contended(&self) {
         self.was_held.store(true, Ordering::Relaxed);
     }
 
@@ -121,7 +121,7 @@ impl Budget {
 }
 
 /// What an attempt gets at least before a wait ends.
-const LEAST_TIME: Duration = Duration::from_millis(100);
+const MIN_TIME: Duration = Duration::from_millis(100);
 
 /// A node that is in others' way goes in one round trip, or in the background.
 const LONGEST_UNDO: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ impl ZooKeeperLease {
         let (before, path) = (self.path(node), self.directory.child(&name));
         // The end of the old node is told before the answer.
         self.session.begin_move(self.id, path.clone());
-        self.node.set(Known::Perhaps);
+        self.node.set(Known::Unknown);
         let moving = Moving {
             session: &self.session,
             directory: &self.directory,

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{
-    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Mode, Released, Result,
-    Upkeep,
+    AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, Mode, Released,
+    Result,
 };
 use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
@@ -90,7 +90,7 @@ impl ZooKeeperLease {
     }
 
     /// Has the node deleted without waiting for the answer, where the session that it is in may last.
-    pub(crate) fn forsake(&self) {
+    pub(crate) fn delete_in_background(&self) {
         if let Some(node) = self.node.at() {
             // The request leaves at once.
             drop(self.session.client.delete(&self.path(&node), None));
@@ -103,7 +103,7 @@ impl ZooKeeperLease {
             let node = match self.node.get() {
                 Known::Never => return Ok(Released::AlreadyLost),
                 Known::At(node) => node,
-                Known::Perhaps => match self.find().await {
+                Known::Unknown => match self.find().await {
                     Ok(Some(node)) => node,
                     Ok(None) => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
@@ -137,8 +137,8 @@ impl ZooKeeperLease {
 
 #[async_trait]
 impl Lease for ZooKeeperLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
     }
 
     fn attach(&self, control: LeaseControl) {

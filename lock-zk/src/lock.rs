@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck,
-    Lease, LockGuard, Result, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
+    LockGuard, LockLifetime, Result, Waiting,
 };
 
 use crate::attempt::{Attempt, Outcome};
@@ -88,7 +88,7 @@ impl DistributedLock for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::least(NAME);
         capabilities.admin = true;
-        capabilities.bound = Bound::Session;
+        capabilities.bound = LockLifetime::Session;
         capabilities.downgrade = true;
         capabilities.fair = true;
         capabilities.fencing = Fencing::Strong;
@@ -159,7 +159,7 @@ impl Client {
             Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
             Ok(Outcome::Gone) => {
                 // A session that has ended for this client may last for the server.
-                lease.forsake();
+                lease.delete_in_background();
                 pending.disarm();
                 Ok(None)
             }

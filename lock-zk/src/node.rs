@@ -12,7 +12,7 @@ pub(crate) enum Known {
     #[default]
     Never,
     /// It may be there, under a name that begins with one of the stems.
-    Perhaps,
+    Unknown,
     /// It was there under this name.
     At(Node),
 }
@@ -41,7 +41,7 @@ impl NodeState {
     pub(crate) fn at(&self) -> Option<Node> {
         match self.get() {
             Known::At(node) => Some(node),
-            Known::Never | Known::Perhaps => None,
+            Known::Never | Known::Unknown => None,
         }
     }
 }

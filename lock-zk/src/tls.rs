@@ -24,7 +24,7 @@ mod rustls {
     pub(crate) struct Certificates {
         options: TlsOptions,
         /// The same, for connections that are not the client's.
-        probe: Arc<ClientConfig>,
+        diagnose_connect: Arc<ClientConfig>,
     }
 
     impl Certificates {
@@ -46,20 +46,22 @@ mod rustls {
             let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(useless)?;
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(certificates(&ca)?);
-            let probe = ClientConfig::builder().with_root_certificates(roots);
-            let probe = match &tls.identity {
-                None => probe.with_no_client_auth(),
+            let diagnose_connect = ClientConfig::builder().with_root_certificates(roots);
+            let diagnose_connect = match &tls.identity {
+                None => diagnose_connect.with_no_client_auth(),
                 Some((cert, key)) => {
                     let (cert, key) = (read(cert)?, read(key)?);
                     options = options.with_pem_identity(&cert, &key).map_err(useless)?;
                     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(useless)?;
                     let chain = certificates(&cert)?;
-                    probe.with_client_auth_cert(chain, key).map_err(useless)?
+                    diagnose_connect
+                        .with_client_auth_cert(chain, key)
+                        .map_err(useless)?
                 }
             };
             Ok(Self {
                 options,
-                probe: Arc::new(probe),
+                diagnose_connect: Arc::new(diagnose_connect),
             })
         }
 
@@ -79,8 +81,11 @@ mod rustls {
             stream: TcpStream,
         ) -> io::Result<impl Read + Write + use<>> {
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-            let probe = ClientConnection::new(Arc::clone(&self.probe), name);
-            Ok(StreamOwned::new(probe.map_err(io::Error::other)?, stream))
+            let diagnose_connect = ClientConnection::new(Arc::clone(&self.diagnose_connect), name);
+            Ok(StreamOwned::new(
+                diagnose_connect.map_err(io::Error::other)?,
+                stream,
+            ))
         }
     }
 

@@ -64,11 +64,11 @@ pub mod observe;
 use std::sync::{Arc, LazyLock};
 
 pub use lock_core::{
-    AcquireRequest, Backend, Bound, Capabilities, DistributedLock, DistributedLockExt, Error,
-    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard,
-    LockKey, LockUrl, LostReason, LostSignal, Mode, MultiGuard, MultiRequestBuilder, Owner, Params,
-    Registry, Released, Renewal, RequestBuilder, Result, Status, Wait, Waiting, admin, engine,
-    fencing, layers, memory, prelude,
+    AcquireRequest, Backend, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind,
+    Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard, LockKey,
+    LockLifetime, LockUrl, LostReason, LostSignal, Mode, MultiGuard, MultiRequestBuilder, Owner,
+    Params, Registry, Released, Renewal, RequestBuilder, Result, Status, Wait, Waiting, admin,
+    engine, fencing, layers, memory, prelude,
 };
 #[cfg(feature = "redis")]
 pub use lock_redis as redis;

@@ -16,7 +16,7 @@ use lock_core::engine::{Engine, LeaseId};
 use lock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
     FencingToken, Grant, Lease, LeaseControl, LeaseState, LockGuard, LockKey, LockUrl, LostReason,
-    Released, RenewalRequest, Renewer, Result, Upkeep, Wait,
+    Released, RenewalRequest, Renewer, Result, Liveness, Wait,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -129,7 +129,7 @@ impl DistributedLock for Files {
             if let Some(guard) = self.attempt(request).await.map_err(named)? {
                 return Ok(guard);
             }
-            request.note_held();
+            request.mark_contended();
             let pause = self.engine.jitter(PAUSE / 2, PAUSE);
             let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -161,8 +161,8 @@ struct FileLease {
 
 #[async_trait]
 impl Lease for FileLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
             id: self.id,
             renewer: Arc::clone(&self.directory) as _,
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lock_core::{Bound, DistributedLock, DistributedLockExt, LockKey, Wait};
+use lock_core::{DistributedLock, DistributedLockExt, LockKey, LockLifetime, Wait};
 
 use super::Case;
 use super::case::SOON;
@@ -22,7 +22,7 @@ fn spawn(take: Take) -> TakerProcess {
 
 /// Kills a process; a lock that lives with a connection is free from then on, whatever time it had.
 async fn kill(case: &Case, process: &mut TakerProcess, key: &LockKey, recorder: &Recorder) {
-    if case.client().await.capabilities().bound == Bound::Connection {
+    if case.client().await.capabilities().bound == LockLifetime::Connection {
         // What it is granted after the note would count as held for its whole time.
         process.stop().expect("it can be stopped");
         let how = "killed".to_owned();

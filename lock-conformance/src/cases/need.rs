@@ -1,5 +1,5 @@
 use lock_core::admin::LockAdmin;
-use lock_core::{Bound, DistributedLock, ErrorKind, Fencing, Mode};
+use lock_core::{DistributedLock, ErrorKind, Fencing, LockLifetime, Mode};
 
 use super::Case;
 
@@ -45,7 +45,7 @@ impl Need {
             Self::Fair => capabilities.fair,
             Self::Faults => harness.faults().is_some(),
             Self::Fencing => capabilities.fencing > Fencing::Unavailable,
-            Self::Lease => capabilities.bound == Bound::Lease,
+            Self::Lease => capabilities.bound == LockLifetime::Lease,
             Self::Look => harness.look(&case.key()).await.is_some(),
             Self::Permits => capabilities.permits,
             Self::Shared => capabilities.shared,

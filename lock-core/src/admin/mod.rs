@@ -16,7 +16,7 @@ use crate::lease::{LeaseState, Released};
 use crate::request::Mode;
 use crate::token::FencingToken;
 
-pub use self::watch::watch_by_looking;
+pub use self::watch::watch_by_polling;
 
 /// The administration of the locks of one service.
 #[async_trait]
@@ -32,7 +32,7 @@ pub trait LockAdmin: Send + Sync {
     /// Nothing is changed.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>>;
 
-    /// One lock in full; `None` if nobody holds it.
+    /// One lock in full; `None` if it is free.
     ///
     /// # Errors
     ///
@@ -43,7 +43,8 @@ pub trait LockAdmin: Send + Sync {
     /// Nothing is changed.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
 
-    /// Takes the lock from all of its holders; what it broke, or `None` if nobody held it.
+    /// Takes the lock from all of its holders. Returns what it broke, or `None` if the lock was
+    /// free.
     ///
     /// The holders learn [`Broken`](crate::LostReason::Broken), at their next renewal at the
     /// latest; until then they go on. The next holder has a larger fencing token.
@@ -106,9 +107,9 @@ pub struct LockInfo {
     pub key: LockKey,
     /// The mode in which it is held.
     pub mode: Mode,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<HolderInfo>,
-    /// Who waits for it, in order; `None` where the backend keeps no queue.
+    /// The waiters, in order; `None` where the backend keeps no queue.
     pub waiters: Option<Vec<Label>>,
 }
 
@@ -124,7 +125,7 @@ impl LockInfo {
         }
     }
 
-    /// Names those who wait. For implementors.
+    /// Adds the waiters. For implementors.
     #[must_use]
     pub fn with_waiters(mut self, waiters: Vec<Label>) -> Self {
         self.waiters = Some(waiters);
@@ -136,12 +137,12 @@ impl LockInfo {
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HolderInfo {
-    /// Who it is.
+    /// The holder's identity.
     pub label: Label,
     /// Its fencing token. After a hand-over inside the holder's process, which the server need not
     /// know of, the current token is larger.
     pub token: Option<FencingToken>,
-    /// When it acquired the lock, by the clock of whoever recorded it.
+    /// When it acquired the lock, by the clock of the machine that recorded it.
     pub since: Option<SystemTime>,
     /// How long the lease lasts unless it is renewed; `None` if it has no time limit.
     pub time_left: Option<Duration>,
@@ -164,9 +165,9 @@ impl HolderInfo {
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LockEvent {
-    /// Somebody acquired it; the whole lock as it is then.
+    /// The lock was acquired; the whole lock as it is then.
     Acquired(LockInfo),
-    /// Nobody holds it any more.
+    /// The lock is free.
     Free(LockKey),
 }
 

@@ -24,7 +24,7 @@ use crate::token::FencingToken;
 /// # Cancel safety
 ///
 /// Dropped before it is done, it watches nothing.
-pub async fn watch_by_looking<L, F>(look: L) -> Result<mpsc::Receiver<LockEvent>>
+pub async fn watch_by_polling<L, F>(look: L) -> Result<mpsc::Receiver<LockEvent>>
 where
     L: Fn() -> F + Send + 'static,
     F: Future<Output = Result<Vec<LockInfo>>> + Send,
@@ -33,7 +33,7 @@ where
     seen.events(look().await?);
     let (out, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
-        while tokio::time::timeout(LOOK_EVERY, out.closed())
+        while tokio::time::timeout(POLL_INTERVAL, out.closed())
             .await
             .is_err()
         {
@@ -49,7 +49,7 @@ where
 }
 
 /// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The locks of the last look, each with its largest token.
 #[derive(Default)]

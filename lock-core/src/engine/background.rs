@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::caught::caught;
+use super::catch_panic::catch_panic;
 use super::spawn::{Spawn, Task};
 
 /// Counts the background work of one backend, so that a shutdown can wait for it.
@@ -26,11 +26,11 @@ impl Background {
         let enter = || {
             spawn.enter(&mut || {
                 let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                pending = matches!(caught(poll), Some(Poll::Pending));
+                pending = matches!(catch_panic(poll), Some(Poll::Pending));
             });
         };
         // A thread that is ending has no context to enter; the task then begins where it is spawned.
-        let _ended = caught(enter);
+        let _ended = catch_panic(enter);
         if pending {
             running.spawn(spawn, task);
         }

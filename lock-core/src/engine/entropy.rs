@@ -91,8 +91,8 @@ impl Entropy for SeededEntropy {
 
 /// The identity of one acquisition, which the server stores with the lock.
 ///
-/// 128 random bits, so that nobody guesses the id of another holder: whoever knows it can release.
-/// It does not belong into logs; `Debug` prints a few digits.
+/// 128 random bits, so that the id of another holder cannot be guessed: it is a capability to
+/// release the lock. Keep it out of logs; `Debug` prints a few digits.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LeaseId([u8; 16]);
 

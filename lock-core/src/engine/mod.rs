@@ -1,12 +1,12 @@
-//! What every backend stands on: time, randomness, the keeper of leases and background work.
+//! What every backend builds on: time, randomness, the renewal scheduler and background work.
 
 mod background;
 mod before;
-mod caught;
+mod catch_panic;
 mod clock;
 mod entropy;
 mod mutant;
-mod nap;
+mod runtime_timer;
 mod spawn;
 
 use std::fmt;
@@ -22,14 +22,14 @@ use tracing::Instrument;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::PendingRelease;
 use crate::key::LockKey;
-use crate::lease::{Keeper, Lease};
+use crate::lease::{Lease, RenewalScheduler};
 
 use self::background::Background;
-use self::nap::Nap;
+use self::runtime_timer::RuntimeTimer;
 use self::spawn::OwnThread;
 
 pub use self::before::before;
-pub(crate) use self::caught::{caught, caught_async};
+pub(crate) use self::catch_panic::{catch_panic, catch_panic_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
@@ -37,13 +37,13 @@ pub use self::mutant::is_mutant;
 pub use self::spawn::{OnRuntime, Spawn, Task};
 pub use crate::lease::{renewal_interval, renewal_timeout};
 
-/// Time, randomness, the keeper and background work, for one backend. For implementors.
+/// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.
 ///
-/// All backends of a process share one keeper: a thread that renews leases, fires deadlines and
+/// All backends of a process share one scheduler: a thread that renews leases, fires deadlines and
 /// sends background releases. A clone counts its background work together with the original.
 #[derive(Clone)]
 pub struct Engine {
-    keeper: Arc<Keeper>,
+    scheduler: Arc<RenewalScheduler>,
     background: Arc<Background>,
     backend: &'static str,
 }
@@ -51,22 +51,22 @@ pub struct Engine {
 impl Engine {
     /// The engine of this process, for the backend of this name.
     ///
-    /// The first call starts the thread `polylock-keeper`.
+    /// The first call starts the thread `polylock-scheduler`.
     #[must_use]
     pub fn of_this_process(backend: &'static str) -> Self {
-        static KEEPER: OnceLock<Arc<Keeper>> = OnceLock::new();
-        let keeper = KEEPER.get_or_init(|| {
+        static KEEPER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
+        let scheduler = KEEPER.get_or_init(|| {
             let spawn = Arc::new(OwnThread::of_this_process());
-            Keeper::new(
+            RenewalScheduler::new(
                 Arc::new(BootClock::default()),
                 Arc::new(OsEntropy::default()),
                 spawn,
             )
         });
-        Self::on(Arc::clone(keeper), backend)
+        Self::on(Arc::clone(scheduler), backend)
     }
 
-    /// An engine with a keeper of its own. For tests that bend time, chance or scheduling.
+    /// An engine with its own scheduler. For tests that control time, randomness or scheduling.
     #[must_use]
     pub fn with(
         backend: &'static str,
@@ -74,7 +74,7 @@ impl Engine {
         entropy: Arc<dyn Entropy>,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
-        Self::on(Keeper::new(clock, entropy, spawn), backend)
+        Self::on(RenewalScheduler::new(clock, entropy, spawn), backend)
     }
 
     /// An engine on the current runtime that follows its time, which may be paused. For tests.
@@ -93,10 +93,10 @@ impl Engine {
         )
     }
 
-    /// The same keeper for another backend.
+    /// The same scheduler for another backend.
     #[must_use]
     pub fn for_backend(&self, backend: &'static str) -> Self {
-        Self::on(Arc::clone(&self.keeper), backend)
+        Self::on(Arc::clone(&self.scheduler), backend)
     }
 
     /// The same under another name, with the same background work.
@@ -107,9 +107,9 @@ impl Engine {
         }
     }
 
-    fn on(keeper: Arc<Keeper>, backend: &'static str) -> Self {
+    fn on(scheduler: Arc<RenewalScheduler>, backend: &'static str) -> Self {
         Self {
-            keeper,
+            scheduler,
             background: Arc::default(),
             backend,
         }
@@ -124,19 +124,19 @@ impl Engine {
     /// The time that leases are measured by.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.keeper.clock.now()
+        self.scheduler.clock.now()
     }
 
     /// Draws the id of an acquisition.
     #[must_use]
     pub fn lease_id(&self) -> LeaseId {
-        LeaseId::random(&*self.keeper.entropy)
+        LeaseId::random(&*self.scheduler.entropy)
     }
 
     /// Draws a duration between `low` and `high`.
     #[must_use]
     pub fn jitter(&self, low: Duration, high: Duration) -> Duration {
-        entropy::between(&*self.keeper.entropy, low, high)
+        entropy::between(&*self.scheduler.entropy, low, high)
     }
 
     /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
@@ -148,13 +148,14 @@ impl Engine {
 
     /// Runs a task to its end in the background; [`drain`](Engine::drain) waits for it.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(&*self.keeper.spawn, Box::pin(task));
+        self.background
+            .spawn(&*self.scheduler.spawn, Box::pin(task));
     }
 
     /// Runs a task that [`drain`](Engine::drain) does not wait for: the pings of a session, a
     /// subscription, whatever goes on for as long as a connection lives.
     pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.keeper.spawn.spawn(Box::pin(task));
+        self.scheduler.spawn.spawn(Box::pin(task));
     }
 
     /// Runs an acquisition that may wait.
@@ -199,7 +200,7 @@ impl Engine {
 
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
-        self.background.detach(&*self.keeper.spawn, task);
+        self.background.detach(&*self.scheduler.spawn, task);
     }
 
     /// Bounds `work`; `None` if it is not done in time or panics, and also if it goes on in another
@@ -210,8 +211,8 @@ impl Engine {
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        let mut late = Nap::until(Instant::now() + limit);
-        let work = caught_async(work);
+        let mut late = RuntimeTimer::until(Instant::now() + limit);
+        let work = catch_panic_async(work);
         tokio::pin!(work);
         poll_fn(|cx| {
             if late.has_moved() {
@@ -234,8 +235,8 @@ impl Engine {
         self.background.drain(within).await
     }
 
-    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
-        &self.keeper
+    pub(crate) fn scheduler(&self) -> &Arc<RenewalScheduler> {
+        &self.scheduler
     }
 }
 

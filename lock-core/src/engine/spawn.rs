@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 /// A boxed future without a result.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where the keeper and background releases run.
+/// Where the scheduler and background releases run.
 pub trait Spawn: fmt::Debug + Send + Sync + 'static {
     /// Runs the task to its end, from any thread.
     fn spawn(&self, task: Task);
@@ -17,8 +17,8 @@ pub trait Spawn: fmt::Debug + Send + Sync + 'static {
     fn enter(&self, poll: &mut dyn FnMut());
 }
 
-/// A thread of this process that runs nothing but the keeper and background releases, so that user
-/// code which blocks its own runtime loses no locks.
+/// A thread of this process that runs only the scheduler and background releases, so that user code
+/// that blocks its own runtime loses no locks.
 #[derive(Clone, Debug)]
 pub(super) struct OwnThread(Handle);
 

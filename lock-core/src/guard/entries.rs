@@ -27,8 +27,8 @@ impl Entries {
         self.0.load(Ordering::Acquire) & SHARED == 0
     }
 
-    /// Lets nobody enter any more, unless there is more than one guard. In one step: a guard that
-    /// entered in between would count on the lock being exclusive.
+    /// Closes the lock to further guards, unless there is more than one. This is a single step: a
+    /// guard that entered in between would rely on the lock being exclusive.
     pub(super) fn make_shared(&self) -> bool {
         self.0
             .compare_exchange(1, SHARED | 1, Ordering::AcqRel, Ordering::Acquire)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::hold::Hold;
+use super::held_lease::HeldLease;
 use crate::engine::Moment;
 
 /// A warning before the lock is lost; see [`LockGuard::expiring`](crate::LockGuard::expiring).
@@ -19,14 +19,14 @@ pub struct Expiring {
 }
 
 impl Expiring {
-    pub(super) fn new(hold: Arc<Hold>, ahead: Duration) -> Self {
+    pub(super) fn new(hold: Arc<HeldLease>, ahead: Duration) -> Self {
         Self {
             wait: Box::pin(wait(hold, ahead)),
         }
     }
 }
 
-async fn wait(hold: Arc<Hold>, ahead: Duration) {
+async fn wait(hold: Arc<HeldLease>, ahead: Duration) {
     while let Some(until) = hold.deadline() {
         let now = hold.engine().now();
         let left = until.since(now);
@@ -36,8 +36,8 @@ async fn wait(hold: Arc<Hold>, ahead: Duration) {
         // Renewals move the deadline on, so it is looked at again when the old one is near. A lock
         // without a deadline can still be lost or get one.
         let pause = match until {
-            Moment::NEVER => LOOK_AGAIN,
-            _ => (left - ahead).min(LOOK_AGAIN),
+            Moment::NEVER => RECHECK_INTERVAL,
+            _ => (left - ahead).min(RECHECK_INTERVAL),
         };
         tokio::select! {
             _ = hold.lost() => return,
@@ -47,7 +47,7 @@ async fn wait(hold: Arc<Hold>, ahead: Duration) {
 }
 
 /// Timers stand still on a suspended machine, so the clock is looked at this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Future for Expiring {
     type Output = ();

@@ -1,4 +1,4 @@
-//! Two locks that are one: held while both are, and given back together.
+//! Two locks that act as one: held while both are held, and released together.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 
-use super::give_back::{Home, Returned};
-use super::{Hold, LockGuard};
+use super::release::{ReleaseHook, ReleasedLease};
+use super::{HeldLease, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Grant, Lease, LeaseControl, Released, Upkeep};
+use crate::lease::{Grant, Lease, LeaseControl, Liveness, Released};
 use crate::request::{AcquireRequest, Renewal};
 use crate::token::FencingToken;
 
@@ -21,8 +21,8 @@ pub(crate) struct TokenRange {
 }
 
 impl LockGuard {
-    /// Makes `first` and `second`, which `request` asked for and nobody has used yet, one lock. It is
-    /// given back in the opposite order.
+    /// Makes one lock of `first` and `second`, which were acquired for `request` and are not used
+    /// yet. They are released in the opposite order.
     ///
     /// Neither may have passed a local queue: this takes its place.
     pub(crate) fn joined(
@@ -40,7 +40,7 @@ impl LockGuard {
             parts: Arc::clone(&parts),
             guards: Mutex::new(Some((first, second))),
             control: Mutex::new(None),
-            // Nobody has the token before the first one.
+            // No holder has a token before the first one.
             token: AtomicU64::new(tokens.map_or(0, |tokens| tokens.first)),
             last_token: tokens.map(|tokens| tokens.last),
         });
@@ -51,11 +51,11 @@ impl LockGuard {
         }
         let grant = Grant::new(sent, token);
         let guard = pending.granted_with(request, grant, Some(Arc::clone(&parts)))?;
-        let home: Arc<dyn Home> = Arc::new(Whole(Arc::downgrade(&lease)));
+        let hook: Arc<dyn ReleaseHook> = Arc::new(Whole(Arc::downgrade(&lease)));
         for part in parts.iter() {
-            part.set_home(Arc::clone(&home));
-            // Either this sees a loss that came before, or the home is told.
-            if part.was_over_at_home() {
+            part.set_release_hook(Arc::clone(&hook));
+            // A loss is either seen here or reported to the hook.
+            if part.is_over_after_hook() {
                 lease.part_ended(part);
             }
         }
@@ -65,12 +65,12 @@ impl LockGuard {
 }
 
 /// The locks that a joined one consists of.
-pub(crate) type Parts = Arc<[Arc<Hold>; 2]>;
+pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
 
 /// The lease of two locks, each of which is renewed by itself.
 struct Joined {
     parts: Parts,
-    /// Taken by whoever ends them.
+    /// Taken when the lock ends.
     guards: Mutex<Option<(LockGuard, LockGuard)>>,
     control: Mutex<Option<LeaseControl>>,
     token: AtomicU64,
@@ -78,8 +78,8 @@ struct Joined {
 }
 
 impl Joined {
-    fn part_ended(&self, part: &Hold) {
-        // One that was given back is not lost.
+    fn part_ended(&self, part: &HeldLease) {
+        // A part that was released is not lost.
         let Some(reason) = part.lost_reason() else {
             return;
         };
@@ -92,8 +92,8 @@ impl Joined {
 
 #[async_trait]
 impl Lease for Joined {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
     }
 
     fn attach(&self, control: LeaseControl) {
@@ -104,11 +104,11 @@ impl Lease for Joined {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        let lasts = |part: &Arc<Hold>| {
+        let lasts = |part: &Arc<HeldLease>| {
             let left = part
                 .deadline()
                 .map(|until| until.since(part.engine().now()));
-            left.is_some_and(|left| left >= part.terms().least_handed_over())
+            left.is_some_and(|left| left >= part.timing().min_handed_over())
         };
         let Some(last) = self.last_token else {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Lease for Joined {
             return Ok(Released::Clean);
         };
         // Neither is renewed from here on, however long the other one takes.
-        let (first, second) = (first.giving_back(), second.giving_back());
+        let (first, second) = (first.releasing(), second.releasing());
         // The next one asks for the first, and shall find the second free when it has that.
         let second = second.await;
         let first = first.await;
@@ -143,7 +143,7 @@ impl Lease for Joined {
     }
 }
 
-/// Nobody gave it back: its holder abandoned it.
+/// The lock was not released: its holder abandoned it.
 impl Drop for Joined {
     fn drop(&mut self) {
         if let Some((first, second)) = lock(&self.guards).take() {
@@ -161,16 +161,16 @@ impl fmt::Debug for Joined {
     }
 }
 
-/// Where the parts tell that they have ended. They are in the lease, so it must not be in them.
+/// Receives the ends of the parts. The lease owns the parts, so they must not own the lease.
 struct Whole(Weak<Joined>);
 
 #[async_trait]
-impl Home for Whole {
-    async fn pass_on(&self, lease: Returned) -> Option<Returned> {
+impl ReleaseHook for Whole {
+    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease> {
         Some(lease)
     }
 
-    fn vacated(&self, hold: &Hold) {
+    fn on_ended(&self, hold: &HeldLease) {
         if let Some(whole) = self.0.upgrade() {
             whole.part_ended(hold);
         }

@@ -1,4 +1,4 @@
-//! Every interleaving of those who change the state of one lock.
+//! Every interleaving of the operations that change the state of one lock.
 //!
 //! `RUSTFLAGS="--cfg polylock_loom" cargo test -p lock-core --lib loom --target-dir target/loom`
 
@@ -45,7 +45,7 @@ fn assert_final(earlier: State, later: State) {
 fn a_reader_sees_no_lock_come_back_while_the_keeper_moves_its_deadline() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
-        let keeper = beside(&validity, |validity| {
+        let scheduler = beside(&validity, |validity| {
             (
                 validity.extend(at(5), at(20)),
                 validity.limit(at(6), at(15)),
@@ -53,7 +53,7 @@ fn a_reader_sees_no_lock_come_back_while_the_keeper_moves_its_deadline() {
         });
         let (first, ended_first) = look(&validity, at(12));
         let (second, ended_second) = look(&validity, at(17));
-        let (extended, limited) = keeper.join().unwrap();
+        let (extended, limited) = scheduler.join().unwrap();
         assert_final(first, second);
         assert_final(second, validity.load());
         assert!(
@@ -68,11 +68,11 @@ fn a_reader_sees_no_lock_come_back_while_the_keeper_moves_its_deadline() {
 fn an_answer_that_comes_after_the_deadline_revives_nothing() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
-        let keeper = beside(&validity, |validity| validity.extend(at(12), at(20)));
+        let scheduler = beside(&validity, |validity| validity.extend(at(12), at(20)));
         let doubt = beside(&validity, |validity| validity.limit(at(9), at(11)));
         let (seen, ended) = look(&validity, at(12));
         assert!(ended && seen == State::Ended(End::Lost(LostReason::Expired)));
-        assert!(!keeper.join().unwrap());
+        assert!(!scheduler.join().unwrap());
         doubt.join().unwrap();
         assert_final(seen, validity.load());
     });
@@ -82,11 +82,11 @@ fn an_answer_that_comes_after_the_deadline_revives_nothing() {
 fn what_a_reader_saw_over_is_not_extended() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
-        let keeper = beside(&validity, |validity| validity.extend(at(5), at(20)));
+        let scheduler = beside(&validity, |validity| validity.extend(at(5), at(20)));
         let report = beside(&validity, |validity| validity.end(LOST).is_some());
         let (seen, ended) = look(&validity, at(12));
         assert_final(seen, validity.load());
-        let (extended, lost) = (keeper.join().unwrap(), report.join().unwrap());
+        let (extended, lost) = (scheduler.join().unwrap(), report.join().unwrap());
         assert_final(seen, validity.load());
         assert_ne!(ended, lost, "one of them ended the lock");
         assert!(!(ended && extended));
@@ -116,14 +116,14 @@ fn giving_up_and_a_report_have_one_winner() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
         let report = beside(&validity, |validity| validity.end(LOST));
-        let keeper = beside(&validity, |validity| validity.extend(at(5), at(20)));
+        let scheduler = beside(&validity, |validity| validity.extend(at(5), at(20)));
         let given_up = validity.end(End::GivenUp);
-        let (lost, extended) = (report.join().unwrap(), keeper.join().unwrap());
+        let (lost, extended) = (report.join().unwrap(), scheduler.join().unwrap());
         let last = match validity.load() {
             State::Ended(end) => end,
             State::Held(_) => panic!("held after two ends"),
         };
-        // Whoever ended it knows the deadline that it had, with every extension that was confirmed.
+        // The operation that ended it knows its deadline, with every confirmed extension.
         let until = Some(if extended { at(20) } else { at(10) });
         match last {
             End::GivenUp => assert_eq!((given_up, lost), (until, None)),
@@ -136,10 +136,10 @@ fn giving_up_and_a_report_have_one_winner() {
 fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
-        let keeper = beside(&validity, |validity| validity.extend(at(9), at(15)));
+        let scheduler = beside(&validity, |validity| validity.extend(at(9), at(15)));
         let doubt = beside(&validity, |validity| validity.limit(at(9), at(19)));
         let passed = validity.pass(at(10), LostReason::Expired);
-        let moved = (keeper.join().unwrap(), doubt.join().unwrap());
+        let moved = (scheduler.join().unwrap(), doubt.join().unwrap());
         assert_eq!(moved, (!passed, !passed));
         match validity.load() {
             State::Ended(_) => assert!(passed),
@@ -196,9 +196,9 @@ fn a_loss_is_seen_by_who_seats_the_lock_or_told_to_its_home() {
             }
         });
         lock.1.store(1, Ordering::Release);
-        let seated = matches!(lock.0.latest(), State::Held(_));
-        let told = loss.join().unwrap();
-        assert!(told || !seated, "seated, and nobody hears of its end");
+        let holder = matches!(lock.0.latest(), State::Held(_));
+        let woken = loss.join().unwrap();
+        assert!(woken || !holder, "seated, and nobody hears of its end");
     });
 }
 

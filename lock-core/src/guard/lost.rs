@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::hold::Hold;
+use super::held_lease::HeldLease;
 
 /// Why a lock was lost.
 #[non_exhaustive]
@@ -92,28 +92,28 @@ impl fmt::Display for LostReason {
 
 /// Tells when and why a lock is lost; clonable, and independent of the guard.
 ///
-/// Await it, alone or in `select!`, or look at [`reason`](LostSignal::reason). The signal of a lock
-/// that is given back in time never fires.
+/// Await it, alone or in `select!`, or check [`reason`](LostSignal::reason). The signal of a lock
+/// that is released in time never fires.
 ///
 /// # When it fires
 ///
 /// | what ends the lock | the signal fires |
 /// |---|---|
-/// | time: no renewal succeeds, or nobody renews | at [`valid_until`](LostSignal::valid_until), which is before the server may give the lock to somebody else: a tenth of the ttl, at least 50 ms, is kept back for clocks that run at different rates. Backends that are not bound to a lease keep back what their documentation says |
+/// | time: renewals fail, or renewal is manual and late | at [`valid_until`](LostSignal::valid_until), before the server may grant the lock to another client: a tenth of the ttl, at least 50 ms, is reserved for clocks that run at different rates. The documentation of each backend without leases states its own margin |
 /// | `max_hold` | when it is over |
-/// | the server refuses a renewal | when its answer comes |
-/// | the backend hears of the end: of its session or connection, of the node of the lock | at once |
+/// | the server refuses a renewal | when its reply arrives |
+/// | the backend is notified of the end of its session or connection, or of the lock's node | at once |
 ///
-/// A lock that is **taken away** is somebody else's before the signal fires: an administrator breaks
-/// it, its key or row is deleted, the server loses its data, a fail-over loses the grant, the clock of
-/// the server jumps, a session is ended on the server. The signal fires when the backend hears of
-/// it, and what waits for a renewal fires with the answer to the next one:
+/// A lock that is **taken away** may have another holder before the signal fires: an administrator
+/// breaks it, its key or row is deleted, the server loses its data, a failover loses the grant, the
+/// server's clock jumps, a session is ended on the server. The signal fires when the backend is
+/// notified; otherwise it fires with the reply to the next renewal:
 ///
-/// | the lock is bound to | what waits, and for how long at most |
+/// | the lock is bound to | what is noticed late, and how late at most |
 /// |---|---|
-/// | a lease ([`Bound::Lease`](crate::Bound): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the renewal, unless the page of the backend says that it is told: a third of the ttl, and the time-out of an attempt |
-/// | a session ([`Bound::Session`](crate::Bound): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client that has no connection waits for the end of `valid_until` |
-/// | a connection ([`Bound::Connection`](crate::Bound): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a record that is broken waits for the next look at it |
+/// | a lease ([`LockLifetime::Lease`](crate::LockLifetime): Redis, quorum, `mode=lease`, SQLite, memory) | each of these waits for the next renewal, unless the page of the backend says that it is pushed: a third of the ttl plus the timeout of one attempt |
+/// | a session ([`LockLifetime::Session`](crate::LockLifetime): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client without a connection waits for the end of `valid_until` |
+/// | a connection ([`LockLifetime::Connection`](crate::LockLifetime): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a broken record waits for its next check |
 ///
 /// With [`Renewal::Manual`](crate::Renewal) there are no renewals but those of the caller: a lease
 /// that was taken away is lost at its end. [Fencing tokens](crate::FencingToken) keep late writes
@@ -128,22 +128,22 @@ impl fmt::Display for LostReason {
 /// Dropping the future loses nothing; the loss is final, and the next await sees it at once.
 #[derive(Clone)]
 pub struct LostSignal {
-    hold: Arc<Hold>,
+    hold: Arc<HeldLease>,
 }
 
 impl LostSignal {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Arc<HeldLease>) -> Self {
         Self { hold }
     }
 
-    /// Why the lock was lost, `None` if it is held or was given back.
+    /// Why the lock was lost, `None` if it is held or was released.
     #[must_use]
     pub fn reason(&self) -> Option<LostReason> {
         self.hold.lost_reason()
     }
 
     /// Until when the lock is held, as [`LockGuard::valid_until`](crate::LockGuard::valid_until)
-    /// says; now, if it was given back.
+    /// returns it; now, if it was released.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.hold.valid_until()

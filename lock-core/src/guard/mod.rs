@@ -3,14 +3,14 @@
 mod atomic;
 mod entries;
 mod expiring;
-mod give_back;
-mod hold;
+mod held_lease;
 mod joined;
 #[cfg(all(test, polylock_loom))]
 mod loom;
 mod lost;
 mod multi;
 mod pending;
+mod release;
 mod validity;
 
 use std::fmt;
@@ -23,15 +23,15 @@ use tokio::time::Instant;
 use crate::engine::LeaseId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Released, Upkeep, renew};
+use crate::lease::{Liveness, Released, renew};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-use self::give_back::{Detachable, give_back, release_in_background};
+use self::release::{Detachable, release_in_background, release_lease};
 
-pub(crate) use self::give_back::{Home, Returned};
-pub(crate) use self::hold::Hold;
+pub(crate) use self::held_lease::HeldLease;
 pub(crate) use self::joined::TokenRange;
+pub(crate) use self::release::{ReleaseHook, ReleasedLease};
 
 pub use self::expiring::Expiring;
 pub use self::lost::{LostReason, LostSignal};
@@ -68,12 +68,12 @@ pub use self::pending::PendingRelease;
 /// ```
 #[must_use = "dropping the guard gives the lock back"]
 pub struct LockGuard {
-    /// Taken by whoever ends the guard, so that `Drop` finds it empty.
-    hold: Option<Arc<Hold>>,
+    /// Taken when the guard ends, so that `Drop` finds it empty.
+    hold: Option<Arc<HeldLease>>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(hold: Arc<HeldLease>) -> Self {
         Self { hold: Some(hold) }
     }
 
@@ -90,14 +90,15 @@ impl LockGuard {
         self.hold().token()
     }
 
-    /// The id of the acquisition, for whoever extends or gives back the lease from another process
+    /// The id of the acquisition, with which another process can extend or release the lease
     /// through [`LockAdmin`](crate::admin::LockAdmin); `None` if the lock lives with a session or a
-    /// connection, or is held on two backends. It is a capability: who knows it can release the lock.
+    /// connection, or is held on two backends. It is a capability: anyone who knows it can release
+    /// the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
-        match self.hold().upkeep() {
-            Upkeep::Renewed { id, .. } => Some(*id),
-            Upkeep::Reported => None,
+        match self.hold().liveness() {
+            Liveness::Renewed { id, .. } => Some(*id),
+            Liveness::Reported => None,
         }
     }
 
@@ -255,15 +256,15 @@ impl LockGuard {
     ///
     /// The release goes on in the background; only the answer is lost.
     pub async fn release(self) -> Result<Released> {
-        self.giving_back().await
+        self.releasing().await
     }
 
     /// The same, but renewal stops here and not when it is polled for the first time.
-    fn giving_back(mut self) -> impl Future<Output = Result<Released>> + Send + use<> {
+    fn releasing(mut self) -> impl Future<Output = Result<Released>> + Send + use<> {
         let hold = self.take();
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
         let work = match hold.leave() {
-            true => Ok(Detachable::new(engine, give_back(hold))),
+            true => Ok(Detachable::new(engine, release_lease(hold))),
             false => Err(hold),
         };
         async move {
@@ -285,20 +286,20 @@ impl LockGuard {
             for part in hold.parts().into_iter().flat_map(|parts| parts.iter()) {
                 drop(part.give_up());
             }
-            if let (Ok(_), Some(home)) = (&given_up, hold.home()) {
-                home.vacated(&hold);
+            if let (Ok(_), Some(hook)) = (&given_up, hold.hook()) {
+                hook.on_ended(&hold);
             }
-            hold.tell_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
+            hold.emit_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
         }
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    fn hold(&self) -> &Arc<HeldLease> {
         self.hold
             .as_ref()
             .expect("BUG: a guard that ended is out of reach")
     }
 
-    fn take(&mut self) -> Arc<Hold> {
+    fn take(&mut self) -> Arc<HeldLease> {
         self.hold.take().expect("BUG: a guard ends once")
     }
 
@@ -310,22 +311,21 @@ impl LockGuard {
 
     // --- For the layers of this crate ---
 
-    /// Lets what the holder gives back pass by `home` first.
-    pub(crate) fn set_home(&self, home: Arc<dyn Home>) {
-        self.hold().set_home(home);
+    /// Passes the released lease to `hook` first.
+    pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
+        self.hold().set_release_hook(hook);
     }
 
     /// A second guard for the same owner, if the lock is held.
-    pub(crate) fn reentered(hold: &Arc<Hold>) -> Option<Self> {
+    pub(crate) fn reentered(hold: &Arc<HeldLease>) -> Option<Self> {
         hold.enter().then(|| Self::new(Arc::clone(hold)))
     }
 
-    pub(crate) fn shared_hold(&self) -> &Arc<Hold> {
+    pub(crate) fn shared_hold(&self) -> &Arc<HeldLease> {
         self.hold()
     }
 
-    /// Makes the lock one that `request` asked for, which nobody has used yet; `None` if it is lost
-    /// already.
+    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
@@ -344,8 +344,8 @@ impl LockGuard {
 }
 
 /// Sends a renewal and takes in the answer; what stands without one is not touched.
-async fn ask_to_renew(hold: &Arc<Hold>) -> Result<()> {
-    let Some((request, renewer)) = hold.renewal_request(hold.terms().ttl()) else {
+async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
+    let Some((request, renewer)) = hold.renewal_request(hold.timing().ttl()) else {
         return Ok(());
     };
     let timeout = hold.attempt_timeout();
@@ -360,10 +360,10 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             let engine = hold.engine().clone();
-            let given_back = give_back(hold);
+            let released = release_lease(hold);
             engine.detach(Box::pin(async move {
-                // Nobody waits for the answer; `give_back` has logged it.
-                drop(given_back.await);
+                // The outcome has no reader; `release_lease` has logged it.
+                drop(released.await);
             }));
         }
     }

@@ -3,14 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::joined::Parts;
-use super::{Hold, LockGuard};
-use crate::engine::{Engine, Moment, caught_async};
+use super::{HeldLease, LockGuard};
+use crate::engine::{Engine, Moment, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, Upkeep};
+use crate::lease::{Grant, Lease, Liveness};
 use crate::request::AcquireRequest;
 
-/// Undoes an acquisition whose outcome nobody knows. For implementors.
+/// Undoes an acquisition with an unknown outcome. For implementors.
 ///
 /// Arm it before the request that may take the lock leaves. Dropped while armed, because the future
 /// was dropped, the reply was lost or the time was over, it releases the lease by its id in the
@@ -55,12 +55,12 @@ impl PendingRelease {
         }
     }
 
-    /// The server granted the lock: makes the guard, which looks after the lease from now on.
+    /// The server granted the lock: makes the guard, which manages the lease from now on.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) if the grant came so late that its lease has run
-    /// out; it is then given back in the background, and the request may be repeated.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
+    /// is then released in the background, and the request may be repeated.
     pub fn granted(self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         self.granted_with(request, grant, None)
     }
@@ -73,7 +73,7 @@ impl PendingRelease {
         parts: Option<Parts>,
     ) -> Result<LockGuard> {
         let lease = self.take();
-        let hold = Hold::new(self.engine.clone(), request, lease, grant, parts);
+        let hold = HeldLease::new(self.engine.clone(), request, lease, grant, parts);
         let guard = LockGuard::new(hold);
         if guard.is_held() {
             return Ok(guard);
@@ -94,7 +94,9 @@ impl PendingRelease {
     pub async fn undo(mut self) {
         if let Some(lease) = self.lease.clone() {
             // Armed until there is an answer: dropped before, it begins again.
-            let release = self.engine.within(attempt_limit(self.ttl), lease.release());
+            let release = self
+                .engine
+                .within(release_timeout(self.ttl), lease.release());
             if let Some(Ok(_)) = release.await {
                 self.lease = None;
             }
@@ -116,7 +118,8 @@ impl PendingRelease {
 impl Drop for PendingRelease {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
-            let undo = insist(self.engine.clone(), lease, self.key.clone(), self.ttl);
+            let undo =
+                release_until_confirmed(self.engine.clone(), lease, self.key.clone(), self.ttl);
             self.engine.detach(Box::pin(undo));
         }
     }
@@ -133,17 +136,22 @@ impl fmt::Debug for PendingRelease {
 
 /// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
 /// what has none is released for as long as it takes.
-pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, ttl: Duration) {
-    let attempt = attempt_limit(ttl);
-    let (until, longest_pause) = match lease.upkeep() {
+pub(super) async fn release_until_confirmed(
+    engine: Engine,
+    lease: Arc<dyn Lease>,
+    key: LockKey,
+    ttl: Duration,
+) {
+    let attempt = release_timeout(ttl);
+    let (until, longest_pause) = match lease.liveness() {
         // Several attempts fit into the shortest lease, and the last one begins after its end: what
         // stands in a queue without a lease is taken back as well.
-        Upkeep::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
-        Upkeep::Reported => (Moment::NEVER, Duration::from_secs(30)),
+        Liveness::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
+        Liveness::Reported => (Moment::NEVER, Duration::from_secs(30)),
     };
     let mut pause = Duration::from_millis(20);
     loop {
-        let answer = tokio::time::timeout(attempt, caught_async(lease.release())).await;
+        let answer = tokio::time::timeout(attempt, catch_panic_async(lease.release())).await;
         let error = match answer.ok().flatten() {
             Some(Ok(_)) => return,
             Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
@@ -162,9 +170,9 @@ pub(super) async fn insist(engine: Engine, lease: Arc<dyn Lease>, key: LockKey, 
 }
 
 /// Time for one attempt to give a lease back, or to hand it over.
-pub(super) fn attempt_limit(ttl: Duration) -> Duration {
-    LONGEST_ATTEMPT.min(ttl / 3)
+pub(super) fn release_timeout(ttl: Duration) -> Duration {
+    MAX_RELEASE_TIMEOUT.min(ttl / 3)
 }
 
 /// Longest time that one release may take; the next one uses a connection that may be healthier.
-const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
+const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

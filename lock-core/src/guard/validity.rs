@@ -8,7 +8,7 @@ use crate::guard::LostReason;
 
 /// The deadline of a held lock, or how it ended.
 ///
-/// One word holds both, so that nobody sees a lock that was lost be held again: every change is a
+/// One word holds both, so that a lost lock never appears held again: every change is a
 /// compare-and-swap from a deadline that has not passed, and an end is final.
 #[derive(Debug)]
 pub(crate) struct Validity(AtomicU64);
@@ -43,8 +43,8 @@ impl Validity {
         decode(self.0.load(Ordering::Acquire))
     }
 
-    /// The same, ordered among the changes: whoever ends the lock afterwards sees all that was
-    /// written here before.
+    /// The same, ordered among the changes: an operation that ends the lock afterwards sees
+    /// everything written before.
     pub(crate) fn latest(&self) -> State {
         decode(self.0.fetch_or(0, Ordering::AcqRel))
     }

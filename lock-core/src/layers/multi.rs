@@ -10,8 +10,8 @@ use crate::request::{AcquireRequest, Wait};
 /// Acquires the requests one after the other, in their order, within one wait budget; on a failure
 /// releases those it has.
 ///
-/// The requests have different keys and are sorted by them, as everywhere, so that nobody waits in a
-/// circle; the wait of the first one is the budget for all. Users call
+/// The requests have different keys and are sorted by them, as everywhere, which prevents
+/// deadlocks; the wait of the first one is the budget for all. Users call
 /// [`lock_all`](crate::DistributedLockExt::lock_all).
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         let acquired = lock.acquire(&request.clone().with_wait(left)).await;
         guards.push(acquired.map_err(|error| match left {
             // What is left is short, and those before have had the better part of the wait.
-            Wait::AtMost(left) if left < LEAST_LEFT && left < used => used_up(error),
+            Wait::AtMost(left) if left < MIN_LEFT && left < used => used_up(error),
             _ => error,
         })?);
     }
@@ -61,9 +61,9 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
 }
 
 /// In less, a server that is well may not have answered.
-const LEAST_LEFT: Duration = Duration::from_millis(500);
+const MIN_LEFT: Duration = Duration::from_millis(500);
 
-/// Nothing is said about the server by a wait that those who held the other keys have used up.
+/// A wait that was spent on the other keys says nothing about the server.
 fn used_up(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable => {

@@ -39,7 +39,7 @@ impl Prefix {
         })
     }
 
-    /// The key that the backend sees, for whoever meets it there without this layer.
+    /// The key as the backend stores it, for clients without this layer.
     ///
     /// # Errors
     ///

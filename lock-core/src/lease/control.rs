@@ -2,20 +2,20 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::engine::Moment;
-use crate::guard::{Hold, LostReason};
+use crate::guard::{HeldLease, LostReason};
 
-/// How a lease reports what the server tells unasked.
+/// How a lease reports what the server pushes.
 ///
 /// Clonable, and harmless when the lock is given up already: reports about it are then ignored. None
 /// of the calls waits, so they may be made from a callback of a client. They may drop the last
 /// reference to the lease: do not hold a mutex that its destructor takes.
 #[derive(Clone)]
 pub struct LeaseControl {
-    hold: Weak<Hold>,
+    hold: Weak<HeldLease>,
 }
 
 impl LeaseControl {
-    pub(crate) fn new(hold: &Arc<Hold>) -> Self {
+    pub(crate) fn new(hold: &Arc<HeldLease>) -> Self {
         Self {
             hold: Arc::downgrade(hold),
         }
@@ -44,8 +44,7 @@ impl LeaseControl {
         }
     }
 
-    /// Whether the lock has ended, so that nobody listens any more. For a session that sweeps its
-    /// leases.
+    /// Whether the lock has ended and needs no more reports. For a session that sweeps its leases.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.hold.upgrade().is_none_or(|hold| hold.is_over())

@@ -1,8 +1,8 @@
-//! What a backend supplies, and the one keeper that all leases share.
+//! What a backend supplies, and the scheduler that renews all leases.
 
 mod control;
-mod keeper;
-mod terms;
+mod renewal_scheduler;
+mod timing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::key::LockKey;
 use crate::token::FencingToken;
 
 pub use self::control::LeaseControl;
-pub(crate) use self::keeper::{Keeper, Slot, renew};
-pub(crate) use self::terms::Terms;
-pub use self::terms::{renewal_interval, renewal_timeout};
+pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, renew};
+pub(crate) use self::timing::LeaseTiming;
+pub use self::timing::{renewal_interval, renewal_timeout};
 
 /// One acquisition, seen from the server.
 ///
@@ -32,9 +32,9 @@ pub use self::terms::{renewal_interval, renewal_timeout};
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// How the lease is kept alive.
-    fn upkeep(&self) -> Upkeep;
+    fn liveness(&self) -> Liveness;
 
-    /// Takes the handle by which the lease reports what the server tells unasked.
+    /// Receives the handle by which the lease reports what the server pushes.
     ///
     /// Called before the guard is handed out, and again with another handle when the lease passes
     /// to the next holder in this process; the latest one counts.
@@ -86,7 +86,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
 /// How a lease is kept alive.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
-pub enum Upkeep {
+pub enum Liveness {
     /// It has no time limit of its own: it lives with a session or a connection, and the backend
     /// reports the end through [`LeaseControl`].
     Reported,
@@ -139,7 +139,7 @@ impl RenewalRequest {
     /// Asks for a lease of `ttl` from now, with the timeout of a renewal of such a lease.
     #[must_use]
     pub fn new(key: LockKey, id: LeaseId, ttl: Duration) -> Self {
-        let timeout = Terms::new(ttl).attempt_timeout();
+        let timeout = LeaseTiming::new(ttl).attempt_timeout();
         Self {
             key,
             id,
@@ -196,8 +196,8 @@ impl Grant {
     /// ttl of the request.
     ///
     /// For grants to a waiter that may be gone. The core sends that renewal in time, also with
-    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is given back soon. A time
-    /// beyond the ttl means the ttl; a lock that lives with a session or a connection has none.
+    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is released soon. A time beyond
+    /// the ttl means the ttl; a lock that lives with a session or a connection has none.
     #[must_use]
     pub fn lasting(self, lasts: Duration) -> Self {
         Self {

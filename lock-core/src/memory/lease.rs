@@ -8,7 +8,7 @@ use crate::engine::LeaseId;
 use crate::error::{Error, Result};
 use crate::guard::LostReason;
 use crate::key::LockKey;
-use crate::lease::{Lease, LeaseControl, Released, Upkeep};
+use crate::lease::{Lease, LeaseControl, Liveness, Released};
 use crate::token::FencingToken;
 
 /// One acquisition in a store.
@@ -26,8 +26,8 @@ impl MemoryLease {
 
 #[async_trait]
 impl Lease for MemoryLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
             id: self.id,
             renewer: self.store.as_renewer(),
         }

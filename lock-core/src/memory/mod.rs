@@ -102,7 +102,7 @@ impl Memory {
         &self.store.faults
     }
 
-    /// Ends the leases of a key now, as if their time were over. The holders are not told.
+    /// Ends the leases of a key now, as if they had expired. The holders are not notified.
     pub fn expire(&self, key: &LockKey) {
         self.store.evict(key, None);
     }
@@ -134,8 +134,8 @@ impl Memory {
             let next = self
                 .store
                 .next_expiry(request.key())
-                .unwrap_or(now + LOOK_AGAIN);
-            let pause = next.min(deadline).since(now).min(LOOK_AGAIN);
+                .unwrap_or(now + RECHECK_INTERVAL);
+            let pause = next.min(deadline).since(now).min(RECHECK_INTERVAL);
             match tokio::time::timeout(pause, &mut push).await {
                 Ok(Ok(grant)) => return Ok(grant),
                 // The claim was dropped by the store, which happens to no live waiter.
@@ -153,7 +153,7 @@ const NAME: &str = "memory";
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest time between two looks of a waiter at the leases before it, which renewals move on.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds the time that the store may take to answer by the wait, of which it is a part.
 async fn within<T>(
@@ -216,7 +216,7 @@ impl DistributedLock for Memory {
         match answer {
             Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
             Answer::Queued => {
-                request.note_held();
+                request.mark_contended();
                 let grant = self
                     .wait(request, push)
                     .await
@@ -224,7 +224,7 @@ impl DistributedLock for Memory {
                 pending.granted(request, grant)
             }
             Answer::Busy => {
-                request.note_held();
+                request.mark_contended();
                 pending.disarm();
                 Err(contended(request).with_backend(NAME))
             }

@@ -1,4 +1,4 @@
-//! The store behind all clients: the table, and whom to tell what.
+//! The store behind all clients: the table, and notifications to holders and waiters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -101,7 +101,7 @@ impl Store {
             state.holding.insert(id, control);
         } else {
             drop(state);
-            // Evicted since it was granted, when nobody could be told.
+            // Evicted since it was granted, when there was no holder to notify.
             control.lose(LostReason::Stolen);
         }
     }
@@ -115,7 +115,7 @@ impl Store {
         self.lock().table.next_expiry(key)
     }
 
-    /// Takes the lock from its holders, who are told `reason`, if one is given.
+    /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
         let info = self.info(key);
         let evicted = self.change(key, |now, table, _| table.evict(now, key));
@@ -151,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Changes the lock of a key, and tells those who got it by the change.
+    /// Changes the lock of a key, and notifies the waiters that were granted it.
     fn change<T>(
         &self,
         key: &LockKey,
@@ -192,7 +192,7 @@ impl Store {
             (Some(_), None) => LockEvent::Free(key.clone()),
             _ => return,
         };
-        // Nobody may be listening any more.
+        // The receiver may be gone.
         drop(self.events.send(event));
     }
 
@@ -203,7 +203,7 @@ impl Store {
 
 type Waiting = HashMap<LeaseId, Waiter>;
 
-/// Whom to tell of a grant, which counts by the clock of the waiter and not by that of the store.
+/// The waiter to notify of a grant, which counts by the waiter's clock and not by the store's.
 #[derive(Debug)]
 struct Waiter {
     engine: Engine,

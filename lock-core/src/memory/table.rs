@@ -1,4 +1,4 @@
-//! The locks of one store and who gets them. Pure: time and ids come from outside.
+//! The locks of one store, their holders and waiters. Pure: time and ids come from outside.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -180,7 +180,7 @@ impl Table {
         self.locks.keys().cloned().collect()
     }
 
-    /// The lock as it is at `now`; `None` if nobody holds it.
+    /// The lock as it is at `now`; `None` if it is free.
     pub(super) fn info(&self, now: Moment, key: &LockKey) -> Option<LockInfo> {
         let lock = self.locks.get(key)?;
         let held: Vec<_> = lock
@@ -236,7 +236,7 @@ impl Lock {
         if let Some(limit) = self.other_limit(claim.mode) {
             return Answer::OtherLimit(limit);
         }
-        // Nobody overtakes the queue: a stream of readers must not starve a writer.
+        // New requests never overtake the queue: a stream of readers must not starve a writer.
         if self.queue.is_empty() && self.admits(claim.mode) {
             self.holders.push(Holder::new(claim.clone(), token, now));
             Answer::Granted(token)

@@ -32,12 +32,12 @@ impl Stack {
             check_namespace(&namespace)?;
         }
         let has_queue = params.bool("local-queue")?.unwrap_or(true);
-        let max_handovers = params.integer("max-handovers", 0..=MOST_HANDOVERS)?;
+        let max_handovers = params.integer("max-handovers", 0..=MAX_HANDOVERS)?;
         let handover_time = params.duration("handover-time")?;
         if handover_time.is_some_and(|time| time > LONGEST_RUN) {
             return Err(Error::config("handover-time is at most 60s"));
         }
-        let max_waiters = params.integer("max-waiters", 1..=MOST_WAITERS)?;
+        let max_waiters = params.integer("max-waiters", 1..=MAX_WAITERS)?;
         if !has_queue
             && (max_handovers.is_some() || handover_time.is_some() || max_waiters.is_some())
         {
@@ -95,8 +95,8 @@ impl Stack {
 }
 
 /// More would keep other processes out for longer than any lease.
-const MOST_HANDOVERS: u32 = 1_000_000;
+const MAX_HANDOVERS: u32 = 1_000_000;
 /// A lease that stays in one process for longer starves the others.
 const LONGEST_RUN: Duration = Duration::from_secs(60);
 /// More would take gigabytes of memory for one key.
-const MOST_WAITERS: usize = 1_000_000;
+const MAX_WAITERS: usize = 1_000_000;

@@ -33,10 +33,10 @@ pub(crate) use self::suggest::{did_you_mean, list, nearest};
 /// # Secrets
 ///
 /// `Debug` and `Display` show `***` for the password and for the first parameter that
-/// [`shows`](LockUrl::shows) does not name, and leave out all parameters after it: a name that
-/// nobody knows may be `password` misspelt, and an `&` that is not escaped may belong to the secret.
-/// Errors quote nothing that could be a password. [`password`](LockUrl::password) and the
-/// parameters are the only ways to a secret.
+/// [`shows`](LockUrl::shows) does not name, and leave out all parameters after it: an unknown name
+/// may be a misspelt `password`, and an unescaped `&` may belong to the secret. Errors quote
+/// nothing that could be a password. [`password`](LockUrl::password) and the parameters are the
+/// only ways to a secret.
 ///
 /// # Examples
 ///
@@ -119,13 +119,13 @@ impl LockUrl {
         params::is_public(param)
     }
 
-    /// A reader for the parameters, which reports those that nobody asked for.
+    /// A reader for the parameters, which reports unknown ones.
     pub fn params(&self) -> Params<'_> {
         Params::new(&self.params, &self.taken)
     }
 
-    /// Whether both name the same locks in the same way, whoever logs in; the schemes aside. Without
-    /// a host and a path nothing is named: each `memory:` is a store of its own.
+    /// Whether both name the same locks in the same way, for any user and scheme. A URL without a
+    /// host and a path names nothing: each `memory:` is its own store.
     pub(crate) fn names_what(&self, other: &Self) -> bool {
         let says = |param: &Param| other.params.iter().any(|of_other| param.says(of_other));
         let is_named = !self.hosts.is_empty() || !self.path.is_empty();
@@ -136,7 +136,7 @@ impl LockUrl {
             && self.params.iter().all(says)
     }
 
-    /// The same without the parameters that somebody took.
+    /// The same without the parameters that were read.
     pub(crate) fn without(&self, taken: Vec<&'static str>) -> Self {
         let mut url = self.clone();
         url.params
@@ -198,7 +198,7 @@ impl LockUrl {
     /// # Errors
     ///
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if there is no path, if it begins with
-    /// `~`, which nobody expands here, if it contains a NUL, or if two slashes made its first part
+    /// `~`, which is not expanded here, if it contains a NUL, or if two slashes made its first part
     /// a host, as in `sqlite://locks.db`.
     pub fn expect_file(&self) -> Result<&Path> {
         let Self { scheme, path, .. } = self;

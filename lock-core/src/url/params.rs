@@ -33,7 +33,7 @@ impl Param {
             && (SECRETS.iter().any(|secret| name.contains(secret)) || name.ends_with("key"))
     }
 
-    /// Whether the value of a parameter that somebody asks for may be quoted.
+    /// Whether the value of a known parameter may be quoted.
     fn is_quotable(&self) -> bool {
         !self.behind_secret && !self.behind_hidden && !self.is_secret()
     }
@@ -144,9 +144,9 @@ const VALUE: &AsciiSet = &CONTROLS
 
 /// Reads the parameters of a URL by name and type.
 ///
-/// Each method gives `None` for a parameter that is not there. Whoever reads parameters ends with
-/// [`finish`](Params::finish), so that a misspelt one is an error and not ignored. A URL in which a
-/// parameter is given twice is refused by [`LockUrl::parse`](crate::LockUrl::parse).
+/// Each method returns `None` for a missing parameter. Readers end with [`finish`](Params::finish),
+/// so that a misspelt parameter is an error and not ignored. A URL in which a parameter is given
+/// twice is refused by [`LockUrl::parse`](crate::LockUrl::parse).
 ///
 /// # Errors
 ///
@@ -274,8 +274,8 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     ///
-    /// The first parameter that nobody asked for is one; named are the nearest match and all that
-    /// were asked for, those of the layers included.
+    /// The first unknown parameter is an error, which names the nearest match and all known ones,
+    /// those of the layers included.
     pub fn finish(self) -> Result<()> {
         let Some(param) = self.left.first() else {
             return Ok(());
@@ -289,7 +289,7 @@ impl<'a> Params<'a> {
         }))
     }
 
-    /// Ends the reading and leaves the rest to somebody else, who has to know these names.
+    /// Ends the reading and leaves the rest, with these names, to another reader.
     pub(crate) fn leave(self) -> Vec<&'static str> {
         self.known
     }

@@ -10,7 +10,8 @@ use lock_core::engine::Engine;
 use lock_core::layers::{LocalQueue, Migrate};
 use lock_core::prelude::*;
 use lock_core::{
-    AcquireRequest, Capabilities, Fencing, FencingToken, Grant, Lease, LeaseControl, Result, Upkeep,
+    AcquireRequest, Capabilities, Fencing, FencingToken, Grant, Lease, LeaseControl, Liveness,
+    Result,
 };
 use tokio::time::Instant;
 
@@ -49,7 +50,7 @@ impl DistributedLock for Clocked {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::least("clocked");
         capabilities.fencing = Fencing::BestEffort;
-        capabilities.clocked_tokens = true;
+        capabilities.clock_tokens = true;
         capabilities
     }
 
@@ -77,8 +78,8 @@ struct Held(Arc<AtomicU64>);
 
 #[async_trait]
 impl Lease for Held {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
     }
 
     fn attach(&self, _control: LeaseControl) {}

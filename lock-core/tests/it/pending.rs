@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use lock_core::engine::{Engine, LeaseId};
 use lock_core::prelude::*;
 use lock_core::{
-    FencingToken, Lease, LeaseControl, LeaseState, PendingRelease, RenewalRequest, Renewer, Result,
-    Upkeep,
+    FencingToken, Lease, LeaseControl, LeaseState, Liveness, PendingRelease, RenewalRequest,
+    Renewer, Result,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ async fn an_armed_release_ends_with_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn what_has_no_lease_is_released_for_as_long_as_it_takes() {
-    let (lease, pending) = armed_with(Upkeep::Reported, 250);
+    let (lease, pending) = armed_with(Liveness::Reported, 250);
     drop(pending);
     tokio::time::sleep(TTL * 10).await;
     let tries = lease.releases();
@@ -71,12 +71,12 @@ async fn an_undo_without_an_answer_goes_on_in_the_background() {
 fn armed(failures: usize) -> (Arc<Mute>, PendingRelease) {
     let id = LeaseId::from_bytes([1; 16]);
     let renewer = Arc::new(Unused) as Arc<dyn Renewer>;
-    armed_with(Upkeep::Renewed { id, renewer }, failures)
+    armed_with(Liveness::Renewed { id, renewer }, failures)
 }
 
-fn armed_with(upkeep: Upkeep, failures: usize) -> (Arc<Mute>, PendingRelease) {
+fn armed_with(liveness: Liveness, failures: usize) -> (Arc<Mute>, PendingRelease) {
     let lease = Arc::new(Mute {
-        upkeep,
+        liveness,
         failures,
         releases: AtomicUsize::new(0),
     });
@@ -89,7 +89,7 @@ fn armed_with(upkeep: Upkeep, failures: usize) -> (Arc<Mute>, PendingRelease) {
 /// A lease whose first releases get no answer.
 #[derive(Debug)]
 struct Mute {
-    upkeep: Upkeep,
+    liveness: Liveness,
     failures: usize,
     releases: AtomicUsize,
 }
@@ -113,8 +113,8 @@ impl Renewer for Unused {
 
 #[async_trait]
 impl Lease for Mute {
-    fn upkeep(&self) -> Upkeep {
-        self.upkeep.clone()
+    fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     fn attach(&self, _: LeaseControl) {}

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use lock_core::engine::{Engine, LeaseId};
 use lock_core::prelude::*;
 use lock_core::{
-    AcquireRequest, FencingToken, Grant, Lease, LeaseControl, LeaseState, RenewalRequest, Renewer,
-    Result, Upkeep,
+    AcquireRequest, FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness, RenewalRequest,
+    Renewer, Result,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -23,9 +23,9 @@ struct Slow {
 
 #[async_trait]
 impl Lease for Slow {
-    fn upkeep(&self) -> Upkeep {
+    fn liveness(&self) -> Liveness {
         let (id, renewer) = (self.id, Arc::new(Willing) as Arc<dyn Renewer>);
-        Upkeep::Renewed { id, renewer }
+        Liveness::Renewed { id, renewer }
     }
 
     fn attach(&self, _: LeaseControl) {}

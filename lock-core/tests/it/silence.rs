@@ -49,9 +49,9 @@ impl DistributedLock for FallsSilent {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        request.note_held();
+        request.mark_contended();
         tokio::time::sleep(self.after).await;
-        request.note_unanswered();
+        request.mark_unresponsive();
         std::future::pending().await
     }
 

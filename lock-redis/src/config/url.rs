@@ -109,9 +109,9 @@ fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
 
 fn quorum(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
     let masters = endpoints(url, PORT)?;
-    if masters.len() < LEAST_QUORUM {
+    if masters.len() < MIN_QUORUM {
         return Err(wrong(&format!(
-            "a quorum needs at least {LEAST_QUORUM} independent masters, this URL names {}",
+            "a quorum needs at least {MIN_QUORUM} independent masters, this URL names {}",
             masters.len()
         )));
     }
@@ -216,7 +216,7 @@ fn wrong(message: &str) -> Error {
 }
 
 const LAST_DATABASE: u32 = 1_000_000;
-const LEAST_QUORUM: usize = 3;
+const MIN_QUORUM: usize = 3;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 

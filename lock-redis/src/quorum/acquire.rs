@@ -55,8 +55,8 @@ impl QuorumClient {
                     quorum.subscribe();
                     return Ok(guard);
                 }
-                Outcome::Lost { .. } => request.note_held(),
-                Outcome::Unreachable { .. } => request.note_unanswered(),
+                Outcome::Lost { .. } => request.mark_contended(),
+                Outcome::Unreachable { .. } => request.mark_unresponsive(),
             }
             let took = quorum.engine.now().since(sent);
             attempt.free_votes().await;

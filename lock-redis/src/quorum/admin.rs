@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
 use lock_core::engine::LeaseId;
 use lock_core::{
     Error, ErrorKind, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer, Result,
@@ -49,7 +49,7 @@ impl LockAdmin for QuorumClient {
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (quorum, prefix) = (Arc::clone(&self.0), prefix.to_owned());
-        watch_by_looking(move || {
+        watch_by_polling(move || {
             let (quorum, prefix) = (Arc::clone(&quorum), prefix.clone());
             async move { list(&quorum, &prefix).await }
         })

@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    Error, FencingToken, Lease, LeaseControl, LeaseState, LostReason, Mode, Released, Renewer,
-    Result, Upkeep,
+    Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LostReason, Mode, Released,
+    Renewer, Result,
 };
 
 use super::node::{Answers, Quorum};
@@ -188,8 +188,8 @@ pub(super) struct QuorumLease(pub(super) Arc<Acquisition>);
 
 #[async_trait]
 impl Lease for QuorumLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Renewed {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
             id: self.0.id,
             renewer: Arc::clone(&self.0.quorum) as Arc<dyn Renewer>,
         }

@@ -12,7 +12,7 @@ pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> HealthCheck {
         return HealthCheck::not_checked("clock", "the server does not tell its time");
     };
     let what = format!("the clock of the server differs by {} s", offset.as_secs());
-    match offset > MOST_OFFSET {
+    match offset > MAX_OFFSET {
         true if is_trusted => HealthCheck::warning(
             "clock",
             what,
@@ -44,7 +44,7 @@ pub(super) fn offset(asked: SystemTime, server: i64) -> Option<Duration> {
 }
 
 /// A clock that differs by more is not set by a time service.
-const MOST_OFFSET: Duration = Duration::from_secs(1);
+const MAX_OFFSET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
 use crate::error::{Cause, Failure};
-use crate::wire::{Target, Trouble};
+use crate::wire::{DbError, Target};
 
 /// Looks for a pooler in the path to PostgreSQL, unless the configuration says that there is one.
 ///
@@ -107,19 +107,19 @@ impl Path {
 /// A pooler gives the process of the first to the second, or another one to the first while that is
 /// taken, or lets the first wait. Nothing is set by which it could be told as well: that would stay
 /// with the pooler, or have it keep a process for this client.
-async fn probe(target: &Target, patience: Duration) -> Result<Path, Trouble> {
+async fn probe(target: &Target, patience: Duration) -> Result<Path, DbError> {
     let Some(options) = target.postgres() else {
         return Ok(Path::Direct);
     };
-    let mut first = options.connect().await.map_err(Trouble::of_postgres)?;
-    let mut second = options.connect().await.map_err(Trouble::of_postgres)?;
+    let mut first = options.connect().await.map_err(DbError::of_postgres)?;
+    let mut second = options.connect().await.map_err(DbError::of_postgres)?;
     let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
-        if let Err(trouble) = run(&mut second, "BEGIN").await {
+        if let Err(db_error) = run(&mut second, "BEGIN").await {
             // Not the server: it knows the statement.
-            return match &*trouble.source {
+            return match &*db_error.source {
                 sqlx::Error::Database(_) => Ok(Path::Statements),
-                _ => Err(trouble),
+                _ => Err(db_error),
             };
         }
         let other = process(&mut second).await?;
@@ -141,13 +141,13 @@ async fn probe(target: &Target, patience: Duration) -> Result<Path, Trouble> {
 /// A pooler that others use may happen to choose as if it were none.
 const ROUNDS: usize = 3;
 
-async fn process(connection: &mut PgConnection) -> Result<i32, Trouble> {
+async fn process(connection: &mut PgConnection) -> Result<i32, DbError> {
     let row = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection);
     let pid = row.await.and_then(|row| row.try_get(0));
-    pid.map_err(Trouble::of_postgres)
+    pid.map_err(DbError::of_postgres)
 }
 
-async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), Trouble> {
+async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), DbError> {
     let done = sqlx::raw_sql(sql).execute(connection).await;
-    done.map(drop).map_err(Trouble::of_postgres)
+    done.map(drop).map_err(DbError::of_postgres)
 }

@@ -54,9 +54,9 @@ pub(super) async fn ask(
 ) -> Result<Option<Answer>, Failure> {
     match connection.message(&Sql::new(question), &[]).await {
         Ok(answer) => Ok(Some(answer)),
-        Err(trouble) if trouble.class.ends_connection() => Err(Failure::of_statement(trouble)),
-        Err(trouble) => {
-            tracing::debug!(%trouble, "a check is left out");
+        Err(db_error) if db_error.class.ends_connection() => Err(Failure::of_statement(db_error)),
+        Err(db_error) => {
+            tracing::debug!(%db_error, "a check is left out");
             Ok(None)
         }
     }

@@ -63,7 +63,8 @@ pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> HealthCheck {
     match (facts.exists, facts.may_make) {
         (Some(true) | None, _) => {
             let missing: Vec<_> = RIGHTS[..3].iter().filter(|right| !has(right)).collect();
-            if !missing.is_empty() {
+            // Another layout has other columns.
+            if !missing.is_empty() && facts.layout.is_none_or(|layout| layout == LAYOUT) {
                 let missing = missing.into_iter().copied().collect::<Vec<_>>().join(", ");
                 return HealthCheck::error(
                     "rights",
@@ -133,7 +134,8 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> HealthCheck {
             let has = |column: &&&str| facts.columns.iter().any(|found| found == *column);
             let missing = wanted.columns.iter().filter(|column| !has(column));
             let missing: Vec<_> = missing.copied().collect();
-            if !missing.is_empty() {
+            // Another layout has other columns.
+            if !missing.is_empty() && facts.layout.is_none_or(|layout| layout == LAYOUT) {
                 let missing = missing.join(", ");
                 return error(format!("the table {table} has no columns {missing}"), other);
             }
@@ -197,7 +199,7 @@ mod tests {
     fn each_fault_of_a_table_is_found_by_itself() {
         use Status::{Error, NotChecked, Ok, Warning};
         type Change = fn(&mut Facts);
-        let cases: [(Change, Status, Status, &str); 13] = [
+        let cases: [(Change, Status, Status, &str); 14] = [
             (|_| (), Ok, Ok, "with layout"),
             (
                 |facts| facts.rights.truncate(3),
@@ -218,6 +220,12 @@ mod tests {
                 "draw no tokens",
             ),
             (|facts| facts.layout = Some(7), Ok, Error, "layout 7"),
+            (
+                |facts| (facts.layout, facts.columns) = (Some(1), vec![]),
+                Ok,
+                Error,
+                "layout 1",
+            ),
             (|facts| facts.layout = None, Ok, Ok, "does not say"),
             (|facts| facts.is_forgotten = true, Ok, Warning, "unlogged"),
             (

@@ -213,9 +213,9 @@ impl SqlConfig {
     ///
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_connections(mut self, most: usize) -> Result<Self> {
-        if !(LEAST_CONNECTIONS..=MOST_CONNECTIONS).contains(&most) {
+        if !(MIN_CONNECTIONS..=MAX_CONNECTIONS).contains(&most) {
             let message = format!(
-                "connections must be from {LEAST_CONNECTIONS} to {MOST_CONNECTIONS}, not {most}"
+                "connections must be from {MIN_CONNECTIONS} to {MAX_CONNECTIONS}, not {most}"
             );
             return Err(wrong(message));
         }
@@ -377,8 +377,8 @@ pub(crate) const POOLED_ADVISORY: &str = "a transaction pooler is in the path: i
      have the lock then. Connect to the server itself, or to a port of the pooler in session mode, \
      or use mode=lease";
 
-const LEAST_CONNECTIONS: usize = 2;
-const MOST_CONNECTIONS: usize = 1000;
+const MIN_CONNECTIONS: usize = 2;
+const MAX_CONNECTIONS: usize = 1000;
 
 pub(super) fn in_range(
     name: &str,

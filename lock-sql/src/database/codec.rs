@@ -1,59 +1,85 @@
-//! How a lock stands in its row.
+//! How the rows of a lock stand in the table.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use lock_core::LockKey;
 use lock_core::engine::{LeaseId, Moment};
 
-use super::shared;
-use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, Record, Row, Scene};
+use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, QUEUE, ReadContext, Record, Row};
 use crate::wire::Value;
 
-/// What is read of a row, in the order of [`read`], after the clock of the database.
+/// What is read of a row, after the clock of the database.
 pub(crate) const COLUMNS: [&str; 15] = [
     "lock_key",
+    "slot",
     "version",
     "last_token",
     "id",
     "token",
+    "permits",
     "label",
     "acquired_at",
     "ttl",
-    "beat",
     "expires_at",
-    "shared",
     "claimed_until",
     "broken_id",
     "broken_reason",
     "changed_at",
 ];
 
-/// A row as it was at some time.
+/// The rows of a key as they were at some time.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) key: LockKey,
-    /// Grows with each change of what is here.
-    pub(crate) version: i64,
-    /// When it was read, by the clock of the database.
-    pub(crate) scene: Scene,
+    /// That of slot 0, which grows with each change of the key; `None` if there is no such row.
+    pub(crate) version: Option<i64>,
+    /// When the rows were read, by the clock of the database.
+    pub(crate) read_context: ReadContext,
     pub(crate) record: Record,
 }
 
-/// Reads the clock and the columns; `None` if polylock has not written them.
-pub(crate) fn read(values: &[Value]) -> Option<Stored> {
+/// Sorts rows by key; `None` for a key with a row that polylock has not written.
+pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
+    let mut found = BTreeMap::new();
+    for values in rows {
+        let key = values.get(1).and_then(Value::bytes);
+        // What is not a key cannot be locked by that name either.
+        let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
+            continue;
+        };
+        let stored = found.entry(key.clone()).or_insert_with(|| {
+            Some(Stored {
+                key,
+                version: None,
+                read_context: read_context(u64::MAX),
+                record: Record::default(),
+            })
+        });
+        if let Some(known) = stored
+            && read_row(values, known).is_none()
+        {
+            *stored = None;
+        }
+    }
+    found
+}
+
+fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     let [
         now,
-        key,
+        _key,
+        slot,
         version,
         last_token,
         id,
         token,
+        permits,
         label,
         acquired_at,
         ttl,
-        beat,
         expires_at,
-        others,
         claimed_until,
         broken_id,
         broken_reason,
@@ -62,28 +88,28 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
     else {
         return None;
     };
-    let scene = scene(number(now)?);
-    let mut row = Row::new(0);
+    // PostgreSQL reads its clock for each row. The earliest time ends no lease too soon.
+    let read_context = read_context(number(now)?.min(stored.read_context.unix));
+    let mut row = Row::new(u32::try_from(number(slot)?).ok()?);
     row.last_token = number(last_token)?;
     row.changed_at = number(changed_at)?;
     if !id.is_null() {
         row.holder = Some(Holder {
             id: lease_id(id)?,
             token: number(token)?,
-            permits: 0,
+            permits: u32::try_from(number(permits)?).ok()?,
             boot: BOOT,
             shift: Some(0),
             expires: moment(number(expires_at)?),
             end: None,
             ttl: Some(Duration::from_micros(number(ttl)?)).filter(|ttl| !ttl.is_zero())?,
-            beat: number(beat)?,
             label: text(label)?,
             since: number(acquired_at)?,
         });
     }
     let until = moment(number(claimed_until)?);
     // A claim that is further away was made by a clock that has been set back since.
-    if until > scene.moment && until <= scene.moment + CLAIM {
+    if until > read_context.moment && until <= read_context.moment + CLAIM {
         row.claimed = Some(Claimed { boot: BOOT, until });
     }
     if !broken_id.is_null() {
@@ -92,64 +118,66 @@ pub(crate) fn read(values: &[Value]) -> Option<Stored> {
             reason: text(broken_reason)?,
         });
     }
-    let mut record = Record::default();
-    record.load(row);
-    if !others.is_null() {
-        shared::read(others.bytes()?)?
-            .into_iter()
-            .for_each(|row| record.load(row));
+    let version = i64::try_from(number(version)?).ok()?;
+    if row.slot == 0 {
+        stored.version = Some(version);
     }
-    Some(Stored {
-        key: LockKey::from_stored(key.bytes()?).ok()?,
-        version: version.int().filter(|version| *version >= 0)?,
-        scene,
-        record,
-    })
+    stored.read_context = read_context;
+    stored.record.load(row);
+    Some(())
 }
 
-/// What a changed lock becomes in its row, in the order of [`FIELDS`].
-pub(crate) fn write(record: &Record, scene: &Scene) -> [Value; FIELDS.len()] {
-    let mut rows: Vec<Row> = record.rows().cloned().collect();
-    tidy(&mut rows, scene);
-    let mut free_at = 0;
-    for holder in rows.iter().filter_map(|row| row.live(scene)) {
-        free_at = free_at.max(micros(holder.expires));
-    }
-    let (lock, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.slot == 0);
-    let lock = lock.first().copied();
-    let holder = lock.and_then(|lock| lock.holder.as_ref());
-    let broken = lock.and_then(|lock| lock.broken.as_ref());
-    let claimed = lock.and_then(|lock| lock.claimed);
+/// What is to be written of a lock: for each row the key, the version of the lock as it was read, the
+/// slot, and [`FIELDS`]. The row of slot 0 is always among them.
+pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
+    let record = &stored.record;
+    let changed: BTreeSet<_> = record.changed().map(|row| row.slot).collect();
+    let taken = |slots: Range<u32>| {
+        let rows = record.rows().filter(|row| slots.contains(&row.slot));
+        rows.filter(|row| row.holder.is_some()).count() as u64
+    };
+    let shared_leases = taken(1..QUEUE);
+    let rows = record.rows();
+    let rows = rows.filter(|row| row.slot == 0 || changed.contains(&row.slot));
+    rows.map(|row| write_row(stored, row, if row.slot == 0 { shared_leases } else { 0 }))
+        .collect()
+}
+
+fn write_row(stored: &Stored, row: &Row, shared_leases: u64) -> Vec<Value> {
+    let holder = row.holder.as_ref();
+    let broken = row.broken.as_ref();
     let of_holder = |field: fn(&Holder) -> u64| Value::from(holder.map_or(0, field));
-    [
-        Value::from(lock.map_or(0, |lock| lock.last_token)),
+    vec![
+        Value::from(stored.key.as_bytes()),
+        Value::from(stored.version),
+        Value::from(u64::from(row.slot)),
+        Value::from(row.last_token),
+        Value::from(shared_leases),
         Value::from(holder.map(|holder| &holder.id.as_bytes()[..])),
         of_holder(|holder| holder.token),
+        of_holder(|holder| holder.permits.into()),
         Value::from(holder.map_or("", |holder| holder.label.as_str())),
         of_holder(|holder| holder.since),
         of_holder(|holder| whole_micros(holder.ttl)),
-        of_holder(|holder| holder.beat),
         of_holder(|holder| micros(holder.expires)),
-        Value::from(free_at),
-        Value::from(shared::write(others.into_iter())),
-        Value::from(claimed.map_or(0, |claimed| micros(claimed.until))),
+        Value::from(row.claimed.map_or(0, |claimed| micros(claimed.until))),
         Value::from(broken.map(|broken| &broken.id.as_bytes()[..])),
         Value::from(broken.map(|broken| broken.reason.as_str())),
     ]
 }
 
-/// What is written of a row; besides, its version grows and the time of the change is noted.
-pub(crate) const FIELDS: [(&str, Field); 13] = [
+/// What is written of a row; besides, the version of the lock grows and the time of the change is
+/// noted.
+pub(crate) const FIELDS: [(&str, Field); 12] = [
     ("last_token", Field::Number),
+    ("sharers", Field::Number),
     ("id", Field::Bytes),
     ("token", Field::Number),
+    ("permits", Field::Number),
     ("label", Field::Text),
     ("acquired_at", Field::Number),
     ("ttl", Field::Number),
-    ("beat", Field::Number),
     ("expires_at", Field::Number),
-    ("free_at", Field::Number),
-    ("shared", Field::Text),
     ("claimed_until", Field::Number),
     ("broken_id", Field::Bytes),
     ("broken_reason", Field::Text),
@@ -163,25 +191,6 @@ pub(crate) enum Field {
     Text,
 }
 
-/// Drops what nobody asks for any more. A lock that nobody shares has to say so, to be taken and
-/// renewed by one statement.
-fn tidy(rows: &mut [Row], scene: &Scene) {
-    let is_alone = rows
-        .iter()
-        .any(|row| row.slot == 0 && row.live(scene).is_some());
-    for row in rows.iter_mut().filter(|row| row.slot > 0) {
-        if is_alone {
-            row.holder = None;
-        }
-        let kept_until = row.changed_at.saturating_add(whole_micros(BROKEN_KEPT));
-        row.broken = row.broken.take().filter(|_| kept_until > scene.unix);
-    }
-}
-
-/// How long one of several holders can learn that its lock was broken and not stolen; the
-/// renewals of most come much sooner.
-const BROKEN_KEPT: Duration = Duration::from_secs(60 * 60);
-
 /// Leases in a database outlive every boot.
 pub(super) const BOOT: BootId = BootId([0; 16]);
 
@@ -189,8 +198,8 @@ pub(super) const BOOT: BootId = BootId([0; 16]);
 const NEVER: u64 = i64::MAX as u64;
 
 /// Unix microseconds by the clock of the database.
-pub(crate) fn scene(now: u64) -> Scene {
-    Scene {
+pub(crate) fn read_context(now: u64) -> ReadContext {
+    ReadContext {
         boot: BOOT,
         shift: Some(0),
         moment: moment(now),
@@ -203,7 +212,7 @@ pub(super) fn moment(micros: u64) -> Moment {
     Moment::from_nanos(micros.saturating_mul(1000))
 }
 
-pub(super) fn micros(moment: Moment) -> u64 {
+fn micros(moment: Moment) -> u64 {
     match moment {
         Moment::NEVER => NEVER,
         moment => moment.as_nanos() / 1000,

@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::Failure;
-use crate::live::Live;
+use crate::held_leases::HeldLeases;
 use crate::pool::Pool;
-use crate::wakes::Wakes;
-use crate::wire::{Sql, Target, Trouble, Value};
+use crate::release_notifier::ReleaseNotifier;
+use crate::wire::{DbError, Sql, Target, Value};
 
 /// One connection of the process that listens for all its waiters and holders: while somebody waits,
 /// or has held a lease for more than a moment.
@@ -30,8 +30,8 @@ pub(super) struct Listener {
     engine: Engine,
     target: Arc<Target>,
     pool: Arc<Pool>,
-    wakes: Arc<Wakes>,
-    live: Arc<Live>,
+    release_notifier: Arc<ReleaseNotifier>,
+    held_leases: Arc<HeldLeases>,
     /// A waiter needs it at once.
     attended: Notify,
     table: String,
@@ -71,7 +71,7 @@ impl Listener {
         engine: &Engine,
         target: &Arc<Target>,
         pool: &Arc<Pool>,
-        (wakes, live): (&Arc<Wakes>, &Arc<Live>),
+        (release_notifier, held_leases): (&Arc<ReleaseNotifier>, &Arc<HeldLeases>),
         table: &str,
     ) -> Arc<Self> {
         let tell = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
@@ -79,8 +79,8 @@ impl Listener {
             engine: engine.clone(),
             target: Arc::clone(target),
             pool: Arc::clone(pool),
-            wakes: Arc::clone(wakes),
-            live: Arc::clone(live),
+            release_notifier: Arc::clone(release_notifier),
+            held_leases: Arc::clone(held_leases),
             attended: Notify::new(),
             table: table.to_owned(),
             hears: AtomicBool::new(false),
@@ -138,7 +138,8 @@ impl Listener {
     /// Wakes those whom a message is for, or has them ask whether they have their lease still.
     fn hear(&self, message: &str) {
         if let Some(broken) = message.strip_prefix(BROKEN) {
-            self.live.check(|key| topic(&self.table, key) == broken);
+            self.held_leases
+                .check(|key| topic(&self.table, key) == broken);
             return;
         }
         self.hear_of_release(message);
@@ -147,14 +148,14 @@ impl Listener {
     fn hear_of_release(&self, topic: &str) {
         let key = self.lock().topics.get(topic).map(|(key, _)| key.clone());
         if let Some(key) = key {
-            self.wakes.wake(&key);
+            self.release_notifier.wake(&key);
         }
     }
 
     /// Forgets whom nobody waits for any more; whether anybody has waited or held a lease lately.
     fn is_wanted(&self) -> bool {
         let now = self.engine.now();
-        let is_held = self.live.is_held_for(MOMENT);
+        let is_held = self.held_leases.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
         let mut state = self.lock();
         state.topics.retain(|_, (_, since)| recent(*since));
@@ -175,7 +176,7 @@ struct Running(Arc<Listener>);
 impl Running {
     async fn run(self) {
         let mut pause = FIRST_PAUSE;
-        while self.0.is_wanted() || !self.0.live.is_empty() {
+        while self.0.is_wanted() || !self.0.held_leases.is_empty() {
             if !self.0.is_wanted() {
                 let attended = self.0.attended.notified();
                 drop(tokio::time::timeout(MOMENT, attended).await);
@@ -262,16 +263,16 @@ struct Deaf<'a>(&'a Listener);
 impl Drop for Deaf<'_> {
     fn drop(&mut self) {
         self.0.hears.store(false, Ordering::Release);
-        self.0.wakes.wake_all();
+        self.0.release_notifier.wake_all();
     }
 }
 
 fn of(error: sqlx::Error) -> Failure {
-    Failure::of_opening(Trouble::of_postgres(error))
+    Failure::of_opening(DbError::of_postgres(error))
 }
 
-fn late() -> Trouble {
-    Trouble::of_postgres(sqlx::Error::PoolTimedOut)
+fn late() -> DbError {
+    DbError::of_postgres(sqlx::Error::PoolTimedOut)
 }
 
 /// How long the connection is kept after somebody has waited.

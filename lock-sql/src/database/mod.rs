@@ -1,25 +1,24 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
-//! What is usual, a lock that one takes alone, keeps and gives back, is one statement each. For the
-//! rest a row is read, the rules of [`table`](crate::table) are applied to it, and it is written back
-//! if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
+//! Acquiring, renewing and releasing an exclusive lock is one statement each. For the rest the rows
+//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are written
+//! back if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
 //! stopped blocks nobody.
 
 pub(crate) mod codec;
-mod finish;
+mod in_flight;
+mod key_mutexes;
 #[cfg(feature = "postgres")]
 mod listen;
 mod purge;
 mod release;
 mod renew;
 mod row;
-mod shared;
-mod sharers;
+mod shared_leases;
 pub(crate) mod statements;
 mod take;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
-mod turns;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,23 +27,23 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::admin::LockInfo;
 use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Mode, Released, RenewalRequest};
+use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
-use self::finish::Unfinished;
+use self::in_flight::InFlight;
+use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 #[cfg(feature = "postgres")]
 use self::purge::Purge;
-use self::sharers::Sharers;
+use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
-use self::turns::Turns;
 use crate::config::SqlConfig;
 use crate::error::Failure;
-use crate::live::Live;
+use crate::held_leases::HeldLeases;
 use crate::pool::Pool;
+use crate::release_notifier::ReleaseNotifier;
 use crate::store::{Pace, Seen, Store, Taken};
-use crate::table::{Claim, Record, Scene, Tokens};
-use crate::wakes::Wakes;
+use crate::table::{Claim, ReadContext, Record, Tokens};
 use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
@@ -58,11 +57,11 @@ pub(crate) struct DatabaseStore {
     /// The name of the table, for people and for topics.
     table: String,
     patience: Duration,
-    wakes: Arc<Wakes>,
-    live: Arc<Live>,
-    sharers: Sharers,
-    turns: Turns,
-    unfinished: Arc<Unfinished>,
+    release_notifier: Arc<ReleaseNotifier>,
+    held_leases: Arc<HeldLeases>,
+    shared_leases: SharedLeases,
+    key_mutexes: KeyMutexes,
+    unfinished: Arc<InFlight>,
     purge: Arc<Purge>,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
@@ -82,31 +81,37 @@ impl DatabaseStore {
         });
         let pool = |size, patience| Pool::new(engine, target, size, patience);
         let all = pool(config.connections, config.timeout);
-        let (wakes, live) = (Arc::default(), Arc::default());
+        let (release_notifier, held_leases) = (Arc::default(), Arc::default());
         let table = config.table.as_str().to_owned();
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
             patience: config.timeout,
-            sharers: Sharers::default(),
-            turns: Turns::default(),
-            unfinished: Unfinished::new(config.timeout),
+            shared_leases: SharedLeases::default(),
+            key_mutexes: KeyMutexes::default(),
+            unfinished: InFlight::new(config.timeout),
             purge: Purge::new(engine, &statements, &all, config.retention),
             #[cfg(feature = "postgres")]
-            listener: usage
-                .tells
-                .then(|| Listener::new(engine, target, &all, (&wakes, &live), &table)),
+            listener: usage.tells.then(|| {
+                Listener::new(
+                    engine,
+                    target,
+                    &all,
+                    (&release_notifier, &held_leases),
+                    &table,
+                )
+            }),
             statements,
             pool: all,
             table,
-            wakes,
-            live,
+            release_notifier,
+            held_leases,
         }
     }
 
     /// The leases of this process in this table.
-    pub(crate) fn live(&self) -> &Arc<Live> {
-        &self.live
+    pub(crate) fn held_leases(&self) -> &Arc<HeldLeases> {
+        &self.held_leases
     }
 
     /// Tells the holders of a lock, wherever they are, that it is broken. A renewal tells those who do
@@ -142,12 +147,20 @@ impl Store for DatabaseStore {
         self.take_lock(key, &claim).await
     }
 
-    async fn look(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        self.look_at(key, mode).await
+    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        self.look_at(key, claim).await
     }
 
-    fn wakes(&self) -> &Arc<Wakes> {
-        &self.wakes
+    fn has_queue(&self) -> bool {
+        self.statements.queue.is_some()
+    }
+
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        self.leave_queue(key, ticket).await
+    }
+
+    fn release_notifier(&self) -> &Arc<ReleaseNotifier> {
+        &self.release_notifier
     }
 
     fn attend_holders(&self) {
@@ -178,10 +191,11 @@ impl Store for DatabaseStore {
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        let downgrade = |record: &mut Record, scene: &Scene| record.downgrade(id, scene);
+        let downgrade =
+            |record: &mut Record, read_context: &ReadContext| record.downgrade(id, read_context);
         let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
-            self.sharers.note(id, self.engine.now());
+            self.shared_leases.note(id, self.engine.now());
         }
         Ok(state)
     }
@@ -196,16 +210,16 @@ impl Store for DatabaseStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
-        let found = self.load(&self.statements.load, key).await?;
-        Ok(found.and_then(|stored| stored.record.info(key, &stored.scene)))
+        let found = self.load(key).await?;
+        Ok(found.and_then(|stored| stored.record.info(key, &stored.read_context)))
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         // PostgreSQL has no text with it.
         let reason = reason.replace('\0', " ");
-        let take_away = |record: &mut Record, scene: &Scene| {
-            let broken = record.info(key, scene);
-            record.break_all(&reason, scene);
+        let take_away = |record: &mut Record, read_context: &ReadContext| {
+            let broken = record.info(key, read_context);
+            record.break_all(&reason, read_context);
             broken
         };
         let broken = self.change(key, take_away).await?;

@@ -35,12 +35,12 @@ struct State {
     is_busy: bool,
     /// The last key that was looked at.
     passed: Vec<u8>,
-    doomed: VecDeque<Doomed>,
+    doomed: VecDeque<PendingDelete>,
 }
 
 /// Rows to be deleted, if they still are idle then.
 #[derive(Clone, Debug)]
-struct Doomed {
+struct PendingDelete {
     keys: Vec<Vec<u8>>,
     /// The least token of all rows that come after them.
     floor: u64,
@@ -94,7 +94,7 @@ impl Purge {
         if let Some(doomed) = due {
             self.delete(doomed).await?;
         }
-        if self.lock().doomed.len() < MOST_DOOMED {
+        if self.lock().doomed.len() < MAX_PENDING_DELETES {
             self.scan().await?;
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Purge {
             // Without the row that keeps it, nothing may be deleted.
             if raised.affected > 0 {
                 let keys = idle.iter().filter_map(|row| row[0].bytes());
-                self.lock().doomed.push_back(Doomed {
+                self.lock().doomed.push_back(PendingDelete {
                     keys: keys.map(<[u8]>::to_vec).collect(),
                     floor: u64::try_from(floor).unwrap_or_default(),
                     since: self.engine.now(),
@@ -130,7 +130,7 @@ impl Purge {
         Ok(())
     }
 
-    async fn delete(&self, doomed: Doomed) -> Result<(), Failure> {
+    async fn delete(&self, doomed: PendingDelete) -> Result<(), Failure> {
         let retention = whole_micros(self.retention);
         let row = |key: Vec<u8>| {
             vec![
@@ -167,7 +167,7 @@ impl Purge {
 
 impl State {
     /// Those whose time has come.
-    fn next_doomed(&mut self, now: Moment) -> Option<Doomed> {
+    fn next_doomed(&mut self, now: Moment) -> Option<PendingDelete> {
         let first = self.doomed.front()?;
         if now.since(first.since) < SETTLED {
             return None;
@@ -182,7 +182,7 @@ const EVERY: u32 = 8;
 const SETTLED: Duration = Duration::from_secs(90);
 
 /// More are picked when some are deleted.
-const MOST_DOOMED: usize = 256;
+const MAX_PENDING_DELETES: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -199,7 +199,7 @@ mod tests {
         };
         let second = |n: u64| moment(n * 1_000_000);
         for n in [10, 20] {
-            state.doomed.push_back(Doomed {
+            state.doomed.push_back(PendingDelete {
                 keys: Vec::new(),
                 floor: n,
                 since: second(n),

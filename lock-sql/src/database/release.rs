@@ -5,8 +5,8 @@ use lock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
 use crate::error::{Cause, Failure};
-use crate::table::{Record, Scene};
-use crate::wire::{Answer, Class, Value};
+use crate::table::{ReadContext, Record};
+use crate::wire::{Answer, Class};
 
 impl DatabaseStore {
     pub(super) async fn give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
@@ -42,23 +42,23 @@ impl DatabaseStore {
     }
 
     async fn try_give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        let (sql, mut values) = match self.sharers.has(id) {
-            true => (
-                &self.statements.leave,
-                vec![Value::from(key.as_bytes()), Value::from(id.to_hex())],
-            ),
-            false => (&self.statements.release, on(key, id)),
+        let sql = match self.shared_leases.has(id) {
+            true => &self.statements.leave,
+            false => &self.statements.release,
         };
+        let mut values = on(key, id);
         values.extend(self.topic(key));
         let answer = self.pool.statement(sql, values).await?;
         let released = match released(&answer) {
             Some(released) => released,
             None => {
-                let release = |record: &mut Record, scene: &Scene| record.release(id, scene);
+                let release = |record: &mut Record, read_context: &ReadContext| {
+                    record.release(id, read_context)
+                };
                 self.change(key, release).await?
             }
         };
-        self.sharers.forget(id);
+        self.shared_leases.forget(id);
         Ok(released)
     }
 }

@@ -7,8 +7,8 @@ use lock_core::engine::LeaseId;
 use lock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
 
 use super::DatabaseStore;
-use super::codec::{Stored, whole_micros};
-use super::row::Again;
+use super::codec::{self, Stored, whole_micros};
+use super::row::Backoff;
 use super::statements::Many;
 use crate::error::Failure;
 use crate::pool::Pool;
@@ -26,7 +26,7 @@ impl DatabaseStore {
         order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
         let (mut others, alone): (Vec<_>, Vec<_>) = order
             .into_iter()
-            .partition(|at| self.sharers.has(due[*at].id));
+            .partition(|at| self.shared_leases.has(due[*at].id));
         let mut states: Vec<State> = vec![Ok(LeaseState::Held); due.len()];
         for some in alone.chunks(MOST) {
             match self.renew_alone(due, some).await {
@@ -84,7 +84,7 @@ impl DatabaseStore {
         rest: &mut Vec<usize>,
         states: &mut [State],
     ) -> Result<(), Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         let mut at_once = rest.len();
         while !rest.is_empty() {
             let some = &rest[..at_once.min(rest.len())];
@@ -121,14 +121,16 @@ impl DatabaseStore {
         let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
         let load = &self.statements.load_many;
         let answer = self.many(&self.renewals, load, rows.collect()).await?;
-        let mut found = Found::new();
-        for row in &answer.rows {
-            let key = row.get(1).and_then(Value::bytes);
-            if let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) {
-                found.insert(key, self.read(row));
-            }
-        }
-        Ok(found)
+        let found = codec::read(&answer.rows).into_iter();
+        let found = found.map(|(key, stored)| {
+            let stored = stored.ok_or_else(|| self.malformed(&key));
+            (key, stored)
+        });
+        // Nobody has a lock without its first row.
+        let is_there = |stored: &Result<Stored, Failure>| {
+            stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
+        };
+        Ok(found.filter(|(_, stored)| is_there(stored)).collect())
     }
 
     /// Writes records back, and returns the keys of those that somebody else may have written since
@@ -137,10 +139,13 @@ impl DatabaseStore {
         if changed.is_empty() {
             return Ok(HashSet::new());
         }
-        let rows = changed.iter().map(|stored| self.written(stored)).collect();
-        let store = &self.statements.store_many;
+        let rows: Vec<_> = changed
+            .iter()
+            .flat_map(|stored| codec::write(stored))
+            .collect();
+        let (store, count) = (&self.statements.store, rows.len());
         let answer = self.many(&self.renewals, store, rows).await?;
-        if answer.affected == changed.len() as u64 {
+        if answer.affected == store.counted(count) {
             return Ok(HashSet::new());
         }
         // As for those that are alone: named, or counted.
@@ -158,7 +163,7 @@ impl DatabaseStore {
             if let Some(Ok(stored)) = found.get(key)
                 && is_sharer(&stored.record, *id)
             {
-                self.sharers.note(*id, now);
+                self.shared_leases.note(*id, now);
             }
         }
     }
@@ -170,7 +175,7 @@ impl DatabaseStore {
         many: &Many,
         rows: Vec<Vec<Value>>,
     ) -> Result<Answer, Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         let (sql, values) = many.with(&rows);
         if many.is_prepared() {
             return pool.statement(&sql, values).await;
@@ -192,8 +197,8 @@ type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 fn renew(found: &mut Found, request: &RenewalRequest) -> State {
     match found.get_mut(&request.key) {
         Some(Ok(stored)) => {
-            let scene = stored.scene;
-            Ok(stored.record.renew(request.id, request.ttl, &scene))
+            let read_context = stored.read_context;
+            Ok(stored.record.renew(request.id, request.ttl, &read_context))
         }
         Some(Err(failure)) => Err(failure.clone()),
         None => Ok(LeaseState::Lost(LostReason::Stolen)),

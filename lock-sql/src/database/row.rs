@@ -1,6 +1,5 @@
-//! Reading a row, and writing it back if nobody else wrote meanwhile.
+//! Reading the rows of a key, and writing them back if nobody else wrote meanwhile.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::LockKey;
@@ -12,23 +11,23 @@ use super::DatabaseStore;
 use super::codec::{self, Stored};
 use crate::dialect::range;
 use crate::error::{Cause, Failure, Remove};
-use crate::table::{Record, Scene};
-use crate::wire::{Class, Sql, Value};
+use crate::table::{ReadContext, Record};
+use crate::wire::{Class, Value};
 
 impl DatabaseStore {
     /// Changes one record, as it stands when it is written, and tells those who wait.
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
-        mut act: impl FnMut(&mut Record, &Scene) -> T + Send,
+        mut act: impl FnMut(&mut Record, &ReadContext) -> T + Send,
     ) -> Result<T, Failure> {
-        let mut again = Again::urgent(self.patience);
+        let mut again = Backoff::urgent(self.patience);
         loop {
-            let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+            let Some(mut stored) = self.load(key).await? else {
                 // Nobody has a lock without a row.
-                return Ok(act(&mut Record::default(), &codec::scene(0)));
+                return Ok(act(&mut Record::default(), &codec::read_context(0)));
             };
-            let done = act(&mut stored.record, &stored.scene);
+            let done = act(&mut stored.record, &stored.read_context);
             if !stored.record.is_changed() || self.store_and_tell(&stored).await? {
                 return Ok(done);
             }
@@ -36,15 +35,11 @@ impl DatabaseStore {
         }
     }
 
-    /// The row of a key as a statement reads it.
-    pub(super) async fn load(
-        &self,
-        sql: &Arc<Sql>,
-        key: &LockKey,
-    ) -> Result<Option<Stored>, Failure> {
+    /// The rows of a key; `None` if there are none.
+    pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, Failure> {
         let ask = || {
             let values = vec![Value::from(key.as_bytes())];
-            self.pool.statement(sql, values)
+            self.pool.statement(&self.statements.load, values)
         };
         let mut answer = ask().await;
         // A connection that was ended while nobody used it costs a reader no more than that.
@@ -55,41 +50,25 @@ impl DatabaseStore {
         }
         // Whatever became of it, it took no lock.
         let answer = answer.map_err(|failure| failure.cause)?;
-        let row = answer.rows.first();
-        let read = |row: &Vec<Value>| {
-            self.read_of(
-                row,
-                Remove::row(&self.table, "kind = 1 AND lock_key", key.as_bytes()),
-            )
+        let found = match codec::read(&answer.rows).remove(key) {
+            None => return Ok(None),
+            Some(found) => found.ok_or_else(|| self.malformed(key))?,
         };
-        row.map(read).transpose()
+        Ok(Some(found).filter(|stored| stored.version.is_some()))
     }
 
-    pub(super) fn read(&self, row: &[Value]) -> Result<Stored, Failure> {
-        self.read_of(row, Remove::default())
-    }
-
-    fn read_of(&self, row: &[Value], remove: Remove) -> Result<Stored, Failure> {
+    pub(super) fn malformed(&self, key: &LockKey) -> Failure {
         let table = self.table.clone();
-        codec::read(row).ok_or_else(|| Cause::Malformed { table, remove }.into())
+        let remove = Remove::row(&self.table, "kind = 1 AND lock_key", key.as_bytes());
+        Cause::Malformed { table, remove }.into()
     }
 
     /// Writes a record back; false if somebody else wrote since it was read.
     async fn store_and_tell(&self, stored: &Stored) -> Result<bool, Failure> {
-        let mut values = self.written(stored);
+        let rows = codec::write(stored);
+        let (sql, mut values) = self.statements.store_and_tell.with(&rows);
         values.extend(self.topic(&stored.key));
-        let sql = &self.statements.store_and_tell;
-        Ok(self.pool.statement(sql, values).await?.affected > 0)
-    }
-
-    /// The key, the version and what is to be written.
-    pub(super) fn written(&self, stored: &Stored) -> Vec<Value> {
-        let mut values = vec![
-            Value::from(stored.key.as_bytes()),
-            Value::from(stored.version),
-        ];
-        values.extend(codec::write(&stored.record, &stored.scene));
-        values
+        Ok(self.pool.statement(&sql, values).await?.affected > 0)
     }
 
     /// The locks that are held and whose keys begin with `prefix`, sorted by key.
@@ -98,27 +77,22 @@ impl DatabaseStore {
         let range = vec![Value::from(from), Value::from(to)];
         let answer = self.pool.statement(&self.statements.list, range).await?;
         let mut infos = Vec::new();
-        for row in &answer.rows {
-            // What is not a key cannot be locked by that name either.
-            let key = row.get(1).and_then(Value::bytes);
-            let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
-                continue;
-            };
-            let stored = self.read(row)?;
-            infos.extend(stored.record.info(&key, &stored.scene));
+        for (key, stored) in codec::read(&answer.rows) {
+            let stored = stored.ok_or_else(|| self.malformed(&key))?;
+            infos.extend(stored.record.info(&key, &stored.read_context));
         }
         Ok(infos)
     }
 }
 
 /// Attempts at a row that others write as well.
-pub(super) struct Again {
+pub(super) struct Backoff {
     deadline: Instant,
     pause: Duration,
     last: Duration,
 }
 
-impl Again {
+impl Backoff {
     /// Of those who want a lock: they leave the row to those who have it.
     pub(super) fn within(patience: Duration) -> Self {
         Self {

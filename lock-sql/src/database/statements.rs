@@ -11,23 +11,20 @@ use crate::wire::{Sql, Value};
 pub(crate) struct Statements {
     /// Takes a lock that nobody has; then id, label and ttl.
     pub(crate) take: Arc<Sql>,
-    /// Frees a lock that one alone has; then the id and, where waiters are told, the topic.
+    /// Frees an exclusive lock; then the id and, where waiters are told, the topic.
     pub(crate) release: Arc<Sql>,
-    /// Lets one of those go who share a lock, whatever the others do meanwhile: it has to succeed in
-    /// time where many come and go; then the id in hexadecimal and, where waiters are told, the topic.
+    /// Frees a slot of a shared lock, whatever the other holders do meanwhile; then as for `release`.
     pub(crate) leave: Arc<Sql>,
     /// Draws tokens for who has a lock alone; then the id.
     pub(crate) reserve: Arc<Sql>,
     /// Makes a row that nobody has, unless it is there.
     pub(crate) insert: Arc<Sql>,
-    /// Reads the clock and a row.
+    /// Reads the clock and the rows of a key.
     pub(crate) load: Arc<Sql>,
-    /// The same, for who wants to be told of changes.
-    pub(crate) ask: Arc<Sql>,
-    /// Writes a row if it still has a version: it, and what is written.
-    pub(crate) store: Arc<Sql>,
-    /// The same, and tells those who wait; then the topic.
-    pub(crate) store_and_tell: Arc<Sql>,
+    /// Asks whoever releases the lock to tell those who wait, where they can be told.
+    pub(crate) want: Option<Arc<Sql>>,
+    /// Where nobody can be told, the queue of those who wait.
+    pub(crate) queue: Option<Queue>,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
     /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so
@@ -40,10 +37,24 @@ pub(crate) struct Statements {
     pub(crate) renew: Many,
     /// Reads: key.
     pub(crate) load_many: Many,
-    /// Writes: key, version, and what is written.
-    pub(crate) store_many: Many,
+    /// Writes the rows of keys that still have their version: key, version, slot, and what is written.
+    pub(crate) store: Many,
+    /// The same for one key, and tells those who wait; then the topic.
+    pub(crate) store_and_tell: Many,
     /// Deletes rows that nobody uses: key, retention, floor.
     pub(crate) delete: Many,
+}
+
+/// The statements of a queue. They change no version, so that nobody who decides meanwhile has to do
+/// so again.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Notes that somebody waits; then for how long.
+    pub(crate) note: Arc<Sql>,
+    /// Takes a slot that nobody has, or keeps it; then the slot, the ticket and for how long.
+    pub(crate) enter: Arc<Sql>,
+    /// Frees the slot of a ticket; then the ticket.
+    pub(crate) leave: Arc<Sql>,
 }
 
 /// What statements depend on.
@@ -78,6 +89,17 @@ impl Many {
             Self::Arrays(_) => true,
             #[cfg(feature = "mysql")]
             Self::Rows { .. } => false,
+        }
+    }
+
+    /// How many rows a database counts when it has written so many that were there before.
+    pub(crate) fn counted(&self, rows: usize) -> u64 {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Arrays(_) => rows as u64,
+            // A row of `INSERT .. ON DUPLICATE KEY UPDATE` that was changed counts twice.
+            #[cfg(feature = "mysql")]
+            Self::Rows { .. } => 2 * rows as u64,
         }
     }
 

@@ -5,31 +5,41 @@ use std::sync::Arc;
 use lock_core::engine::LeaseId;
 use lock_core::{LockKey, Mode};
 
-use super::codec::{Stored, whole_micros};
-use super::row::Again;
-use super::{DatabaseStore, drawn};
+use super::codec::{self, Stored, whole_micros};
+use super::row::Backoff;
+use super::{DatabaseStore, drawn, on};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
-use crate::table::{CLAIM, Claim, Refusal, Tokens};
+use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens};
 use crate::wire::{Answer, Sql, Value};
 
 impl DatabaseStore {
     pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
         let shares = matches!(claim.mode, Mode::Shared | Mode::Permit { .. });
         let _turn = match shares {
-            true => self.turns.wait(key).await,
+            true => self.key_mutexes.wait(key).await,
             false => None,
         };
         // What is granted counts from before this began: it must not be old by then.
-        let mut again = Again::within(self.patience.min(claim.ttl / 4));
+        let patience = self.patience.min(claim.ttl / 4);
+        let mut again = match claim.is_queued {
+            // Those behind it wait for it.
+            true => Backoff::urgent(patience),
+            false => Backoff::within(patience),
+        };
         let mut is_made = false;
+        // The statement takes a lock that nobody waits for.
+        let is_queued = claim.is_queued;
         loop {
             // A statement that also told who is in the way would cost those more who find nobody
             // there.
-            if !shares && let Some(tokens) = self.take_free(key, claim).await? {
+            if !shares
+                && !is_queued
+                && let Some(tokens) = self.take_free(key, claim).await?
+            {
                 return Ok(Ok(tokens));
             }
-            let Some(mut stored) = self.load(&self.statements.load, key).await? else {
+            let Some(mut stored) = self.load(key).await? else {
                 // Nobody deletes it at once; who may not see it, would make it for ever.
                 if std::mem::replace(&mut is_made, true) {
                     again.pause(&self.engine).await?;
@@ -37,10 +47,16 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
-            let taken = stored.record.take(claim, &stored.scene);
+            let taken = stored.record.take(claim, &stored.read_context);
+            if taken.is_ok() && !shares {
+                stored.record.evict(&stored.read_context);
+            }
+            if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+                self.enqueue(key, ticket, &stored).await?;
+            }
             if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
-                    self.sharers.note(claim.id, self.engine.now());
+                    self.shared_leases.note(claim.id, self.engine.now());
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
@@ -52,6 +68,43 @@ impl DatabaseStore {
                 paused => paused?,
             }
         }
+    }
+
+    /// Enters a waiter into the queue, or keeps its place, and has nobody's change repeated.
+    async fn enqueue(
+        &self,
+        key: &LockKey,
+        ticket: LeaseId,
+        stored: &Stored,
+    ) -> Result<(), Failure> {
+        let Some(queue) = &self.statements.queue else {
+            return Ok(());
+        };
+        if !stored.record.is_ticket_due(ticket, &stored.read_context) {
+            return Ok(());
+        }
+        let slot = stored.record.place(ticket, &stored.read_context);
+        let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
+        let values = vec![name.clone(), Value::from(ttl)];
+        let noted = self.pool.statement(&queue.note, values).await;
+        // Whatever became of it, it took no lock.
+        noted.map_err(|failure| failure.cause)?;
+        let id = Value::from(&ticket.as_bytes()[..]);
+        let values = vec![name, Value::from(u64::from(slot)), id, Value::from(ttl)];
+        let entered = self.run_for(ticket, &queue.enter, values).await;
+        entered.map_err(|failure| failure.cause)?;
+        Ok(())
+    }
+
+    /// Takes a waiter out of the queue.
+    pub(super) async fn leave_queue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+        // What enters it may come after this otherwise.
+        let patience = self.patience;
+        self.unfinished.settle(&self.engine, ticket, patience).await;
+        if let Some(queue) = &self.statements.queue {
+            self.pool.statement(&queue.leave, on(key, ticket)).await?;
+        }
+        Ok(())
     }
 
     /// Takes a lock that nobody has and nobody had to share.
@@ -70,8 +123,8 @@ impl DatabaseStore {
 
     /// Writes a record back in which somebody new has the lock.
     async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
-        let (sql, values) = (&self.statements.store, self.written(stored));
-        Ok(self.run_for(id, sql, values).await?.affected > 0)
+        let (sql, values) = self.statements.store.with(&codec::write(stored));
+        Ok(self.run_for(id, &sql, values).await?.affected > 0)
     }
 
     async fn run_for(
@@ -96,39 +149,46 @@ impl DatabaseStore {
         Ok(())
     }
 
-    pub(super) async fn look_at(&self, key: &LockKey, mode: Mode) -> Result<Seen, Failure> {
-        let sql = self.question(key);
-        let Some(stored) = self.load(sql, key).await? else {
+    pub(super) async fn look_at(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+        #[cfg(feature = "postgres")]
+        self.ask_to_be_told(key).await?;
+        let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
-        let seen = stored.record.look(mode, &stored.scene);
-        Ok(seen.map_err(|refusal| self.here(refusal, mode, &stored)))
+        let seen = stored.record.look(claim, &stored.read_context);
+        Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
     }
 
-    /// What a waiter asks: to be told as well, if there is who hears it.
-    fn question(&self, key: &LockKey) -> &Arc<Sql> {
-        #[cfg(feature = "postgres")]
-        if let Some(listener) = &self.listener
+    /// Asks for a notification when the lock is released, if notifications arrive.
+    #[cfg(feature = "postgres")]
+    async fn ask_to_be_told(&self, key: &LockKey) -> Result<(), Failure> {
+        if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {
-            return &self.statements.ask;
+            let values = vec![Value::from(key.as_bytes())];
+            let asked = self.pool.statement(want, values).await;
+            // Whatever became of it, it took no lock.
+            asked.map_err(|failure| failure.cause)?;
         }
-        let _ = key;
-        &self.statements.load
+        Ok(())
     }
 
     /// A refusal in the time of this process.
     fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
-        let Refusal::Held { mut until } = refusal else {
-            return refusal;
+        let (mut until, is_soon) = match refusal {
+            Refusal::Held { until } => (until, false),
+            Refusal::Soon { until } => (until, true),
+            Refusal::OtherLimit(_) => return refusal,
         };
         // Whoever keeps others from sharing a lock comes back to say so again.
-        if stored.record.is_kept_by_many(mode, &stored.scene) {
-            until = until.min(stored.scene.moment + CLAIM / 2);
+        if stored.record.is_kept_by_many(mode, &stored.read_context) {
+            until = until.min(stored.read_context.moment + CLAIM / 2);
         }
-        let left = until.since(stored.scene.moment);
-        Refusal::Held {
-            until: self.engine.now() + left,
+        let left = until.since(stored.read_context.moment);
+        let until = self.engine.now() + left;
+        match is_soon {
+            true => Refusal::Soon { until },
+            false => Refusal::Held { until },
         }
     }
 }

@@ -146,7 +146,7 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
     let mut capabilities = Capabilities::least(config.server.name());
     capabilities.admin = true;
     capabilities.downgrade = true;
-    capabilities.clocked_tokens = true;
+    capabilities.clock_tokens = true;
     capabilities.fencing = target.fencing();
     capabilities.permits = true;
     capabilities.shared = true;
@@ -154,8 +154,8 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
         capabilities.waiting = Waiting::Push;
     }
     let store = Arc::new(DatabaseStore::new(&engine, target, config));
-    let live = Arc::clone(store.live());
-    Leases::new(engine, store, live, capabilities)
+    let held_leases = Arc::clone(store.held_leases());
+    Leases::new(engine, store, held_leases, capabilities)
 }
 
 #[deny(clippy::missing_trait_methods)]

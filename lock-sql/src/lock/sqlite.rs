@@ -11,8 +11,8 @@ use lock_core::{
 
 use crate::config::SqliteConfig;
 use crate::error::Failure;
+use crate::held_leases::HeldLeases;
 use crate::leases::Leases;
-use crate::live::Live;
 use crate::sqlite::{SqliteStore, check_health};
 
 /// Locks in a SQLite file, for the processes of one machine.
@@ -74,14 +74,14 @@ impl Sqlite {
             Some(engine) => engine.for_backend(NAME),
             None => Engine::of_this_process(NAME),
         };
-        let live = Arc::new(Live::default());
-        let store = SqliteStore::new(&config, &engine, &live).map_err(Failure::from);
+        let held_leases = Arc::new(HeldLeases::default());
+        let store = SqliteStore::new(&config, &engine, &held_leases).map_err(Failure::from);
         let store = store.map_err(|failure| named(failure.into()))?;
         store
             .open()
             .await
             .map_err(|failure| named(failure.into()))?;
-        let leases = Leases::new(engine, Arc::new(store), live, capabilities());
+        let leases = Leases::new(engine, Arc::new(store), held_leases, capabilities());
         Ok(Self { leases })
     }
 
@@ -99,7 +99,7 @@ fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::least(NAME);
     capabilities.admin = true;
     capabilities.downgrade = true;
-    capabilities.clocked_tokens = true;
+    capabilities.clock_tokens = true;
     capabilities.fencing = Fencing::Strong;
     capabilities.permits = true;
     capabilities.shared = true;

@@ -14,7 +14,7 @@ use crate::error::{Cause, Failure};
 use crate::schema;
 #[cfg(feature = "mysql")]
 use crate::wire::Class;
-use crate::wire::{Connection, Target, Trouble};
+use crate::wire::{Connection, DbError, Target};
 
 /// Looks at the server, and makes sure of the table.
 pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<(), Failure> {
@@ -31,19 +31,19 @@ pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<()
 pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Connection, Failure> {
     let opened = async {
         let opened = Connection::open(target).await;
-        opened.map_err(|trouble| refusal(trouble, config))
+        opened.map_err(|db_error| refusal(db_error, config))
     };
     within(config, opened).await
 }
 
-fn refusal(trouble: Trouble, config: &SqlConfig) -> Failure {
+fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
     match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql if trouble.class == Class::Denied && config.tls.is_none() => {
-            let source = trouble.source;
+        Server::MySql if db_error.class == Class::Denied && config.tls.is_none() => {
+            let source = db_error.source;
             Cause::RefusedWithoutTls { source }.into()
         }
-        _ => Failure::of_opening(trouble),
+        _ => Failure::of_opening(db_error),
     }
 }
 

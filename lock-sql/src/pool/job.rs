@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::Failure;
-use crate::wire::{Answer, Connection, Sql, Trouble, Value};
+use crate::wire::{Answer, Connection, DbError, Sql, Value};
 
 /// A statement, and who waits for its answer.
 pub(super) struct Job {
@@ -28,7 +28,7 @@ impl Job {
         !self.reply.is_closed()
     }
 
-    pub(super) async fn run(&self, connection: &mut Connection) -> Result<Answer, Trouble> {
+    pub(super) async fn run(&self, connection: &mut Connection) -> Result<Answer, DbError> {
         match self.shape {
             Shape::Message => connection.message(&self.sql, &self.values).await,
             Shape::Statement => connection.statement(&self.sql, &self.values).await,

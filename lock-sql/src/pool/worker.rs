@@ -70,14 +70,14 @@ impl Worker {
                 // The connection, which nobody reads any more, is closed with this.
                 return Err(self.pool.silent(true));
             };
-            let trouble = match done {
+            let db_error = match done {
                 Ok(answer) => {
                     self.connection = Some(connection);
                     return Ok(answer);
                 }
-                Err(trouble) => trouble,
+                Err(db_error) => db_error,
             };
-            let repeats = trouble.class == Class::Conflict
+            let repeats = db_error.class == Class::Conflict
                 && job.shape == Shape::Statement
                 && job.is_wanted();
             if repeats && Instant::now() + pause < job.deadline {
@@ -85,10 +85,10 @@ impl Worker {
                 pause = (pause * 2).min(LAST_PAUSE);
                 continue;
             }
-            if !trouble.class.is_the_end() {
+            if !db_error.class.is_the_end() {
                 self.connection = Some(connection);
             }
-            return Err(Failure::of_statement(trouble));
+            return Err(Failure::of_statement(db_error));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::dialect::mysql;
 use crate::dialect::postgres;
 use crate::error::{Cause, Failure, foreign, lacks};
 use crate::lock::{open, run_on, within};
-use crate::wire::{Class, Connection, Sql, Trouble};
+use crate::wire::{Class, Connection, DbError, Sql};
 
 /// What the row of kind 0 says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 2;
@@ -54,16 +54,16 @@ pub(crate) async fn ensure(
             Seen::Nothing if !config.creates_table => return Err(missing(config).into()),
             Seen::Nothing => {
                 tried += 1;
-                let Err(trouble) = make(connection, config).await else {
+                let Err(db_error) = make(connection, config).await else {
                     continue;
                 };
-                if tried == ATTEMPTS || trouble.class.ends_connection() {
-                    return Err(Failure::of_statement(trouble));
+                if tried == ATTEMPTS || db_error.class.ends_connection() {
+                    return Err(Failure::of_statement(db_error));
                 }
                 // Somebody else may be making it at the same time, and both are told of it.
                 if let Seen::Nothing = look(connection, config).await? {
-                    if trouble.class == Class::Denied {
-                        return Err(may_not_make(config, trouble));
+                    if db_error.class == Class::Denied {
+                        return Err(may_not_make(config, db_error));
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -90,19 +90,23 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
     };
     match connection.message(&Sql::new(layout), &[]).await {
         Ok(answer) => Ok(answer.int(0).map_or(Seen::Undescribed, Seen::Layout)),
-        Err(trouble) if trouble.class == Class::NoTable => Ok(Seen::Nothing),
+        Err(db_error) if db_error.class == Class::NoTable => Ok(Seen::Nothing),
         // MySQL says no more of a table to those who may not read it.
-        Err(trouble) if trouble.class == Class::Denied => Err(may_not_read(config, trouble)),
-        Err(trouble) if trouble.class == Class::Other => {
-            Err(other_table(connection, config, trouble).await)
+        Err(db_error) if db_error.class == Class::Denied => Err(may_not_read(config, db_error)),
+        Err(db_error) if db_error.class == Class::Other => {
+            Err(other_table(connection, config, db_error).await)
         }
-        Err(trouble) => Err(Failure::of_statement(trouble)),
+        Err(db_error) => Err(Failure::of_statement(db_error)),
     }
 }
 
-/// What is in place of the table of locks; `trouble` is what the server says to a statement for it,
+/// What is in place of the table of locks; `db_error` is what the server says to a statement for it,
 /// and the error for a table that has the columns of one.
-async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: Trouble) -> Failure {
+async fn other_table(
+    connection: &mut Connection,
+    config: &SqlConfig,
+    db_error: DbError,
+) -> Failure {
     let table = config.table_sql();
     let (about, expected) = match config.server {
         #[cfg(feature = "mysql")]
@@ -117,7 +121,7 @@ async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: T
     };
     let columns = text(0).filter(|columns| lacks(columns, &expected));
     let Some(columns) = columns else {
-        return Failure::of_statement(trouble);
+        return Failure::of_statement(db_error);
     };
     let remove = format!("DROP TABLE {table}");
     foreign(
@@ -125,7 +129,7 @@ async fn other_table(connection: &mut Connection, config: &SqlConfig, trouble: T
         &columns,
         text(1).as_deref(),
         &remove,
-        trouble.source,
+        db_error.source,
     )
     .into()
 }
@@ -142,7 +146,7 @@ async fn describe(connection: &mut Connection, config: &SqlConfig) -> Result<(),
     described.map(drop).map_err(Failure::of_statement)
 }
 
-async fn make(connection: &mut Connection, config: &SqlConfig) -> Result<(), Trouble> {
+async fn make(connection: &mut Connection, config: &SqlConfig) -> Result<(), DbError> {
     let made = connection.message(&Sql::new(create(config)), &[]).await;
     made.map(drop)
 }
@@ -163,23 +167,23 @@ fn missing(config: &SqlConfig) -> Cause {
     ))
 }
 
-fn may_not_read(config: &SqlConfig, trouble: Trouble) -> Failure {
+fn may_not_read(config: &SqlConfig, db_error: DbError) -> Failure {
     let table = config.table_sql();
     let says = format!(
         "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and UPDATE \
          on what lockctl schema apply makes"
     );
-    let source = trouble.source;
+    let source = db_error.source;
     Cause::MayNot { says, source }.into()
 }
 
-fn may_not_make(config: &SqlConfig, trouble: Trouble) -> Failure {
+fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
     let table = config.table_sql();
     let says = format!(
         "there is no table {table}, and this user may not make it: somebody who may runs lockctl \
          schema apply, or what lockctl schema print shows"
     );
-    let source = trouble.source;
+    let source = db_error.source;
     Cause::MayNot { says, source }.into()
 }
 

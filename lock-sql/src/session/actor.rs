@@ -10,21 +10,21 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
+use super::context::{SessionContext, tokens};
 use super::handle::{Command, Handle};
 use super::lease::ended;
-use super::lost;
-use super::roster::Roster;
+use super::loss_report;
+use super::pool::SessionPool;
 use super::server_age;
 use super::socket::{self, Socket};
-use super::terms::{Terms, tokens};
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
 use crate::wire::{Answer, Connection, Sql};
 
 /// A session, and what it holds.
 pub(super) struct Actor {
-    pub(super) roster: Arc<Roster>,
-    pub(super) terms: Arc<Terms>,
+    pub(super) pool: Arc<SessionPool>,
+    pub(super) context: Arc<SessionContext>,
     pub(super) handle: Arc<Handle>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// None once it is broken.
@@ -34,12 +34,12 @@ pub(super) struct Actor {
     /// Whether the table has a record of the session.
     pub(super) is_recorded: bool,
     pub(super) socket: Socket,
-    /// When to watch it, unless something is asked for before.
+    /// When to watch it, unless there is a command before.
     pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
     pub(super) held: HashMap<LeaseId, Held>,
-    /// When the session was last asked for something.
+    /// When the last command ran.
     rested: Instant,
     probed: Instant,
 }
@@ -59,44 +59,44 @@ pub(super) struct Held {
 
 /// Opens a connection; the second one is the task that serves it.
 pub(super) async fn open(
-    roster: &Arc<Roster>,
+    pool: &Arc<SessionPool>,
 ) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
-    let terms = Arc::clone(&roster.terms);
-    let silent = || Failure::from(Cause::Silent(terms.patience));
-    let until = Instant::now() + terms.patience;
-    let opened = timeout_at(until, Connection::open(&terms.target)).await;
+    let context = Arc::clone(&pool.context);
+    let silent = || Failure::from(Cause::Silent(context.request_timeout));
+    let until = Instant::now() + context.request_timeout;
+    let opened = timeout_at(until, Connection::open(&context.target)).await;
     let mut connection = opened.map_err(|_| silent())?.map_err(Failure::of_opening)?;
-    let id = terms.engine.lease_id();
+    let id = context.engine.lease_id();
     let args = Args::new()
         .with(Args::SESSION_ID, &id.as_bytes()[..])
-        .with(Args::TIMEOUT, millis(terms.timeout));
-    let sent = terms.engine.now();
-    let setup = connection.message(&terms.texts.setup, args.values());
+        .with(Args::TIMEOUT, millis(context.timeout));
+    let sent = context.engine.now();
+    let setup = connection.message(&context.statements.setup, args.values());
     let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
     let answer = answer.map_err(Failure::of_opening)?;
-    let ends = socket::ends(&answer, terms.target.port());
+    let ends = socket::ends(&answer, context.target.port());
     let number = answer
         .rows
         .last()
         .and_then(|row| row.first()?.int())
         .ok_or_else(|| Failure::from(Cause::Unfit("a session without a number".to_owned())))?;
-    if let Some(more) = &terms.texts.setup_more {
+    if let Some(more) = &context.statements.setup_more {
         let more = timeout_at(until, connection.message(more, args.values())).await;
-        if let Err(trouble) = more.map_err(|_| silent())? {
-            tracing::debug!(%trouble, "settings that this server does not have");
+        if let Err(db_error) = more.map_err(|_| silent())? {
+            tracing::debug!(%db_error, "settings that this server does not have");
         }
     }
     if !server_age::is_recorded(&answer) {
-        server_age::admit(&mut connection, &terms, &args, until).await?;
-        roster.sweep();
+        server_age::admit(&mut connection, &context, &args, until).await?;
+        pool.sweep();
     }
     let (send, commands) = mpsc::unbounded_channel();
-    let handle = Arc::new(Handle::new(id, send, terms.trusted_for()));
+    let handle = Arc::new(Handle::new(id, send, context.trusted_for()));
     handle.prove(sent);
     let now = Instant::now();
     let actor = Actor {
-        roster: Arc::clone(roster),
-        terms,
+        pool: Arc::clone(pool),
+        context,
         handle: Arc::clone(&handle),
         commands,
         connection: Some(connection),
@@ -162,7 +162,7 @@ impl Actor {
                 self.record_holders(None);
                 let recordings = self.held.values_mut().map(|held| held.recording.clone());
                 let recordings: Vec<_> = recordings.flatten().collect();
-                self.terms.engine.spawn_service(async move {
+                self.context.engine.spawn_service(async move {
                     for recording in recordings {
                         recorded(recording).await;
                     }
@@ -172,14 +172,14 @@ impl Actor {
             Command::Release { id, reply } => self.release(id, reply).await,
             Command::Retire { reply } => {
                 self.forget().await;
-                // Who has gone has no use for it.
+                // The caller may be gone.
                 let _gone = reply.send(());
             }
             Command::Take(take) => self.take(*take).await,
         }
     }
 
-    /// When there is something to do that nobody asks for.
+    /// When the session has to act without a command.
     fn due(&self) -> Instant {
         let asked_for = self.due_at_server();
         self.watch_at.map_or(asked_for, |at| at.min(asked_for))
@@ -187,9 +187,9 @@ impl Actor {
 
     fn due_at_server(&self) -> Instant {
         if self.held.is_empty() {
-            return self.rested + self.terms.rests_for();
+            return self.rested + self.context.rests_for();
         }
-        let probe = self.probed + self.terms.probe_every();
+        let probe = self.probed + self.context.probe_every();
         let records = self.held.values().filter_map(|held| held.record_at);
         records.min().map_or(probe, |record| record.min(probe))
     }
@@ -201,16 +201,16 @@ impl Actor {
             return true;
         }
         if self.held.is_empty() {
-            // Somebody may have a place here and not use it yet.
+            // A caller may have a reservation that it has not used yet.
             self.rested = Instant::now();
-            if !self.roster.retire(&self.handle) {
+            if !self.pool.retire(&self.handle) {
                 return true;
             }
             self.forget().await;
-            self.roster.sweep_seldom();
+            self.pool.sweep_seldom();
             return false;
         }
-        if self.probed + self.terms.probe_every() <= Instant::now() {
+        if self.probed + self.context.probe_every() <= Instant::now() {
             self.probe().await;
         } else {
             self.record_holders(Some(Instant::now()));
@@ -221,9 +221,9 @@ impl Actor {
     /// Asks the server for a sign of life, which is one for the server as well.
     async fn probe(&mut self) {
         self.probed = Instant::now();
-        let terms = Arc::clone(&self.terms);
+        let context = Arc::clone(&self.context);
         let args = Args::new();
-        match self.ask(&terms.texts.probe, args.values()).await {
+        match self.ask(&context.statements.probe, args.values()).await {
             Ok(answer) if answer.int(0) == Some(self.number) => {}
             Ok(_) => {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
@@ -237,21 +237,21 @@ impl Actor {
         }
     }
 
-    /// Runs a message that tells, if it is answered, that the session is there. Without an answer
-    /// there is no session any more.
+    /// Runs a message whose reply proves that the session lives. Without a reply the session is
+    /// over.
     pub(super) async fn ask(
         &mut self,
         sql: &Sql,
         values: &[crate::wire::Value],
     ) -> Result<Answer, Failure> {
         let silent = Failure {
-            cause: Cause::Silent(self.terms.patience),
+            cause: Cause::Silent(self.context.request_timeout),
             outcome_unknown: true,
         };
         let Some(mut connection) = self.connection.take() else {
             return Err(silent);
         };
-        let sent = self.terms.engine.now();
+        let sent = self.context.engine.now();
         let Ok(answer) = timeout_at(self.limit(), connection.message(sql, values)).await else {
             return Err(silent);
         };
@@ -263,35 +263,35 @@ impl Actor {
         &mut self,
         connection: Connection,
         sent: Moment,
-        answer: Result<Answer, crate::wire::Trouble>,
+        answer: Result<Answer, crate::wire::DbError>,
     ) -> Result<Answer, Failure> {
-        let trouble = match answer {
+        let db_error = match answer {
             Ok(answer) => {
                 self.handle.prove(sent);
                 self.connection = Some(connection);
                 return Ok(answer);
             }
-            Err(trouble) => trouble,
+            Err(db_error) => db_error,
         };
-        if !trouble.class.is_the_end() {
+        if !db_error.class.is_the_end() {
             // Others are errors of the client, from which nothing follows.
-            if matches!(*trouble.source, sqlx::Error::Database(_)) {
+            if matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
             }
             self.connection = Some(connection);
         }
-        Err(Failure::of_statement(trouble))
+        Err(Failure::of_statement(db_error))
     }
 
     /// Until when an answer is waited for: for as long as others trust the session, if it holds
     /// something.
     fn limit(&self) -> Instant {
-        let patience = Instant::now() + self.terms.patience;
+        let request_timeout = Instant::now() + self.context.request_timeout;
         if self.held.is_empty() {
-            return patience;
+            return request_timeout;
         }
-        let left = self.handle.trusted_until().since(self.terms.engine.now());
-        patience.max(Instant::now() + left)
+        let left = self.handle.trusted_until().since(self.context.engine.now());
+        request_timeout.max(Instant::now() + left)
     }
 
     async fn release(&mut self, id: LeaseId, reply: Option<oneshot::Sender<Released>>) {
@@ -300,24 +300,24 @@ impl Actor {
             None => Released::AlreadyLost,
         };
         if let Some(reply) = reply {
-            // Who has gone has no use for it.
+            // The caller may be gone.
             let _gone = reply.send(released);
         }
     }
 
     async fn free(&mut self, id: LeaseId, mut held: Held) -> Released {
-        let terms = Arc::clone(&self.terms);
+        let context = Arc::clone(&self.context);
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
         }
-        let texts = match held.record_at {
-            None => &terms.texts.release_recorded,
-            Some(_) => &terms.texts.release,
+        let statements = match held.record_at {
+            None => &context.statements.release_recorded,
+            Some(_) => &context.statements.release,
         };
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
         let freed = self
-            .ask(&texts[usize::from(held.is_shared)], args.values())
+            .ask(&statements[usize::from(held.is_shared)], args.values())
             .await;
         match freed {
             Ok(answer) => {
@@ -342,8 +342,8 @@ impl Actor {
     }
 
     async fn downgrade(&mut self, id: LeaseId) -> Result<(), Failure> {
-        let terms = Arc::clone(&self.terms);
-        let Some(sql) = &terms.texts.downgrade else {
+        let context = Arc::clone(&self.context);
+        let Some(sql) = &context.statements.downgrade else {
             return Err(ended());
         };
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
@@ -365,8 +365,10 @@ impl Actor {
         if self.held.get(&id).is_none_or(|held| held.is_shared) {
             return Ok(None);
         }
-        let terms = Arc::clone(&self.terms);
-        let answer = self.ask(&terms.texts.draw, Args::new().values()).await?;
+        let context = Arc::clone(&self.context);
+        let answer = self
+            .ask(&context.statements.draw, Args::new().values())
+            .await?;
         let drawn = answer.rows.iter().find_map(|row| {
             let [first, last] = row.as_slice() else {
                 return None;
@@ -381,9 +383,9 @@ impl Actor {
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
         let cancel = self
-            .terms
-            .clerk
-            .message(&self.terms.texts.cancel, args.into_vec());
+            .context
+            .control_pool
+            .message(&self.context.statements.cancel, args.into_vec());
         match timeout(CANCELLING, cancel).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
@@ -394,10 +396,12 @@ impl Actor {
         }
     }
 
-    /// Nobody gets a place here any more; the server frees what is held when the connection closes.
+    /// Ends the session: no more reservations; the server frees its locks when the connection
+    /// closes.
     fn end(&mut self) {
-        self.roster.remove(&self.handle);
-        // It closes, and with it the server frees what is held, once the holders have been told.
+        self.pool.remove(&self.handle);
+        // The connection closes after the holders have been notified; then the server frees their
+        // locks.
         let connection = self.connection.take();
         let controls = self.handle.end();
         if self.is_recorded || !controls.is_empty() {
@@ -407,13 +411,13 @@ impl Actor {
                 let key = self.held.get(&id).map(|held| held.key.clone());
                 key.map(|key| (id, key, control))
             });
-            let told = lost::Told::new(held.collect());
-            let terms = Arc::clone(&self.terms);
-            self.terms.engine.spawn_service(async move {
-                told.tell(&terms).await;
+            let report = loss_report::LossReport::new(held.collect());
+            let context = Arc::clone(&self.context);
+            self.context.engine.spawn_service(async move {
+                report.tell(&context).await;
                 drop(connection);
                 if is_recorded {
-                    server_age::forget_later(&terms, id).await;
+                    server_age::forget_later(&context, id).await;
                 }
             });
         }
@@ -421,12 +425,12 @@ impl Actor {
     }
 
     pub(super) fn args(&self, key: &LockKey, id: LeaseId) -> Args {
-        self.terms
+        self.context
             .args(key)
             .with(Args::SESSION_ID, &self.handle.id.as_bytes()[..])
             .with(Args::SESSION, self.number)
             .with(Args::LEASE, &id.as_bytes()[..])
-            .with(Args::TIMEOUT, millis(self.terms.timeout))
+            .with(Args::TIMEOUT, millis(self.context.timeout))
     }
 }
 
@@ -443,7 +447,7 @@ impl Drop for Actor {
 /// for nothing nearly always.
 const RECORDING: Duration = Duration::from_secs(1);
 
-/// How long nothing is asked for before the socket is watched: short holds cost nothing.
+/// Idle time before the socket is watched: short holds cost nothing.
 const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// Returns when a record is written, or will not be.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_looking};
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
 use lock_core::engine::LeaseId;
 use lock_core::{
     Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Mode, Released, Result,
@@ -15,14 +15,14 @@ use tokio::time::{Instant, sleep};
 
 use super::Sessions;
 use super::args::Args;
-use super::lost::ID_LEN;
+use super::context::SessionContext;
+use super::loss_report::ID_LEN;
+use super::pool;
 use super::record::Entry;
-use super::roster;
-use super::terms::Terms;
 use crate::error::{Cause, Failure, Remove};
 use crate::wire::Value;
 
-/// A lock that somebody holds, and in which sessions.
+/// A held lock, and the sessions that hold it.
 struct Seen {
     info: LockInfo,
     sessions: Vec<Session>,
@@ -41,22 +41,22 @@ struct Session {
 #[async_trait]
 impl LockAdmin for Sessions {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        roster::record_all().await;
-        let listed = list(&self.terms, prefix).await;
+        pool::record_all().await;
+        let listed = list(&self.context, prefix).await;
         listed.map_err(|failure| self.named(failure.into()))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        roster::record_all().await;
-        let seen = inspect(&self.terms, key).await;
+        pool::record_all().await;
+        let seen = inspect(&self.context, key).await;
         let seen = seen.map_err(|failure| self.named(failure.into()).with_key(key))?;
         Ok(seen.map(|seen| seen.info))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
-        roster::record_all().await;
-        let broken = break_lock(&self.terms, key, reason).await;
+        pool::record_all().await;
+        let broken = break_lock(&self.context, key, reason).await;
         let broken = broken.map_err(|failure| self.named(failure.into()).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
@@ -65,12 +65,12 @@ impl LockAdmin for Sessions {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let (terms, prefix) = (Arc::clone(&self.terms), prefix.to_owned());
+        let (context, prefix) = (Arc::clone(&self.context), prefix.to_owned());
         let backend = self.capabilities.backend;
-        watch_by_looking(move || {
-            let (terms, prefix) = (Arc::clone(&terms), prefix.clone());
+        watch_by_polling(move || {
+            let (context, prefix) = (Arc::clone(&context), prefix.clone());
             async move {
-                let held = list(&terms, &prefix).await;
+                let held = list(&context, &prefix).await;
                 held.map_err(|failure| Error::from(failure).with_backend(backend))
             }
         })
@@ -94,37 +94,43 @@ impl Sessions {
     }
 }
 
-async fn list(terms: &Terms, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let (from, to) = crate::dialect::range(prefix);
     let args = Args::new()
         .with(Args::ROW_KEY, from)
         .with(Args::UP_TO, to)
         .into_vec();
-    let answer = terms.clerk.statement(&terms.texts.list, args).await?;
+    let answer = context
+        .control_pool
+        .statement(&context.statements.list, args)
+        .await?;
     let mut listed = Vec::new();
     for row in &answer.rows {
-        let seen = read(terms, row).await?;
+        let seen = read(context, row).await?;
         listed.extend(seen.map(|seen| seen.info));
     }
     Ok(listed)
 }
 
-async fn inspect(terms: &Terms, key: &LockKey) -> Result<Option<Seen>, Failure> {
-    let args = terms.args(key).into_vec();
-    let answer = terms.clerk.statement(&terms.texts.inspect, args).await?;
+async fn inspect(context: &SessionContext, key: &LockKey) -> Result<Option<Seen>, Failure> {
+    let args = context.args(key).into_vec();
+    let answer = context
+        .control_pool
+        .statement(&context.statements.inspect, args)
+        .await?;
     match answer.rows.first() {
-        Some(row) => read(terms, row).await,
+        Some(row) => read(context, row).await,
         None => Ok(None),
     }
 }
 
 /// Ends the sessions of all holders, after a note in the record that says whose lock it was.
 async fn break_lock(
-    terms: &Terms,
+    context: &SessionContext,
     key: &LockKey,
     reason: &str,
 ) -> Result<Option<LockInfo>, Failure> {
-    let Some(seen) = inspect(terms, key).await? else {
+    let Some(seen) = inspect(context, key).await? else {
         return Ok(None);
     };
     let ids: Vec<u8> = seen
@@ -132,34 +138,34 @@ async fn break_lock(
         .iter()
         .flat_map(|session| session.id.clone())
         .collect();
-    let args = terms
+    let args = context
         .args(key)
         .with(Args::LEASE, ids)
         .with(Args::TEXT, reason);
-    terms
-        .clerk
-        .statement(&terms.texts.mark_broken, args.into_vec())
+    context
+        .control_pool
+        .statement(&context.statements.mark_broken, args.into_vec())
         .await?;
     for session in &seen.sessions {
-        let args = terms
+        let args = context
             .args(key)
             .with(Args::SESSION, session.number)
             .with(Args::BEGAN, session.began);
-        let ended = terms
-            .clerk
-            .message(&terms.texts.terminate, args.into_vec())
+        let ended = context
+            .control_pool
+            .message(&context.statements.terminate, args.into_vec())
             .await;
         // It may have ended by itself meanwhile.
-        if ended.is_err() && is_alive(terms, key, session).await? {
+        if ended.is_err() && is_alive(context, key, session).await? {
             ended?;
         }
     }
-    let until = Instant::now() + terms.patience;
+    let until = Instant::now() + context.request_timeout;
     for session in &seen.sessions {
-        while is_alive(terms, key, session).await? {
+        while is_alive(context, key, session).await? {
             if Instant::now() >= until {
                 return Err(Failure {
-                    cause: Cause::Silent(terms.patience),
+                    cause: Cause::Silent(context.request_timeout),
                     outcome_unknown: true,
                 });
             }
@@ -169,24 +175,28 @@ async fn break_lock(
     Ok(Some(seen.info))
 }
 
-async fn is_alive(terms: &Terms, key: &LockKey, session: &Session) -> Result<bool, Failure> {
-    let args = terms
+async fn is_alive(
+    context: &SessionContext,
+    key: &LockKey,
+    session: &Session,
+) -> Result<bool, Failure> {
+    let args = context
         .args(key)
         .with(Args::SESSION, session.number)
         .with(Args::SESSION_ID, session.by.clone())
         .with(Args::BEGAN, session.began);
-    let answer = terms
-        .clerk
-        .statement(&terms.texts.alive, args.into_vec())
+    let answer = context
+        .control_pool
+        .statement(&context.statements.alive, args.into_vec())
         .await?;
     Ok(answer.int(0).is_some_and(|count| count > 0))
 }
 
-/// Reads a record; `None` if nobody holds the lock.
-async fn read(terms: &Terms, row: &[Value]) -> Result<Option<Seen>, Failure> {
+/// Reads a record; `None` if the lock is free.
+async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, Failure> {
     let malformed = || {
         Failure::from(Cause::Malformed {
-            table: terms
+            table: context
                 .scope
                 .rsplit('\0')
                 .next()
@@ -232,7 +242,7 @@ async fn read(terms: &Terms, row: &[Value]) -> Result<Option<Seen>, Failure> {
             began: entry.began,
             by: bytes_of(&entry.by).ok_or_else(malformed)?,
         };
-        if is_alive(terms, &key, &session).await? {
+        if is_alive(context, &key, &session).await? {
             holders.push(holder(&entry.label, Some(entry.token), Some(entry.since)));
             sessions.push(session);
         }
@@ -255,5 +265,5 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
 /// Longest reason that is stored, in bytes.
 const MAX_REASON: usize = 1024;
 
-/// Pause between two looks at a session that was told to end.
+/// Poll interval for the end of a session that was terminated.
 const LOOKING: Duration = Duration::from_millis(5);

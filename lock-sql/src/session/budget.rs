@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::error::Failure;
 
-/// The wait of one request, as a deadline, and whether there was somebody to wait for.
+/// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
 pub(super) struct Budget {
     wait: Wait,
@@ -21,7 +21,11 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn of(request: &AcquireRequest, patience: Duration, connections: usize) -> Self {
+    pub(super) fn of(
+        request: &AcquireRequest,
+        request_timeout: Duration,
+        connections: usize,
+    ) -> Self {
         let wait = request.wait();
         let deadline = match wait {
             Wait::AtMost(limit) => Instant::now().checked_add(limit),
@@ -30,7 +34,7 @@ impl Budget {
         Self {
             wait,
             deadline,
-            least: patience,
+            least: request_timeout,
             was_held: AtomicBool::new(false),
             restart: Mutex::default(),
             connections,
@@ -61,24 +65,24 @@ impl Budget {
         let now = Instant::now();
         match self.deadline.filter(|_| self.waits()) {
             // A short wait is an attempt as well, and a server has a moment to end its own.
-            Some(deadline) => Some((deadline + GRACE).max(now + LEAST_TIME)),
+            Some(deadline) => Some((deadline + GRACE).max(now + MIN_TIME)),
             None if self.waits() => None,
             None => Some(now + self.least),
         }
     }
 
-    /// Somebody else was seen to hold the lock.
-    pub(super) fn note_held(&self) {
+    /// Another session was seen to hold the lock.
+    pub(super) fn mark_contended(&self) {
         self.was_held.store(true, Ordering::Relaxed);
         self.note_place();
     }
 
-    /// Whether the request waits for somebody.
+    /// Whether the request waits for another holder.
     pub(super) fn was_held(&self) -> bool {
         self.was_held.load(Ordering::Relaxed)
     }
 
-    /// The request has a place in a session: the server is old enough.
+    /// The request has a reservation in a session: the server is old enough.
     pub(super) fn note_place(&self) {
         *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -122,7 +126,7 @@ impl Budget {
 const SLICE: Duration = Duration::from_secs(60);
 
 /// What an attempt gets at least before a wait ends.
-const LEAST_TIME: Duration = Duration::from_millis(100);
+const MIN_TIME: Duration = Duration::from_millis(100);
 
 /// What a server gets to say that the time is over.
 const GRACE: Duration = Duration::from_millis(100);

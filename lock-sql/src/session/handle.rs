@@ -4,33 +4,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
+use lock_core::engine::{Engine, LeaseId, Moment};
 use lock_core::{LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::roster::Place;
+use super::pool::Reservation;
 use crate::error::Failure;
 use crate::table::Tokens;
 
-/// One connection that holds locks, as those see it who use it.
+/// One connection that holds locks, as its users see it.
 pub(crate) struct Handle {
     pub(crate) id: LeaseId,
     pub(super) commands: mpsc::UnboundedSender<Command>,
     /// When the last request left that the session has answered, in nanoseconds.
     proven: AtomicU64,
     trusted_for: Duration,
-    live: Mutex<Live>,
+    held_leases: Mutex<HeldLeases>,
 }
 
 #[derive(Default)]
-struct Live {
+struct HeldLeases {
     controls: HashMap<LeaseId, LeaseControl>,
     is_over: bool,
 }
 
-/// What a session is asked for. They are done one after the other, and all of them: whoever gives
-/// up has its own undone.
+/// Commands to a session. They run one after the other, and each runs to its end: if its caller is
+/// gone, its effect is undone.
 pub(super) enum Command {
     Downgrade {
         id: LeaseId,
@@ -44,19 +44,19 @@ pub(super) enum Command {
         id: LeaseId,
         reply: Option<oneshot::Sender<Released>>,
     },
-    /// Ends the session, in which nobody has a place any more.
+    /// Ends the session, which has no reservations left.
     Retire {
         reply: oneshot::Sender<()>,
     },
     Take(Box<Take>),
-    /// Records all holders, for somebody who is about to look.
+    /// Records all holders, for a caller that is about to list them.
     Record {
         reply: oneshot::Sender<()>,
     },
 }
 
 pub(crate) struct Take {
-    pub(super) place: Place,
+    pub(super) reservation: Reservation,
     pub(super) key: LockKey,
     pub(super) id: LeaseId,
     pub(super) is_shared: bool,
@@ -66,20 +66,48 @@ pub(crate) struct Take {
     /// Until when to wait for others; `None` for an attempt that does not.
     pub(super) until: Option<Instant>,
     pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
+    /// Dropped with the take, when nothing is left to undo.
+    pub(super) _end: oneshot::Sender<()>,
+}
+
+/// Makes a shutdown wait until a take whose caller is gone is undone.
+pub(super) struct UndoOnDrop<'a> {
+    engine: &'a Engine,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl<'a> UndoOnDrop<'a> {
+    pub(super) fn new(engine: &'a Engine, ended: oneshot::Receiver<()>) -> Self {
+        let ended = Some(ended);
+        Self { engine, ended }
+    }
+
+    /// The caller has the answer.
+    pub(super) fn disarm(mut self) {
+        self.ended = None;
+    }
+}
+
+impl Drop for UndoOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended.take() {
+            self.engine.spawn(async move { drop(ended.await) });
+        }
+    }
 }
 
 /// What comes of a take.
 pub(crate) enum Taken {
     Granted(Granted),
-    /// Somebody else has it; the place is still there.
-    Held(Place),
+    /// Another session holds it; the reservation remains.
+    Held(Reservation),
 }
 
 pub(crate) struct Granted {
     pub(crate) token: u64,
     /// When the server had the lock for us, or before.
     pub(crate) since: Moment,
-    pub(crate) seat: Seat,
+    pub(crate) hold: SessionHold,
 }
 
 impl Handle {
@@ -93,12 +121,12 @@ impl Handle {
             commands,
             proven: AtomicU64::new(0),
             trusted_for,
-            live: Mutex::default(),
+            held_leases: Mutex::default(),
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.live().is_over
+        self.held_leases().is_over
     }
 
     /// The session has answered a request that left at `sent`.
@@ -107,7 +135,7 @@ impl Handle {
         if self.proven.fetch_max(sent, Ordering::Relaxed) >= sent {
             return;
         }
-        let controls: Vec<_> = self.live().controls.values().cloned().collect();
+        let controls: Vec<_> = self.held_leases().controls.values().cloned().collect();
         let deadline = self.trusted_until();
         for control in controls {
             control.limit(deadline);
@@ -121,11 +149,11 @@ impl Handle {
 
     pub(crate) fn attach(&self, id: LeaseId, control: &LeaseControl) {
         let is_over = {
-            let mut live = self.live();
-            if !live.is_over {
-                live.controls.insert(id, control.clone());
+            let mut held_leases = self.held_leases();
+            if !held_leases.is_over {
+                held_leases.controls.insert(id, control.clone());
             }
-            live.is_over
+            held_leases.is_over
         };
         if is_over {
             control.lose(LostReason::SessionEnded);
@@ -136,28 +164,30 @@ impl Handle {
 
     /// Whether it holds a lock that its caller knows of.
     pub(crate) fn has_holders(&self) -> bool {
-        !self.live().controls.is_empty()
+        !self.held_leases().controls.is_empty()
     }
 
     #[cfg(test)]
     pub(super) fn holders(&self) -> Vec<LeaseId> {
-        self.live().controls.keys().copied().collect()
+        self.held_leases().controls.keys().copied().collect()
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.live().controls.remove(&id);
+        let detached = self.held_leases().controls.remove(&id);
         drop(detached);
     }
 
-    /// The session is over; who still holds something in it.
+    /// Ends the session, and returns the locks that are still held in it.
     pub(super) fn end(&self) -> HashMap<LeaseId, LeaseControl> {
-        let mut live = self.live();
-        live.is_over = true;
-        std::mem::take(&mut live.controls)
+        let mut held_leases = self.held_leases();
+        held_leases.is_over = true;
+        std::mem::take(&mut held_leases.controls)
     }
 
-    fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held_leases(&self) -> MutexGuard<'_, HeldLeases> {
+        self.held_leases
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,23 +200,23 @@ impl fmt::Debug for Handle {
 }
 
 /// A lock in a session; dropping it gives it back.
-pub(crate) struct Seat {
-    place: Place,
+pub(crate) struct SessionHold {
+    reservation: Reservation,
     id: LeaseId,
     is_kept: bool,
 }
 
-impl Seat {
-    pub(super) fn new(place: Place, id: LeaseId) -> Self {
+impl SessionHold {
+    pub(super) fn new(reservation: Reservation, id: LeaseId) -> Self {
         Self {
-            place,
+            reservation,
             id,
             is_kept: true,
         }
     }
 
     pub(crate) fn session(&self) -> &Handle {
-        &self.place.session
+        &self.reservation.session
     }
 
     /// Gives the lock back; goes on to its end if it is dropped.
@@ -197,21 +227,21 @@ impl Seat {
             id: self.id,
             reply: Some(reply),
         };
-        drop(self.place.session.commands.send(release));
+        drop(self.reservation.session.commands.send(release));
         // The lock is gone with the session that does not answer any more.
         released.await.unwrap_or(Released::AlreadyLost)
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
-            // Before the place is free, so that whoever gets it comes later.
+            // Before the reservation is free, so that the next user comes later.
             let release = Command::Release {
                 id: self.id,
                 reply: None,
             };
-            drop(self.place.session.commands.send(release));
+            drop(self.reservation.session.commands.send(release));
         }
     }
 }

@@ -4,12 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, LostReason, Released, Result,
-    Upkeep,
+    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, Liveness, LostReason, Released,
+    Result,
 };
 use tokio::sync::oneshot;
 
-use super::handle::{Command, Granted, Seat};
+use super::handle::{Command, Granted, SessionHold};
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
 
@@ -17,13 +17,13 @@ use crate::table::Tokens;
 pub(super) struct SessionLease {
     pub(super) id: LeaseId,
     can_downgrade: bool,
-    /// None before it is granted and after it is given back.
+    /// None before it is granted and after it is released.
     state: Mutex<Option<State>>,
 }
 
 struct State {
-    seat: Seat,
-    /// Tokens for those who follow.
+    hold: SessionHold,
+    /// Tokens for the next holders.
     tokens: Option<Tokens>,
 }
 
@@ -41,7 +41,7 @@ impl SessionLease {
         let token = FencingToken::new(granted.token);
         let state = State {
             tokens: None,
-            seat: granted.seat,
+            hold: granted.hold,
         };
         *self.state() = Some(state);
         Grant::new(granted.since, Some(token))
@@ -60,7 +60,7 @@ impl SessionLease {
         Some(FencingToken::new(tokens.next))
     }
 
-    /// Asks the session for something, unless the lock is given back.
+    /// Sends a command to the session, unless the lock is released.
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Command,
@@ -69,7 +69,7 @@ impl SessionLease {
         let sent = self
             .state()
             .as_ref()
-            .is_some_and(|state| state.seat.session().commands.send(command(reply)).is_ok());
+            .is_some_and(|state| state.hold.session().commands.send(command(reply)).is_ok());
         if !sent {
             return Err(Error::lost(LostReason::SessionEnded));
         }
@@ -82,13 +82,13 @@ impl SessionLease {
 
 #[async_trait]
 impl Lease for SessionLease {
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::Reported
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
     }
 
     fn attach(&self, control: LeaseControl) {
         if let Some(state) = self.state().as_ref() {
-            state.seat.session().attach(self.id, &control);
+            state.hold.session().attach(self.id, &control);
         }
     }
 
@@ -115,18 +115,18 @@ impl Lease for SessionLease {
 
     async fn release(&self) -> Result<Released> {
         let state = self.state().take();
-        let Some(State { seat, .. }) = state else {
+        let Some(State { hold, .. }) = state else {
             return Ok(Released::AlreadyLost);
         };
-        seat.session().detach(self.id);
-        Ok(seat.release().await)
+        hold.session().detach(self.id);
+        Ok(hold.release().await)
     }
 }
 
 impl Drop for SessionLease {
     fn drop(&mut self) {
         if let Some(state) = self.state().as_ref() {
-            state.seat.session().detach(self.id);
+            state.hold.session().detach(self.id);
         }
     }
 }

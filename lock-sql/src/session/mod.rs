@@ -1,41 +1,41 @@
 //! `mode=row` and `mode=advisory`: locks that live with a connection to the server.
 //!
-//! A task owns each connection, takes and frees locks on it, asks every second whether the session
-//! is there, and tells the holders when it is not. The server is told how long a session may be
-//! silent, and ends it after that; holders are told before.
+//! A task owns each connection. It acquires and releases locks on it, probes the session every
+//! second, and notifies the holders when it is gone. The server is configured to end a session that
+//! is silent for a set time; holders are notified before that.
 
+mod acquire;
 mod actor;
 mod admin;
 pub(crate) mod args;
 mod budget;
+mod context;
 mod handle;
 mod lease;
-mod lost;
+mod loss_report;
+mod pool;
 mod record;
-mod roster;
 pub(crate) mod server_age;
 mod socket;
-mod take;
-mod terms;
+pub(crate) mod statements;
 #[cfg(test)]
 mod tests;
-pub(crate) mod texts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::engine::{Engine, before};
 use lock_core::{
-    AcquireRequest, Bound, Capabilities, Error, Lease, LockGuard, Mode, Result, Waiting,
+    AcquireRequest, Capabilities, Error, Lease, LockGuard, LockLifetime, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::budget::Budget;
-use self::handle::{Command, Granted, Take, Taken};
+use self::context::{SessionContext, SessionMode};
+use self::handle::{Command, Granted, Take, Taken, UndoOnDrop};
 use self::lease::{SessionLease, ended};
-use self::roster::{ASK_AGAIN, Place, Roster};
-use self::terms::{SessionMode, Terms};
+use self::pool::{RETRY_INTERVAL, Reservation, SessionPool};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
@@ -44,8 +44,8 @@ use crate::wire::{Flavour, Target};
 /// Locks in the sessions of a database server.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    terms: Arc<Terms>,
-    roster: Arc<Roster>,
+    context: Arc<SessionContext>,
+    pool: Arc<SessionPool>,
     capabilities: Capabilities,
 }
 
@@ -62,23 +62,23 @@ impl Sessions {
             _ => SessionMode::Row,
         };
         let is_postgres = config.server.is_postgres();
-        let texts = texts::of(config, target, mode, flavour);
-        let terms = Arc::new(Terms {
+        let statements = statements::of(config, target, mode, flavour);
+        let context = Arc::new(SessionContext {
             engine: engine.clone(),
             target: Arc::clone(target),
-            clerk: Pool::new(engine, target, CLERKS, config.timeout),
+            control_pool: Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout),
             mode,
             timeout: config.session_timeout,
-            patience: config.timeout,
+            request_timeout: config.timeout,
             connections: config.connections,
             scope: scope(config),
             is_postgres,
-            texts,
+            statements,
         });
         Self {
-            roster: Roster::new(Arc::clone(&terms)),
-            capabilities: capabilities(engine.backend(), &terms),
-            terms,
+            pool: SessionPool::new(Arc::clone(&context)),
+            capabilities: capabilities(engine.backend(), &context),
+            context,
         }
     }
 
@@ -88,20 +88,24 @@ impl Sessions {
 
     pub(crate) async fn shutdown(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
-        let is_done = self.terms.engine.drain(within).await;
-        // Whoever does not wait for it leaves records that others delete.
-        before(until, self.roster.retire_idle()).await;
+        let is_done = self.context.engine.drain(within).await;
+        // If this times out, other clients delete the records.
+        before(until, self.pool.retire_idle()).await;
         is_done
     }
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
-        let budget = Budget::of(request, self.terms.patience, self.terms.connections);
+        let budget = Budget::of(
+            request,
+            self.context.request_timeout,
+            self.context.connections,
+        );
         let attempts = self.attempts(request, &budget);
         let acquired = match budget.limit() {
             Some(limit) => match before(limit, attempts).await {
                 Some(acquired) => acquired,
-                None => Err(budget.gives_up(self.roster.len())),
+                None => Err(budget.gives_up(self.pool.len())),
             },
             None => attempts.await,
         };
@@ -113,7 +117,7 @@ impl Sessions {
         let mut failures = 0;
         loop {
             match self.attempt(request, budget).await {
-                Err(failure) if failure.ends_session() && failures < MOST_FAILURES => {
+                Err(failure) if failure.ends_session() && failures < MAX_FAILURES => {
                     failures += 1;
                 }
                 // A waiter keeps waiting while the server is away.
@@ -123,7 +127,7 @@ impl Sessions {
                         && !budget.is_over() =>
                 {
                     budget.note_restart(failure);
-                    sleep_until(budget.until().min(Instant::now() + ASK_AGAIN)).await;
+                    sleep_until(budget.until().min(Instant::now() + RETRY_INTERVAL)).await;
                 }
                 Err(failure) => return Err(failure.into()),
                 Ok(acquired) => return acquired,
@@ -137,37 +141,37 @@ impl Sessions {
         budget: &Budget,
     ) -> Result<Result<LockGuard>, Failure> {
         let key = request.key();
-        let is_row = self.terms.mode == SessionMode::Row;
-        let mut place = self.roster.place(key, is_row).await?;
+        let is_row = self.context.mode == SessionMode::Row;
+        let mut reservation = self.pool.reservation(key, is_row).await?;
         budget.note_place();
         let mut until = None;
         loop {
-            let id = self.terms.engine.lease_id();
+            let id = self.context.engine.lease_id();
             let lease = Arc::new(SessionLease::new(id, self.capabilities.downgrade));
-            place = match self.take(place, request, id, until).await {
+            reservation = match self.take(reservation, request, id, until).await {
                 Ok(Taken::Granted(granted)) => return Ok(self.guard(request, &lease, granted)),
-                Ok(Taken::Held(place)) => place,
+                Ok(Taken::Held(reservation)) => reservation,
                 // A wait that was cut off took its session along.
                 Err(failure) if until.is_some() && failure.is_late() => {
-                    self.roster.place(key, true).await?
+                    self.pool.reservation(key, true).await?
                 }
                 Err(failure) => return Err(failure),
             };
-            budget.note_held();
+            budget.mark_contended();
             if !budget.waits() || budget.is_over() {
                 return Ok(Err(budget.contended()));
             }
             if until.is_none() {
-                request.note_held();
+                request.mark_contended();
                 if !is_row {
-                    // Whoever waits keeps others from using the session, and so has one of its own.
-                    drop(place);
-                    let alone = self.roster.place(key, true);
+                    // A waiter blocks its session, and so needs one of its own.
+                    drop(reservation);
+                    let alone = self.pool.reservation(key, true);
                     match before(Instant::now() + TRY_AGAIN, alone).await {
-                        Some(alone) => place = alone?,
+                        Some(alone) => reservation = alone?,
                         // All sessions hold something. One of them may find the lock free.
                         None => {
-                            place = self.roster.place(key, false).await?;
+                            reservation = self.pool.reservation(key, false).await?;
                             continue;
                         }
                     }
@@ -180,15 +184,16 @@ impl Sessions {
     /// Takes a lock in a session; dropped, it is undone there.
     async fn take(
         &self,
-        place: Place,
+        reservation: Reservation,
         request: &AcquireRequest,
         id: lock_core::engine::LeaseId,
         until: Option<Instant>,
     ) -> Result<Taken, Failure> {
         let (reply, taken) = oneshot::channel();
-        let session = Arc::clone(&place.session);
+        let (end, ended) = oneshot::channel();
+        let session = Arc::clone(&reservation.session);
         let take = Take {
-            place,
+            reservation,
             key: request.key().clone(),
             id,
             is_shared: matches!(request.mode(), Mode::Shared),
@@ -196,10 +201,14 @@ impl Sessions {
             has_claimed: false,
             until,
             reply,
+            _end: end,
         };
         let sent = session.commands.send(Command::Take(Box::new(take)));
-        sent.map_err(|_| ended())?;
-        taken.await.unwrap_or_else(|_| Err(ended()))
+        sent.map_err(|_| self::ended())?;
+        let undoing = UndoOnDrop::new(&self.context.engine, ended);
+        let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));
+        undoing.disarm();
+        taken
     }
 
     fn guard(
@@ -211,9 +220,9 @@ impl Sessions {
         let grant = lease.granted(granted);
         let armed: Arc<dyn Lease> = Arc::<SessionLease>::clone(lease);
         let pending = self
-            .terms
+            .context
             .engine
-            .pending(request.key(), armed, self.terms.timeout);
+            .pending(request.key(), armed, self.context.timeout);
         pending.granted(request, grant)
     }
 
@@ -222,9 +231,9 @@ impl Sessions {
     }
 }
 
-/// What tells the locks of one table from those of others. Where MySQL takes two spellings for one
-/// table, they are one; where it does not, such tables share their locks, which excludes too much and
-/// never too little.
+/// Distinguishes the locks of one table from those of others. Where MySQL treats two spellings as
+/// one table, the scopes are equal; where it does not, such tables share their locks, which
+/// excludes too much and never too little.
 fn scope(config: &SqlConfig) -> String {
     let scope = format!("{}\0{}", config.database, config.table_sql());
     match config.server.is_postgres() {
@@ -233,25 +242,25 @@ fn scope(config: &SqlConfig) -> String {
     }
 }
 
-fn capabilities(backend: &'static str, terms: &Terms) -> Capabilities {
+fn capabilities(backend: &'static str, context: &SessionContext) -> Capabilities {
     let mut capabilities = Capabilities::least(backend);
     capabilities.admin = true;
-    capabilities.bound = Bound::Connection;
-    capabilities.downgrade = terms.texts.downgrade.is_some();
-    capabilities.fencing = terms.target.fencing();
-    if terms.mode == SessionMode::Row {
-        capabilities.max_locks = terms.connections;
+    capabilities.bound = LockLifetime::Connection;
+    capabilities.downgrade = context.statements.downgrade.is_some();
+    capabilities.fencing = context.target.fencing();
+    if context.mode == SessionMode::Row {
+        capabilities.max_locks = context.connections;
     }
-    capabilities.shared = terms.is_postgres || terms.mode == SessionMode::Row;
+    capabilities.shared = context.is_postgres || context.mode == SessionMode::Row;
     capabilities.waiting = Waiting::Push;
     capabilities
 }
 
 /// Connections for statements that are no part of the transaction of a lock.
-const CLERKS: usize = 2;
+const CONTROL_CONNECTIONS: usize = 2;
 
-/// Pause between two attempts of whoever finds no session to wait in.
+/// Retry interval while there is no session to wait in.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// How many sessions may end under one attempt.
-const MOST_FAILURES: u32 = 3;
+const MAX_FAILURES: u32 = 3;

@@ -1,5 +1,6 @@
-//! Who holds a lock, for people: written once somebody has held the lock for a moment, so that short
-//! holds cost nothing, or when somebody in the same process looks.
+//! Holder records for `inspect`, `list` and `break`. A record is written once a lock has been held
+//! for a moment, so that short holds cost nothing, or when an administrative request of the same
+//! process needs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use tokio::time::Instant;
 
 use super::actor::Actor;
 use super::args::Args;
-use super::lost;
-use super::terms::SessionMode;
+use super::context::SessionMode;
+use super::loss_report;
 
-/// One of those who share a lock.
+/// One shared holder.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(super) struct Entry {
     pub(super) label: String,
@@ -32,15 +33,15 @@ impl Actor {
     /// What a statement needs that records an exclusive holder.
     pub(super) fn holder_args(&self, key: &LockKey, id: LeaseId, label: &str, began: i64) -> Args {
         let args = self.args(key, id).with(Args::LABEL, label);
-        match self.terms.mode {
+        match self.context.mode {
             SessionMode::Row => args.with(Args::BEGAN, began),
             // There it is what is locked.
             SessionMode::Advisory => args,
         }
     }
 
-    /// Records those who have held their locks until `due`, or all of them. Nothing but their release
-    /// waits for it.
+    /// Records the holders whose record is due by `due`, or all of them. Only their release waits
+    /// for it.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
         let mut records = Vec::new();
         for (id, held) in &mut self.held {
@@ -72,14 +73,14 @@ impl Actor {
                 (args, is_shared, written)
             })
             .collect();
-        let terms = Arc::clone(&self.terms);
-        self.terms.engine.spawn_service(async move {
+        let context = Arc::clone(&self.context);
+        self.context.engine.spawn_service(async move {
             for (args, is_shared, written) in records {
                 let sql = match is_shared {
-                    true => &terms.texts.record_shared,
-                    false => &terms.texts.record,
+                    true => &context.statements.record_shared,
+                    false => &context.statements.record,
                 };
-                if let Err(failure) = terms.clerk.message(sql, args.into_vec()).await {
+                if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
                     let error = lock_core::Error::from(failure);
                     tracing::debug!(%error, "the holder of a lock was not recorded");
                 }
@@ -92,7 +93,7 @@ impl Actor {
         let entry = Entry {
             label: label.to_owned(),
             token,
-            since: lost::unix_now(),
+            since: loss_report::unix_now(),
             session: self.number,
             began,
             by: self.handle.id.to_hex(),
@@ -104,5 +105,5 @@ impl Actor {
     }
 }
 
-/// How long somebody holds a lock before that is recorded.
+/// How long a lock is held before its holder is recorded.
 pub(super) const RECORD_AFTER: Duration = Duration::from_millis(20);

@@ -1,12 +1,12 @@
 //! What a server that has just started may grant.
 //!
-//! A host that loses power tells no client that its session has ended: a holder that hears nothing
-//! believes in its lock until its session timeout is nearly over, and the server that comes back knows
-//! nothing of it. So each session is recorded in the table, with its timeout and the start of the
-//! server that it is on, before it takes a lock, and the record goes when nobody believes in the
-//! session any more. A start of the server is *admitted*, in the table, once for all clients: at once
-//! if no session of the start before has a record, and otherwise when the longest timeout of those has
-//! passed. Sessions take locks on an admitted start only.
+//! A host that loses power does not notify its clients that their sessions have ended: a holder
+//! without news believes in its lock until its session timeout is nearly over, and the restarted
+//! server does not know the lock. So each session is recorded in the table, with its timeout and
+//! the start of its server, before it acquires a lock; the record is deleted when no holder relies
+//! on the session. A start of the server is *admitted*, in the table, once for all clients: at once
+//! if no session of the previous start has a record, and otherwise when the longest of their
+//! timeouts has passed. Sessions acquire locks on an admitted start only.
 //!
 //! No clock of the server's is trusted, for it may be set when the host comes back. The time counts
 //! from when a client finds the server started anew, by the boot clock of its machine, and is kept in
@@ -22,18 +22,19 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::actor::Actor;
 use super::args::Args;
-use super::terms::Terms;
+use super::context::SessionContext;
 use crate::error::{Cause, Failure};
-use crate::wire::{Answer, Connection, Sql, Trouble, Value};
+use crate::wire::{Answer, Connection, DbError, Sql, Value};
 
 /// The statements for the starts of a server.
 #[derive(Debug)]
 pub(crate) struct StartTexts {
     /// Reads what the table knows of the start of the server; the last row is a [`Start`].
     pub(crate) read: Arc<Sql>,
-    /// Names the data that the server serves, and its place among copies of them. It may be refused.
+    /// Names the data that the server serves, and its position among copies of them. It may be
+    /// refused.
     pub(crate) lineage: Arc<Sql>,
-    /// Admits the start of the server in the place of the one that was read, and records the session.
+    /// Admits the start of the server in place of the one that was read, and records the session.
     pub(crate) admit: Arc<Sql>,
     /// Notes when a client on this machine found the server started anew.
     pub(crate) witness: Arc<Sql>,
@@ -52,7 +53,7 @@ pub(crate) struct Start {
     lineage: Vec<u8>,
     /// The longest timeout of the sessions on the admitted start.
     longest: Duration,
-    /// The same of those whose record is there.
+    /// The same for sessions whose record exists.
     open: Duration,
     /// Whether the server has everything that it acknowledged before it was killed.
     is_durable: bool,
@@ -123,7 +124,7 @@ impl Start {
         };
         let now = BootClock::default().now();
         let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
-        if ended.len() > MOST_STARTS {
+        if ended.len() > MAX_STARTS {
             ended.clear();
         }
         // A copy of the table on another server says nothing of this one. After two switchovers without
@@ -140,7 +141,7 @@ static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::de
 /// The start that was admitted, the one that the server has, and the version of the admission.
 type Starts = (Vec<u8>, Vec<u8>, u64);
 
-/// The arguments that tell this machine and its time.
+/// The arguments that identify this machine and its time.
 pub(crate) fn witness_args(args: Args) -> Args {
     let micros = BootClock::default().now().as_nanos() / 1000;
     let args = args.with(Args::BEGAN, micros);
@@ -150,7 +151,7 @@ pub(crate) fn witness_args(args: Args) -> Args {
     }
 }
 
-/// What tells the boot clock of this process from others: that of a time namespace is another one.
+/// Distinguishes the boot clock of this process from others: a time namespace has its own.
 static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
@@ -164,29 +165,29 @@ static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
 /// Gets a session its record on a server whose start is not admitted for it.
 pub(super) async fn admit(
     connection: &mut Connection,
-    terms: &Terms,
+    context: &SessionContext,
     args: &Args,
     until: Instant,
 ) -> Result<(), Failure> {
-    let texts = &terms.texts.start;
-    let lineage = match run(connection, &texts.lineage, args, until, terms).await? {
+    let statements = &context.statements.start;
+    let lineage = match run(connection, &statements.lineage, args, until, context).await? {
         Ok(answer) => first_text(&answer),
-        Err(trouble) if trouble.class.is_the_end() => return Err(Failure::of_opening(trouble)),
-        Err(trouble) => {
-            tracing::debug!(%trouble, "the server does not tell which copy of the data it has");
+        Err(db_error) if db_error.class.is_the_end() => return Err(Failure::of_opening(db_error)),
+        Err(db_error) => {
+            tracing::debug!(%db_error, "the server does not tell which copy of the data it has");
             Vec::new()
         }
     };
     for _ in 0..ATTEMPTS {
         let read = witness_args(args.clone());
-        let answer = run(connection, &texts.read, &read, until, terms).await?;
+        let answer = run(connection, &statements.read, &read, until, context).await?;
         let answer = answer.map_err(Failure::of_opening)?;
         let unfit = || Failure::from(Cause::Unfit("a start without its columns".to_owned()));
         let start = Start::read(&answer).ok_or_else(unfit)?;
         let waited = start.waited();
         if let Admission::In(left) = start.admission(&lineage, waited) {
             let witness = witness_args(args.clone());
-            let noted = run(connection, &texts.witness, &witness, until, terms).await?;
+            let noted = run(connection, &statements.witness, &witness, until, context).await?;
             noted.map_err(Failure::of_opening)?;
             return Err(Cause::Restarted { waited, left }.into());
         }
@@ -196,7 +197,7 @@ pub(super) async fn admit(
             .with(Args::TEXT, start.admitted)
             .with(Args::SEEN, start.version);
         // After two switchovers the same start is admitted again, and sessions on it are others.
-        let answer = run(connection, &texts.admit, &admitted, until, terms).await?;
+        let answer = run(connection, &statements.admit, &admitted, until, context).await?;
         let answer = answer.map_err(Failure::of_opening)?;
         if is_recorded(&answer) {
             return Ok(());
@@ -210,9 +211,12 @@ impl Actor {
     /// Deletes the record of the session, which holds nothing and takes nothing any more.
     pub(super) async fn forget(&mut self) {
         self.is_over = true;
-        let terms = Arc::clone(&self.terms);
+        let context = Arc::clone(&self.context);
         let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
-        match self.ask(&terms.texts.start.forget, args.values()).await {
+        match self
+            .ask(&context.statements.start.forget, args.values())
+            .await
+        {
             Ok(_) => self.is_recorded = false,
             Err(failure) => {
                 let error = lock_core::Error::from(failure);
@@ -222,14 +226,14 @@ impl Actor {
     }
 }
 
-/// Deletes the record of a session that is over, whose holders have been told: others need not wait
-/// for them if the server has started anew. It may be on its way.
-pub(super) async fn forget_later(terms: &Terms, session: LeaseId) {
-    let until = Instant::now() + terms.timeout;
+/// Deletes the record of a session that is over and whose holders have been notified: other clients
+/// need not wait for them if the server restarts. The deletion may be under way already.
+pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
+    let until = Instant::now() + context.timeout;
     loop {
         let args = Args::new().with(Args::SESSION_ID, &session.as_bytes()[..]);
-        let sql = &terms.texts.start.forget;
-        let Err(failure) = terms.clerk.message(sql, args.into_vec()).await else {
+        let sql = &context.statements.start.forget;
+        let Err(failure) = context.control_pool.message(sql, args.into_vec()).await else {
             return;
         };
         if failure
@@ -250,10 +254,10 @@ async fn run(
     sql: &Sql,
     args: &Args,
     until: Instant,
-    terms: &Terms,
-) -> Result<Result<Answer, Trouble>, Failure> {
+    context: &SessionContext,
+) -> Result<Result<Answer, DbError>, Failure> {
     let done = timeout_at(until, connection.message(sql, args.values())).await;
-    done.map_err(|_| Cause::Silent(terms.patience).into())
+    done.map_err(|_| Cause::Silent(context.request_timeout).into())
 }
 
 /// The text of a row that has nothing else.
@@ -275,7 +279,7 @@ const ATTEMPTS: u32 = 3;
 const FORGET_AGAIN: Duration = Duration::from_millis(200);
 
 /// Starts of servers that a process remembers.
-const MOST_STARTS: usize = 64;
+const MAX_STARTS: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use crate::wire::{Answer, Connection, Duplicate, Ends, find};
 pub(super) enum Socket {
     /// Its ends, as the server sees them, if it is to be found by them.
     At(Option<Ends>),
-    /// It is looked for.
+    /// The socket is being searched.
     Sought(JoinHandle<Option<Duplicate>>),
     /// The connection has it, if there is one.
     Found,
@@ -28,7 +28,7 @@ impl Socket {
 }
 
 impl Actor {
-    /// Something is asked for, whose answer tells.
+    /// A command runs, whose reply shows the state.
     pub(super) fn stop_watching(&mut self) {
         self.watch_at = None;
         if let Some(connection) = &mut self.connection {
@@ -36,11 +36,11 @@ impl Actor {
         }
     }
 
-    /// Watches the socket of a session that nothing is asked of for more than a moment. A pooler closes
-    /// its own.
+    /// Watches the socket of a session that is idle for more than a moment. A pooler closes its
+    /// own.
     pub(super) fn watch(&mut self) {
         self.watch_at = None;
-        if self.terms.target.is_pooled() {
+        if self.context.target.is_pooled() {
             return;
         }
         match &mut self.socket {

@@ -13,7 +13,7 @@ use super::args::Args;
 use super::handle::Command;
 use super::record::RECORD_AFTER;
 use super::server_age;
-use super::texts::HANDOVER_TOKENS;
+use super::statements::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
@@ -73,13 +73,13 @@ async fn tokens_grow(url: &str) {
     assert!(last > token);
 }
 
-/// Whoever has lost its session, and does not know it yet, draws no tokens to hand the lock over: they
-/// would be larger than that of the holder.
+/// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock
+/// over: they would be larger than the token of the new holder.
 async fn who_lost_the_lock_draws_nothing(url: &str) {
     let (here, there) = (open(url).await, open(url).await);
     let key = LockKey::new("k").unwrap();
     let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let session = here.roster.sessions().pop().unwrap();
+    let session = here.pool.sessions().pop().unwrap();
     let id = session.holders().pop().unwrap();
     let draw = async || {
         let (reply, drawn) = tokio::sync::oneshot::channel();
@@ -97,8 +97,8 @@ async fn who_lost_the_lock_draws_nothing(url: &str) {
     held.release().await.unwrap();
 }
 
-/// Two switchovers bring back the start that was read, and the sessions on it are others: whoever waited
-/// for those before has not waited for these.
+/// Two switchovers bring back the start that was read, with other sessions on it: waiting for the
+/// earlier sessions does not cover these.
 async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
     let here = open(url).await;
     let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
@@ -107,7 +107,11 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
     let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
     let run = async |text: &str, args: Args| {
         let sql = Arc::new(Sql::new(text));
-        let answer = here.terms.clerk.message(&sql, args.into_vec()).await;
+        let answer = here
+            .context
+            .control_pool
+            .message(&sql, args.into_vec())
+            .await;
         answer.unwrap()
     };
     let started = run(read, Args::new()).await.rows;
@@ -122,9 +126,9 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
             .with(Args::LABEL, "data")
             .with(Args::TEXT, &b"before"[..])
             .with(Args::SEEN, version);
-        here.terms
-            .clerk
-            .message(&here.terms.texts.start.admit, args.into_vec())
+        here.context
+            .control_pool
+            .message(&here.context.statements.start.admit, args.into_vec())
     };
     let refused = admit(5).await.unwrap();
     assert!(!server_age::is_recorded(&refused), "admitted by its name");
@@ -174,8 +178,8 @@ async fn no_record_outlives_its_holder() {
     }
 }
 
-/// Two tasks have the only connections and ask again as soon as they have given them back; a third one
-/// comes for another key.
+/// Two tasks use the only connections and ask again right after each release; a third task asks for
+/// another key.
 #[tokio::test]
 async fn who_waits_for_a_connection_gets_one() {
     let server = PostgresServer::shared();
@@ -251,7 +255,12 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let here = open(&format!("{}?mode=row", server.database())).await;
     let numbers = async |text: String| {
         let sql = Arc::new(Sql::new(text));
-        let answer = here.terms.clerk.message(&sql, Vec::new()).await.unwrap();
+        let answer = here
+            .context
+            .control_pool
+            .message(&sql, Vec::new())
+            .await
+            .unwrap();
         let row = answer.rows.last().cloned().unwrap_or_default();
         row.iter().filter_map(Value::int).collect::<Vec<_>>()
     };
@@ -266,7 +275,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let draw = format!("START TRANSACTION; {insert} SELECT {token}; ROLLBACK");
     let block = tokens::draw_block(table, 64, flavour);
     let block = format!("START TRANSACTION; {block}; ROLLBACK");
-    let now = i64::try_from(super::lost::unix_now()).unwrap();
+    let now = i64::try_from(super::loss_report::unix_now()).unwrap();
     numbers(raise.clone()).await;
     let mut last = now - 1_000_000;
     for _ in 0..3 {

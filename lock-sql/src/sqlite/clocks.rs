@@ -7,7 +7,7 @@ use lock_core::engine::Engine;
 
 use super::observations::Observations;
 use crate::error::Cause;
-use crate::table::{BootId, Row, Scene};
+use crate::table::{BootId, ReadContext, Row};
 
 /// The boot of this machine, its clocks, and what they could not say about the leases of others.
 #[derive(Clone, Debug)]
@@ -33,12 +33,12 @@ impl Clocks {
     }
 
     /// The scene of what is done now.
-    pub(crate) fn now(&self, floor: u64) -> Scene {
+    pub(crate) fn now(&self, floor: u64) -> ReadContext {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let unix = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
-        Scene {
+        ReadContext {
             boot: self.boot,
             shift: self.shift,
             moment: self.engine.now(),
@@ -48,8 +48,8 @@ impl Clocks {
     }
 
     /// Puts into a row that was read before this scene when its lease ends.
-    pub(crate) fn judge(&self, row: &mut Row, scene: &Scene) {
-        self.seen.judge(row, scene);
+    pub(crate) fn judge(&self, row: &mut Row, read_context: &ReadContext) {
+        self.seen.judge(row, read_context);
     }
 }
 

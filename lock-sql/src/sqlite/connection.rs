@@ -5,10 +5,10 @@ use sqlx::AssertSqlSafe;
 use sqlx::Row as _;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 
+use super::db_error;
 use super::file::Files;
 use super::open::{Place, check_layout, open};
 use super::rows::{self, Table};
-use super::trouble;
 use crate::dialect::range;
 use crate::dialect::sqlite::{Durability, ROLLBACK};
 use crate::error::{Cause, Remove};
@@ -189,6 +189,6 @@ impl Connection {
     ) -> Result<Vec<SqliteRow>, Cause> {
         let query = sqlx::query_with(AssertSqlSafe(sql), values);
         let rows = query.fetch_all(&mut self.raw).await;
-        rows.map_err(|e| trouble::of(&self.place.path, e))
+        rows.map_err(|e| db_error::of(&self.place.path, e))
     }
 }

@@ -5,7 +5,7 @@
 
 use lock_core::engine::{Moment, is_mutant};
 
-use crate::table::{Holder, Scene};
+use crate::table::{Holder, ReadContext};
 
 /// What the clocks say about a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,24 +23,24 @@ pub(super) enum Expiry {
 /// The boot clock of a kernel never goes back and is the same for all of its processes, once the
 /// shift of a time namespace is taken off. With the boot id of the holder it decides alone. Without
 /// it, two kernels or two containers may have written the row, and the wall clock has to agree.
-pub(super) fn expiry(holder: &Holder, changed_at: u64, scene: &Scene) -> Expiry {
+pub(super) fn expiry(holder: &Holder, changed_at: u64, read_context: &ReadContext) -> Expiry {
     if is_mutant("sqlite-boot-id") {
-        return match holder.boot == scene.boot {
+        return match holder.boot == read_context.boot {
             true => Expiry::Until(holder.expires),
             false => Expiry::Ended,
         };
     }
-    let (Some(its_shift), Some(shift)) = (holder.shift, scene.shift) else {
+    let (Some(its_shift), Some(shift)) = (holder.shift, read_context.shift) else {
         return Expiry::Doubtful;
     };
     let by_kernel = |moment: Moment, shift| i128::from(moment.as_nanos()) - i128::from(shift);
-    let now = by_kernel(scene.moment, shift);
+    let now = by_kernel(read_context.moment, shift);
     let expires = by_kernel(holder.expires, its_shift);
     let ttl = i128::try_from(holder.ttl.as_nanos()).unwrap_or(i128::MAX);
-    let same_boot = holder.boot == scene.boot;
+    let same_boot = holder.boot == read_context.boot;
     let (written_wall, wall) = (
         i128::from(changed_at) * 1_000,
-        i128::from(scene.unix) * 1_000,
+        i128::from(read_context.unix) * 1_000,
     );
     if now < expires - ttl {
         // No kernel has written it that has run for so short a time.
@@ -78,11 +78,18 @@ mod tests {
     fn a_lease_of_this_boot_ends_by_the_boot_clock_alone() {
         let (holder, changed_at) = lease(100);
         for wall in [0, now(110).unix, u64::MAX / 2_000] {
-            let mut scene = now(129);
-            scene.unix = wall;
-            assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Until(at(130)));
-            scene.moment = at(130);
-            assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Ended, "{wall}");
+            let mut read_context = now(129);
+            read_context.unix = wall;
+            assert_eq!(
+                expiry(&holder, changed_at, &read_context),
+                Expiry::Until(at(130))
+            );
+            read_context.moment = at(130);
+            assert_eq!(
+                expiry(&holder, changed_at, &read_context),
+                Expiry::Ended,
+                "{wall}"
+            );
         }
     }
 
@@ -100,10 +107,14 @@ mod tests {
     fn with_another_boot_id_the_wall_clock_has_to_agree_to_an_end() {
         let (mut holder, changed_at) = lease(100);
         holder.boot = OTHER;
-        let mut scene = now(1_000);
+        let mut read_context = now(1_000);
         for (wall, expected) in [(129, Expiry::Doubtful), (130, Expiry::Ended)] {
-            scene.unix = now(wall).unix;
-            assert_eq!(expiry(&holder, changed_at, &scene), expected, "{wall}");
+            read_context.unix = now(wall).unix;
+            assert_eq!(
+                expiry(&holder, changed_at, &read_context),
+                expected,
+                "{wall}"
+            );
         }
     }
 
@@ -119,14 +130,14 @@ mod tests {
                 holder.expires = shifted(1_030, its_shift);
                 holder.shift = Some(its_shift * SECOND);
                 for (seconds, end) in [(1_000, false), (1_029, false), (1_030, true)] {
-                    let mut scene = now(seconds);
-                    scene.moment = shifted(seconds, shift);
-                    scene.shift = Some(shift * SECOND);
+                    let mut read_context = now(seconds);
+                    read_context.moment = shifted(seconds, shift);
+                    read_context.shift = Some(shift * SECOND);
                     let expected = match end {
                         true => Expiry::Ended,
                         false => Expiry::Until(shifted(1_030, shift)),
                     };
-                    let found = expiry(&holder, changed_at, &scene);
+                    let found = expiry(&holder, changed_at, &read_context);
                     assert_eq!(found, expected, "{its_shift} {shift} {seconds}");
                 }
             }
@@ -155,9 +166,9 @@ mod tests {
         let (mut holder, changed_at) = lease(100);
         holder.boot = OTHER;
         let after = |seconds: u64| {
-            let mut scene = now(seconds);
-            scene.unix = changed_at + (seconds + 60) * 1_000_000;
-            expiry(&holder, changed_at, &scene)
+            let mut read_context = now(seconds);
+            read_context.unix = changed_at + (seconds + 60) * 1_000_000;
+            expiry(&holder, changed_at, &read_context)
         };
         assert_eq!(after(40), Expiry::Ended);
         assert_eq!(after(110), Expiry::Until(at(130)));
@@ -167,10 +178,13 @@ mod tests {
     #[test]
     fn clocks_that_nobody_can_compare_end_no_lease() {
         let (holder, changed_at) = lease(100);
-        let (mut unknown, mut scene) = (holder.clone(), now(10_000));
+        let (mut unknown, mut read_context) = (holder.clone(), now(10_000));
         unknown.shift = None;
-        assert_eq!(expiry(&unknown, changed_at, &scene), Expiry::Doubtful);
-        scene.shift = None;
-        assert_eq!(expiry(&holder, changed_at, &scene), Expiry::Doubtful);
+        assert_eq!(
+            expiry(&unknown, changed_at, &read_context),
+            Expiry::Doubtful
+        );
+        read_context.shift = None;
+        assert_eq!(expiry(&holder, changed_at, &read_context), Expiry::Doubtful);
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 
-use super::{clocks, file, trouble};
+use super::{clocks, db_error, file};
 use crate::checks::{FileFacts, FileInside, file_findings, may_open};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, Statements};
@@ -17,9 +17,9 @@ use crate::error::Cause;
 /// Looks at the file; what is not there is not made.
 pub(crate) async fn check_health(config: &SqliteConfig) -> Result<Vec<HealthCheck>, Cause> {
     let path = std::path::absolute(&config.path);
-    let path = path.map_err(|e| trouble::opening(&config.path, e))?;
+    let path = path.map_err(|e| db_error::opening(&config.path, e))?;
     let mut facts = outside(path, config.creates_directory);
-    let failed = |e| trouble::of(&facts.path, e);
+    let failed = |e| db_error::of(&facts.path, e);
     facts.version = version().await.map_err(failed)?;
     if may_open(&facts) {
         facts.inside = Some(inside(&facts.path, config).await?);
@@ -65,13 +65,13 @@ async fn inside(path: &Path, config: &SqliteConfig) -> Result<FileInside, Cause>
         .filename(path)
         .busy_timeout(config.busy_timeout)
         .disable_statement_logging();
-    let mut raw = options.connect().await.map_err(|e| trouble::of(path, e))?;
+    let mut raw = options.connect().await.map_err(|e| db_error::of(path, e))?;
     let read = read(&mut raw, config).await;
     let closed = raw.close().await;
-    match read.map_err(|e| trouble::of(path, e)) {
+    match read.map_err(|e| db_error::of(path, e)) {
         Err(Cause::Damaged { .. }) => Ok(FileInside::default()),
         Err(cause) => Err(cause),
-        Ok(inside) => closed.map(|()| inside).map_err(|e| trouble::of(path, e)),
+        Ok(inside) => closed.map(|()| inside).map_err(|e| db_error::of(path, e)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod clocks;
 mod connection;
-mod desk;
+mod db_error;
 mod expiry;
 mod file;
 mod health;
@@ -14,8 +14,8 @@ mod schema;
 mod serve;
 mod store;
 mod transact;
-mod trouble;
 mod work;
+mod write_queue;
 
 pub(crate) use self::file::is_network;
 pub(crate) use self::health::check_health;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::engine::{LeaseId, Moment};
 
 use super::expiry::{Expiry, expiry};
-use crate::table::{Holder, Row, Scene};
+use crate::table::{Holder, ReadContext, Row};
 
 /// What this process has seen of leases that no clock can judge.
 ///
@@ -25,13 +25,13 @@ struct Sight {
 
 impl Observations {
     /// Puts into a row that was read before the time of the scene when its lease ends by that clock.
-    pub(super) fn judge(&self, row: &mut Row, scene: &Scene) {
+    pub(super) fn judge(&self, row: &mut Row, read_context: &ReadContext) {
         let changed_at = row.changed_at;
         let Some(holder) = &mut row.holder else {
             return;
         };
-        let end = match expiry(holder, changed_at, scene) {
-            Expiry::Doubtful => self.observed(holder, scene.moment),
+        let end = match expiry(holder, changed_at, read_context) {
+            Expiry::Doubtful => self.observed(holder, read_context.moment),
             Expiry::Ended => ENDED,
             Expiry::Until(end) => end,
         };
@@ -83,9 +83,9 @@ mod tests {
     }
 
     fn is_live(seen: &Observations, row: &Row, seconds: u64) -> bool {
-        let (mut row, scene) = (row.clone(), now(seconds));
-        seen.judge(&mut row, &scene);
-        row.live(&scene).is_some()
+        let (mut row, read_context) = (row.clone(), now(seconds));
+        seen.judge(&mut row, &read_context);
+        row.held_leases(&read_context).is_some()
     }
 
     #[test]

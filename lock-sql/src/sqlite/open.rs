@@ -6,8 +6,8 @@ use lock_core::engine::LeaseId;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};
 
+use super::db_error;
 use super::file::{self, Files};
-use super::trouble;
 use crate::dialect::sqlite::{self, Durability, LAYOUT, Statements, WAL};
 use crate::error::{Cause, Source, foreign, lacks};
 
@@ -41,9 +41,11 @@ pub(super) async fn open(
     }
     file::create(path, id)?;
     file::check_local(path)?;
-    let before = file::inode(path).map_err(|e| trouble::opening(path, e))?;
-    let target = path.canonicalize().map_err(|e| trouble::opening(path, e))?;
-    let mut raw = connect(&target).await.map_err(|e| trouble::of(path, e))?;
+    let before = file::inode(path).map_err(|e| db_error::opening(path, e))?;
+    let target = path
+        .canonicalize()
+        .map_err(|e| db_error::opening(path, e))?;
+    let mut raw = connect(&target).await.map_err(|e| db_error::of(path, e))?;
     start(&mut raw, place, durability).await?;
     let replaced = || Cause::Replaced { path: path.clone() };
     // From the first transaction on, the log and the shared memory stay as long as we do.
@@ -70,7 +72,7 @@ async fn start(
     durability: Durability,
 ) -> Result<(), Cause> {
     let (path, statements) = (&place.path, &place.statements);
-    let failed = |e| trouble::of(path, e);
+    let failed = |e| db_error::of(path, e);
     sqlx::query(durability.settings())
         .execute(&mut *raw)
         .await
@@ -105,7 +107,7 @@ async fn start(
 async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option<i64>, Cause> {
     let query = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&place.statements.layout)));
     let layout = query.fetch_optional(&mut *raw).await;
-    match layout.map_err(|e| trouble::of(&place.path, e)) {
+    match layout.map_err(|e| db_error::of(&place.path, e)) {
         // A statement for a table that is there.
         Err(Cause::Refused { source }) => Err(other_table(raw, place, source).await),
         layout => layout,
@@ -141,7 +143,7 @@ pub(super) fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {
     })
 }
 
-/// How long one statement waits inside SQLite for others to finish; see [`Desk`](super::desk::Desk)
+/// How long one statement waits inside SQLite for others to finish; see [`WriteQueue`](super::write_queue::WriteQueue)
 /// for how long an operation does.
 const BUSY_SLICE: Duration = Duration::from_millis(20);
 

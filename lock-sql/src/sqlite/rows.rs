@@ -69,7 +69,6 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
                 expires: Moment::from_nanos(number("expires_boot")?),
                 end: None,
                 ttl,
-                beat: 0,
                 label: row.try_get("label").ok()?,
                 since: number("acquired_at")?,
             })

@@ -10,7 +10,7 @@ use super::SqliteStore;
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::Statements;
 use crate::error::Failure;
-use crate::live::Live;
+use crate::held_leases::HeldLeases;
 use crate::schema::Applied;
 
 /// The statements that make the table.
@@ -21,7 +21,7 @@ pub(crate) fn schema(config: &SqliteConfig) -> String {
 /// Makes the file and the table, unless they are there.
 pub(crate) async fn apply(engine: &Engine, config: &SqliteConfig) -> Result<Applied, Failure> {
     let had_it = has_table(config).await.unwrap_or(false);
-    let store = SqliteStore::new(config, engine, &Arc::<Live>::default())?;
+    let store = SqliteStore::new(config, engine, &Arc::<HeldLeases>::default())?;
     store.open().await?;
     Ok(if had_it {
         Applied::Found

@@ -5,15 +5,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::desk::Desk;
 use super::work::Batch;
+use super::write_queue::WriteQueue;
 use crate::error::{Cause, Failure};
 
-impl Desk {
+impl WriteQueue {
     pub(super) async fn serve(self: Arc<Self>) {
         let connection = self.lock().connection.take();
         let mut serving = Serving {
-            desk: &self,
+            write_queue: &self,
             connection,
             done: false,
         };
@@ -132,7 +132,7 @@ fn fail(batch: Batch, failure: &Failure) {
 }
 
 struct Serving<'a> {
-    desk: &'a Desk,
+    write_queue: &'a WriteQueue,
     connection: Option<Connection>,
     done: bool,
 }
@@ -140,7 +140,7 @@ struct Serving<'a> {
 impl Serving<'_> {
     /// What comes next; puts the connection away if there is nothing.
     fn next_batch(&mut self) -> Option<Batch> {
-        let mut state = self.desk.lock();
+        let mut state = self.write_queue.lock();
         let batch = state.next_batch();
         if batch.is_empty() {
             state.connection = self.connection.take();
@@ -157,7 +157,7 @@ impl Drop for Serving<'_> {
     fn drop(&mut self) {
         if !self.done {
             let left = {
-                let mut state = self.desk.lock();
+                let mut state = self.write_queue.lock();
                 state.served = false;
                 std::mem::take(&mut state.queue)
             };

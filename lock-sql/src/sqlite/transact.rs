@@ -14,7 +14,7 @@ use super::rows::Table;
 use super::work::{Batch, Reads};
 use crate::dialect::sqlite::Durability;
 use crate::error::{Cause, Failure};
-use crate::live::Live;
+use crate::held_leases::HeldLeases;
 use crate::table::{Locks, Purge, purge};
 
 /// Runs operations in transactions.
@@ -22,7 +22,7 @@ pub(super) struct Transactor {
     place: Arc<Place>,
     engine: Engine,
     clocks: Clocks,
-    live: Arc<Live>,
+    held_leases: Arc<HeldLeases>,
     durability: Durability,
     retention: Duration,
     /// Locks that were new to the table.
@@ -34,19 +34,19 @@ impl Transactor {
         place: &Arc<Place>,
         engine: &Engine,
         clocks: &Clocks,
-        live: &Arc<Live>,
+        held_leases: &Arc<HeldLeases>,
         durability: Durability,
         retention: Duration,
     ) -> Self {
         // Processes that take one new lock each share the purging among them.
         let made = AtomicU32::new(u32::from(engine.lease_id().as_bytes()[0]));
-        let (place, live) = (Arc::clone(place), Arc::clone(live));
+        let (place, held_leases) = (Arc::clone(place), Arc::clone(held_leases));
         let (engine, clocks) = (engine.clone(), clocks.clone());
         Self {
             place,
             engine,
             clocks,
-            live,
+            held_leases,
             durability,
             retention,
             made,
@@ -80,7 +80,7 @@ impl Transactor {
             Err(Failure {
                 cause: Cause::Replaced { .. },
                 ..
-            }) => self.live.end(open.epoch()),
+            }) => self.held_leases.end(open.epoch()),
             Err(_) => {}
         }
         done
@@ -88,13 +88,13 @@ impl Transactor {
 
     async fn open(&self) -> Result<Connection, Cause> {
         // Before the file is opened: if it is replaced meanwhile, the leases in it are gone.
-        let epoch = self.live.epoch();
+        let epoch = self.held_leases.epoch();
         let id = self.engine.lease_id();
         let mut open = Connection::open(&self.place, self.durability, epoch, id).await?;
         if self.place.is_another(open.database()) {
             // Nobody need have had it open when it was replaced.
-            self.live.end(epoch);
-            open.set_epoch(self.live.epoch());
+            self.held_leases.end(epoch);
+            open.set_epoch(self.held_leases.epoch());
         }
         Ok(open)
     }
@@ -120,7 +120,7 @@ impl Transactor {
         } else {
             open.load(&keys).await?
         };
-        // The time is read here, where nobody else can write: see `Scene`.
+        // The time is read here, where nobody else can write: see `ReadContext`.
         let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
         self.fill(&mut locks, loaded.rows);
         self.apply(open, batch, &mut locks)?;
@@ -139,7 +139,7 @@ impl Transactor {
         for (key, mut row) in rows {
             // What is not a key cannot be locked by that name either.
             if let Ok(key) = LockKey::from_stored(&key) {
-                self.clocks.judge(&mut row, &locks.scene);
+                self.clocks.judge(&mut row, &locks.read_context);
                 locks.record(&key).load(row);
             }
         }
@@ -186,14 +186,14 @@ impl Transactor {
         }
         let mut rows = open.scan(&table.purged_to, PURGE_ROWS).await?;
         for (_, row) in &mut rows {
-            self.clocks.judge(row, &locks.scene);
+            self.clocks.judge(row, &locks.read_context);
         }
         let is_end = rows.len() < PURGE_ROWS as usize;
         let Purge {
             deleted,
             passed,
             floor,
-        } = purge(&rows, is_end, &locks.scene, self.retention);
+        } = purge(&rows, is_end, &locks.read_context, self.retention);
         table.floor = table.floor.max(floor);
         table.purged_to = match rows.get(passed.saturating_sub(1)) {
             Some((key, row)) if !is_end => (key.clone(), row.slot),

@@ -5,32 +5,40 @@ use lock_core::engine::Moment;
 
 use super::Refusal;
 use super::record::Record;
-use super::row::{Holder, Scene};
+use super::row::{Holder, ReadContext};
 
 impl Record {
     /// Where a holder in `mode` can go, or who is in the way.
-    pub(super) fn decide(&self, mode: Mode, scene: &Scene) -> Result<u32, Refusal> {
+    pub(super) fn decide(&self, mode: Mode, read_context: &ReadContext) -> Result<u32, Refusal> {
         match mode {
-            Mode::Shared => self.join(scene, |slot, holder| slot == 0 || holder.permits != 0),
-            Mode::Permit { limit } => self.permit(limit, scene),
+            Mode::Shared => self.join(read_context, |slot, holder| {
+                slot == 0 || holder.permits != 0
+            }),
+            Mode::Permit { limit } => self.permit(limit, read_context),
             // A mode that this version does not know excludes everybody.
-            _ => match self.live(scene).map(|(_, holder)| holder.ends(scene)).max() {
+            _ => match self
+                .held_leases(read_context)
+                .map(|(_, holder)| holder.ends(read_context))
+                .max()
+            {
                 Some(until) => Err(Refusal::Held { until }),
                 None => Ok(0),
             },
         }
     }
 
-    fn permit(&self, limit: NonZeroU32, scene: &Scene) -> Result<u32, Refusal> {
-        let slot = self.join(scene, |slot, holder| slot == 0 || holder.permits == 0)?;
+    fn permit(&self, limit: NonZeroU32, read_context: &ReadContext) -> Result<u32, Refusal> {
+        let slot = self.join(read_context, |slot, holder| {
+            slot == 0 || holder.permits == 0
+        })?;
         let mut first = Moment::NEVER;
         let mut count = 0;
-        for (_, holder) in self.live(scene) {
+        for (_, holder) in self.held_leases(read_context) {
             match NonZeroU32::new(holder.permits) {
                 Some(other) if other != limit => return Err(Refusal::OtherLimit(other)),
                 _ => {}
             }
-            first = first.min(holder.ends(scene));
+            first = first.min(holder.ends(read_context));
             count += 1;
         }
         if count < limit.get() {
@@ -43,23 +51,26 @@ impl Record {
     /// Lets a holder in beside those who are not in the way, unless somebody waits to be alone.
     fn join(
         &self,
-        scene: &Scene,
+        read_context: &ReadContext,
         in_the_way: impl Fn(u32, &Holder) -> bool,
     ) -> Result<u32, Refusal> {
         let others = self
-            .live(scene)
+            .held_leases(read_context)
             .filter(|(slot, holder)| in_the_way(*slot, holder));
-        let until = others.map(|(_, holder)| holder.ends(scene)).max();
-        match until.or_else(|| self.claimed(scene)) {
+        let until = others.map(|(_, holder)| holder.ends(read_context)).max();
+        match until.or_else(|| self.claimed(read_context)) {
             Some(until) => Err(Refusal::Held { until }),
-            None => Ok(self.free_slot(scene)),
+            None => Ok(self.free_slot(read_context)),
         }
     }
 
     /// The lowest slot for one of several holders.
-    pub(super) fn free_slot(&self, scene: &Scene) -> u32 {
+    pub(super) fn free_slot(&self, read_context: &ReadContext) -> u32 {
         let mut slot = 1;
-        for (taken, _) in self.live(scene).filter(|(taken, _)| *taken > 0) {
+        for (taken, _) in self
+            .held_leases(read_context)
+            .filter(|(taken, _)| *taken > 0)
+        {
             if taken != slot {
                 break;
             }

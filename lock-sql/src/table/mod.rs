@@ -2,6 +2,7 @@
 
 mod decide;
 mod purge;
+mod queue;
 mod record;
 mod row;
 #[cfg(test)]
@@ -19,10 +20,14 @@ use lock_core::{AcquireRequest, LockKey, Mode, Wait};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
+#[cfg(feature = "_server")]
+pub(crate) use self::queue::TICKET;
 pub(crate) use self::record::Record;
 #[cfg(feature = "_server")]
 pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};
-pub(crate) use self::row::{BootId, Broken, Claimed, Holder, Row, Scene};
+#[cfg(feature = "_server")]
+pub(crate) use self::row::QUEUE;
+pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
@@ -33,6 +38,10 @@ pub(crate) struct Claim {
     pub(crate) label: String,
     /// Whether it comes again when it is refused.
     pub(crate) waits: bool,
+    /// Its place in the queue of exclusive waiters, where there is one.
+    pub(crate) ticket: Option<LeaseId>,
+    /// Whether it was refused before, and so has a place.
+    pub(crate) is_queued: bool,
 }
 
 impl Claim {
@@ -45,6 +54,8 @@ impl Claim {
             ttl: request.ttl(),
             label,
             waits,
+            ticket: None,
+            is_queued: false,
         }
     }
 }
@@ -54,6 +65,8 @@ impl Claim {
 pub(crate) enum Refusal {
     /// Somebody is in the way, and stays until then unless it leaves or renews.
     Held { until: Moment },
+    /// The same, and the waiter is one of the first in the queue.
+    Soon { until: Moment },
     /// Permits are held that were taken with this other limit.
     OtherLimit(NonZeroU32),
 }
@@ -78,14 +91,14 @@ impl Tokens {
 /// What one transaction works on.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    pub(crate) scene: Scene,
+    pub(crate) read_context: ReadContext,
     records: HashMap<LockKey, Record>,
 }
 
 impl Locks {
-    pub(crate) fn new(scene: Scene) -> Self {
+    pub(crate) fn new(read_context: ReadContext) -> Self {
         Self {
-            scene,
+            read_context,
             records: HashMap::new(),
         }
     }
@@ -116,7 +129,7 @@ impl Locks {
     /// The locks that are held, sorted by key.
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
         let records = self.records.iter();
-        let infos = records.filter_map(|(key, record)| record.info(key, &self.scene));
+        let infos = records.filter_map(|(key, record)| record.info(key, &self.read_context));
         let mut infos: Vec<_> = infos.collect();
         infos.sort_by(|a, b| a.key.cmp(&b.key));
         infos

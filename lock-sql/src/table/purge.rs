@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::row::{Row, Scene};
+use super::row::{ReadContext, Row};
 
 /// What a purge does with some rows that follow each other in the table.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -19,7 +19,7 @@ pub(crate) struct Purge {
 pub(crate) fn purge(
     rows: &[(Vec<u8>, Row)],
     is_end: bool,
-    scene: &Scene,
+    read_context: &ReadContext,
     retention: Duration,
 ) -> Purge {
     let mut purge = Purge {
@@ -27,7 +27,7 @@ pub(crate) fn purge(
         ..Purge::default()
     };
     for (at, (key, row)) in rows.iter().enumerate() {
-        if !row.is_idle(scene, retention) {
+        if !row.is_idle(read_context, retention) {
             continue;
         }
         match rows.get(at + 1) {

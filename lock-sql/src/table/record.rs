@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use lock_core::admin::LockInfo;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
-use super::row::{Broken, Claimed, Holder, Row, Scene};
+use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
 use super::{Claim, Refusal, Tokens};
 
 /// The rows of one key, and what each operation makes of them.
@@ -46,101 +47,157 @@ impl Record {
         self.rows.values()
     }
 
+    /// Clears the slots of those who shared the lock or waited for it, and whose time has ended.
+    #[cfg(feature = "_server")]
+    pub(crate) fn evict(&mut self, read_context: &ReadContext) {
+        let ended = self.rows.values().filter(|row| row.holder.is_some());
+        let ended = ended.filter(|row| row.slot > 0 && row.held_leases(read_context).is_none());
+        let ended: Vec<_> = ended.map(|row| row.slot).collect();
+        for slot in ended {
+            self.seat(slot, read_context).holder = None;
+        }
+    }
+
     /// Those who hold the lock, in the order of their slots.
-    pub(super) fn live(&self, scene: &Scene) -> impl Iterator<Item = (u32, &Holder)> {
-        let scene = *scene;
-        self.rows
-            .values()
-            .filter_map(move |row| Some((row.slot, row.live(&scene)?)))
+    pub(super) fn held_leases(
+        &self,
+        read_context: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(..QUEUE, read_context)
+    }
+
+    /// Those who wait in the queue.
+    pub(super) fn waiters(
+        &self,
+        read_context: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(QUEUE.., read_context)
+    }
+
+    fn live_in(
+        &self,
+        slots: impl RangeBounds<u32>,
+        read_context: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &Holder)> {
+        let read_context = *read_context;
+        let rows = self.rows.range(slots);
+        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&read_context)?)))
     }
 
     /// Takes the lock if it can be had.
     ///
     /// Asked twice with one id, it gives the lock twice, with a larger token.
-    pub(crate) fn take(&mut self, claim: &Claim, scene: &Scene) -> Result<Tokens, Refusal> {
+    pub(crate) fn take(
+        &mut self,
+        claim: &Claim,
+        read_context: &ReadContext,
+    ) -> Result<Tokens, Refusal> {
         if self.find(claim.id).is_some() {
-            self.release(claim.id, scene);
+            self.release(claim.id, read_context);
         }
-        let slot = match self.decide(claim.mode, scene) {
+        let slot = match self.decide_for(claim, read_context) {
             Ok(slot) => slot,
             Err(refusal) => {
-                if claim.waits && self.is_kept_by_many(claim.mode, scene) {
-                    let until = scene.moment + CLAIM;
-                    self.seat(0, scene).claim(Claimed {
-                        boot: scene.boot,
+                if claim.waits && self.is_kept_by_many(claim.mode, read_context) {
+                    let until = read_context.moment + CLAIM;
+                    self.seat(0, read_context).claim(Claimed {
+                        boot: read_context.boot,
                         until,
                     });
                 }
-                return Err(refusal);
+                return Err(self.tell_place(refusal, claim.ticket, read_context));
             }
         };
+        if let Some(ticket) = claim.ticket {
+            self.dequeue(ticket, read_context);
+        }
         let permits = match claim.mode {
             Mode::Permit { limit } => limit.get(),
             _ => 0,
         };
         // Only an exclusive lock passes from hand to hand inside a process.
         let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
-        let tokens = self.draw(count, scene);
-        self.seat(slot, scene).sit(Holder {
+        let tokens = self.draw(count, read_context);
+        self.seat(slot, read_context).sit(Holder {
             id: claim.id,
             token: tokens.next,
             permits,
-            boot: scene.boot,
-            shift: scene.shift,
-            expires: scene.moment + claim.ttl,
+            boot: read_context.boot,
+            shift: read_context.shift,
+            expires: read_context.moment + claim.ttl,
             end: None,
             ttl: claim.ttl,
-            beat: 0,
             label: claim.label.clone(),
-            since: scene.unix,
+            since: read_context.unix,
         });
         Ok(tokens)
     }
 
     /// Draws a token for somebody who has the lock alone until others can write again.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn pass(&mut self, scene: &Scene) -> Result<u64, Refusal> {
-        self.decide(Mode::Exclusive, scene)?;
-        Ok(self.draw(1, scene).next)
+    pub(crate) fn pass(&mut self, read_context: &ReadContext) -> Result<u64, Refusal> {
+        self.decide(Mode::Exclusive, read_context)?;
+        Ok(self.draw(1, read_context).next)
     }
 
-    /// Whether it is time for an attempt of somebody who waits: the lock can be had, or more of
-    /// those who share it would come in.
-    pub(crate) fn look(&self, mode: Mode, scene: &Scene) -> Result<(), Refusal> {
-        let decided = self.decide(mode, scene).map(drop);
-        let kept_out = self.claimed(scene).map(|until| until.since(scene.moment));
-        let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
-        if lapses && self.is_kept_by_many(mode, scene) {
-            Ok(())
-        } else {
-            decided
+    /// Where a holder can go whose turn it is.
+    fn decide_for(&self, claim: &Claim, read_context: &ReadContext) -> Result<u32, Refusal> {
+        let slot = self.decide(claim.mode, read_context)?;
+        if slot == 0 {
+            self.check_turn(claim.ticket, read_context)?;
         }
+        Ok(slot)
+    }
+
+    /// Whether it is time for an attempt of somebody who waits: the lock can be had, more of those
+    /// who share it would come in, or the waiter would lose its place in the queue.
+    pub(crate) fn look(&self, claim: &Claim, read_context: &ReadContext) -> Result<(), Refusal> {
+        let decided = self.decide_for(claim, read_context).map(drop);
+        let kept_out = self
+            .claimed(read_context)
+            .map(|until| until.since(read_context.moment));
+        let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
+        let is_due = |ticket| self.is_ticket_due(ticket, read_context);
+        if lapses && self.is_kept_by_many(claim.mode, read_context)
+            || claim.ticket.is_some_and(is_due)
+        {
+            return Ok(());
+        }
+        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, read_context))
     }
 
     /// Whether somebody who wants the lock for itself waits for those who share it.
-    pub(crate) fn is_kept_by_many(&self, mode: Mode, scene: &Scene) -> bool {
+    pub(crate) fn is_kept_by_many(&self, mode: Mode, read_context: &ReadContext) -> bool {
         let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
-        !shares && self.live(scene).next().is_some_and(|(slot, _)| slot > 0)
+        !shares
+            && self
+                .held_leases(read_context)
+                .next()
+                .is_some_and(|(slot, _)| slot > 0)
     }
 
     /// Until when nobody may join those who share the lock.
-    pub(super) fn claimed(&self, scene: &Scene) -> Option<Moment> {
+    pub(super) fn claimed(&self, read_context: &ReadContext) -> Option<Moment> {
         let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
         let until = claimed.until;
         // A claim that is further away was made by another clock.
-        let is_near = until > scene.moment && until <= scene.moment + CLAIM;
-        (claimed.boot == scene.boot && is_near).then_some(until)
+        let is_near = until > read_context.moment && until <= read_context.moment + CLAIM;
+        (claimed.boot == read_context.boot && is_near).then_some(until)
     }
 
     /// Extends a lease that has not ended to `ttl` from scene.
-    pub(crate) fn renew(&mut self, id: LeaseId, ttl: Duration, scene: &Scene) -> LeaseState {
-        match self.held_slot(id, scene) {
+    pub(crate) fn renew(
+        &mut self,
+        id: LeaseId,
+        ttl: Duration,
+        read_context: &ReadContext,
+    ) -> LeaseState {
+        match self.held_slot(id, read_context) {
             Ok(slot) => {
-                if let Some(holder) = &mut self.seat(slot, scene).holder {
-                    (holder.boot, holder.shift) = (scene.boot, scene.shift);
-                    (holder.expires, holder.end) = (scene.moment + ttl, None);
+                if let Some(holder) = &mut self.seat(slot, read_context).holder {
+                    (holder.boot, holder.shift) = (read_context.boot, read_context.shift);
+                    (holder.expires, holder.end) = (read_context.moment + ttl, None);
                     holder.ttl = ttl;
-                    holder.beat += 1;
                 }
                 LeaseState::Held
             }
@@ -149,12 +206,12 @@ impl Record {
     }
 
     /// Frees the slot of `id`, and no other one.
-    pub(crate) fn release(&mut self, id: LeaseId, scene: &Scene) -> Released {
+    pub(crate) fn release(&mut self, id: LeaseId, read_context: &ReadContext) -> Released {
         let Some(slot) = self.find(id) else {
             return Released::AlreadyLost;
         };
-        let in_time = self.held_slot(id, scene).is_ok();
-        self.seat(slot, scene).holder = None;
+        let in_time = self.held_slot(id, read_context).is_ok();
+        self.seat(slot, read_context).holder = None;
         if in_time {
             Released::Clean
         } else {
@@ -163,12 +220,12 @@ impl Record {
     }
 
     /// Makes an exclusive holder a shared one with the same token.
-    pub(crate) fn downgrade(&mut self, id: LeaseId, scene: &Scene) -> LeaseState {
-        match self.held_slot(id, scene) {
+    pub(crate) fn downgrade(&mut self, id: LeaseId, read_context: &ReadContext) -> LeaseState {
+        match self.held_slot(id, read_context) {
             Ok(0) => {
-                let holder = self.seat(0, scene).holder.take();
-                let slot = self.free_slot(scene);
-                self.seat(slot, scene).holder = holder;
+                let holder = self.seat(0, read_context).holder.take();
+                let slot = self.free_slot(read_context);
+                self.seat(slot, read_context).holder = holder;
                 LeaseState::Held
             }
             // Asked a second time.
@@ -178,19 +235,19 @@ impl Record {
     }
 
     /// Reserves more tokens for an exclusive holder; `None` if it is none.
-    pub(crate) fn reserve(&mut self, id: LeaseId, scene: &Scene) -> Option<Tokens> {
-        let held = self.held_slot(id, scene) == Ok(0);
-        held.then(|| self.draw(TOKENS_AT_ONCE, scene))
+    pub(crate) fn reserve(&mut self, id: LeaseId, read_context: &ReadContext) -> Option<Tokens> {
+        let held = self.held_slot(id, read_context) == Ok(0);
+        held.then(|| self.draw(TOKENS_AT_ONCE, read_context))
     }
 
     /// Takes the lock from all of its holders, and notes whose it was.
-    pub(crate) fn break_all(&mut self, reason: &str, scene: &Scene) {
+    pub(crate) fn break_all(&mut self, reason: &str, read_context: &ReadContext) {
         let slots: Vec<_> = self
-            .live(scene)
+            .held_leases(read_context)
             .map(|(slot, holder)| (slot, holder.id))
             .collect();
         for (slot, id) in slots {
-            let row = self.seat(slot, scene);
+            let row = self.seat(slot, read_context);
             row.holder = None;
             row.broken = Some(Broken {
                 id,
@@ -200,21 +257,21 @@ impl Record {
     }
 
     /// What an operator sees; `None` if nobody holds the lock.
-    pub(crate) fn info(&self, key: &LockKey, scene: &Scene) -> Option<LockInfo> {
-        let (slot, first) = self.live(scene).next()?;
+    pub(crate) fn info(&self, key: &LockKey, read_context: &ReadContext) -> Option<LockInfo> {
+        let (slot, first) = self.held_leases(read_context).next()?;
         let mode = match NonZeroU32::new(first.permits) {
             _ if slot == 0 => Mode::Exclusive,
             Some(limit) => Mode::Permit { limit },
             None => Mode::Shared,
         };
         let holders = self
-            .live(scene)
-            .map(|(_, holder)| holder.info(scene))
+            .held_leases(read_context)
+            .map(|(_, holder)| holder.info(read_context))
             .collect();
         Some(LockInfo::new(key.clone(), mode, holders))
     }
 
-    fn find(&self, id: LeaseId) -> Option<u32> {
+    pub(super) fn find(&self, id: LeaseId) -> Option<u32> {
         self.rows
             .values()
             .find(|row| row.is_held_by(id))
@@ -222,9 +279,9 @@ impl Record {
     }
 
     /// The slot of a lease that has not ended, or how it ended.
-    fn held_slot(&self, id: LeaseId, scene: &Scene) -> Result<u32, LostReason> {
+    fn held_slot(&self, id: LeaseId, read_context: &ReadContext) -> Result<u32, LostReason> {
         match self.rows.values().find(|row| row.is_held_by(id)) {
-            Some(row) if row.live(scene).is_some() => Ok(row.slot),
+            Some(row) if row.held_leases(read_context).is_some() => Ok(row.slot),
             Some(_) => Err(LostReason::Expired),
             None => {
                 let broken = |row: &Row| row.broken.as_ref().is_some_and(|broken| broken.id == id);
@@ -239,13 +296,13 @@ impl Record {
     }
 
     /// Draws tokens that are larger than every earlier one, whatever became of its row.
-    fn draw(&mut self, count: u64, scene: &Scene) -> Tokens {
-        let lock = self.seat(0, scene);
+    fn draw(&mut self, count: u64, read_context: &ReadContext) -> Tokens {
+        let lock = self.seat(0, read_context);
         let next = lock
             .last_token
-            .max(scene.floor)
+            .max(read_context.floor)
             .saturating_add(1)
-            .max(scene.unix);
+            .max(read_context.unix);
         lock.last_token = next.saturating_add(count - 1);
         Tokens {
             next,
@@ -254,10 +311,10 @@ impl Record {
     }
 
     /// The row of a slot, to be changed.
-    fn seat(&mut self, slot: u32, scene: &Scene) -> &mut Row {
+    pub(super) fn seat(&mut self, slot: u32, read_context: &ReadContext) -> &mut Row {
         self.changed.insert(slot);
         let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
-        row.changed_at = scene.unix;
+        row.changed_at = read_context.unix;
         row
     }
 }

@@ -8,7 +8,8 @@ use lock_core::engine::{LeaseId, Moment};
 /// One row of the table.
 ///
 /// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot
-/// has a shared holder or one permit. Rows stay when a lock is released and are used again.
+/// has a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. Rows stay when a
+/// lock is released and are used again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) slot: u32,
@@ -21,6 +22,9 @@ pub(crate) struct Row {
     /// Unix time of the last change, for the purge.
     pub(crate) changed_at: u64,
 }
+
+/// The first of the slots that have waiters, of whom `token` says the order of arrival.
+pub(crate) const QUEUE: u32 = 1 << 31;
 
 /// Who has a slot, by its last word.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,10 +41,8 @@ pub(crate) struct Holder {
     pub(crate) expires: Moment,
     /// When it ends by the clock of whoever has read it, where that is not `expires`. Not stored.
     pub(crate) end: Option<Moment>,
-    /// How long it lasts from one renewal to the next, and how many there were: from these, somebody
-    /// who trusts no clock of the holder sees whether it is alive. A file does not count renewals.
+    /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
-    pub(crate) beat: u64,
     pub(crate) label: String,
     /// Unix time.
     pub(crate) since: u64,
@@ -69,7 +71,7 @@ pub(crate) struct BootId(pub(crate) [u8; 16]);
 /// The clocks are read once nobody else can write: what is over then is over for whoever comes
 /// later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct ReadContext {
     pub(crate) boot: BootId,
     /// As that of a [`Holder`].
     pub(crate) shift: Option<i64>,
@@ -106,8 +108,10 @@ impl Row {
     }
 
     /// The holder, if its lease has not run out.
-    pub(crate) fn live(&self, scene: &Scene) -> Option<&Holder> {
-        self.holder.as_ref().filter(|holder| holder.is_live(scene))
+    pub(crate) fn held_leases(&self, read_context: &ReadContext) -> Option<&Holder> {
+        self.holder
+            .as_ref()
+            .filter(|holder| holder.is_live(read_context))
     }
 
     pub(crate) fn is_held_by(&self, id: LeaseId) -> bool {
@@ -115,32 +119,32 @@ impl Row {
     }
 
     /// Whether nobody has held the slot for as long as idle rows are kept.
-    pub(crate) fn is_idle(&self, scene: &Scene, retention: Duration) -> bool {
+    pub(crate) fn is_idle(&self, read_context: &ReadContext, retention: Duration) -> bool {
         let retention = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
         let kept_until = self.changed_at.saturating_add(retention);
-        self.live(scene).is_none() && kept_until <= scene.unix
+        self.held_leases(read_context).is_none() && kept_until <= read_context.unix
     }
 }
 
 impl Holder {
-    pub(crate) fn is_live(&self, scene: &Scene) -> bool {
-        self.ends(scene) > scene.moment
+    pub(crate) fn is_live(&self, read_context: &ReadContext) -> bool {
+        self.ends(read_context) > read_context.moment
     }
 
     /// When it ends by the clock of the scene.
-    pub(crate) fn ends(&self, scene: &Scene) -> Moment {
-        let stored = || match self.boot == scene.boot {
+    pub(crate) fn ends(&self, read_context: &ReadContext) -> Moment {
+        let stored = || match self.boot == read_context.boot {
             true => self.expires,
             false => Moment::from_nanos(0),
         };
         self.end.unwrap_or_else(stored)
     }
 
-    pub(crate) fn info(&self, scene: &Scene) -> HolderInfo {
+    pub(crate) fn info(&self, read_context: &ReadContext) -> HolderInfo {
         let mut info = HolderInfo::new(Label::decode(&self.label));
         info.token = Some(FencingToken::new(self.token));
         info.since = unix_time(self.since);
-        info.time_left = Some(self.ends(scene).since(scene.moment));
+        info.time_left = Some(self.ends(read_context).since(read_context.moment));
         info
     }
 }

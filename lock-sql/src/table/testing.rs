@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::Mode;
 use lock_core::engine::{LeaseId, Moment};
 
-use super::{BootId, Claim, Holder, Record, Row, Scene};
+use super::{BootId, Claim, Holder, ReadContext, Record, Row};
 
 pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
 pub(super) const SHARED: Mode = Mode::Shared;
@@ -28,8 +28,8 @@ pub(crate) fn at(seconds: u64) -> Moment {
 }
 
 /// That moment, with a wall clock that shows a million microseconds more for each second.
-pub(crate) fn now(seconds: u64) -> Scene {
-    Scene {
+pub(crate) fn now(seconds: u64) -> ReadContext {
+    ReadContext {
         boot: BootId([7; 16]),
         shift: Some(0),
         moment: at(seconds),
@@ -46,6 +46,8 @@ pub(super) fn claim(n: u8, mode: Mode) -> Claim {
         ttl: Duration::from_secs(TTL),
         label,
         waits: n % 2 == 1,
+        ticket: None,
+        is_queued: false,
     }
 }
 
@@ -59,7 +61,6 @@ pub(crate) fn holder(n: u8, expires: u64) -> Holder {
         expires: at(expires),
         end: None,
         ttl: Duration::from_secs(TTL),
-        beat: 0,
         label: format!("host=h{n}&pid={n}"),
         since: now(0).unix,
     }

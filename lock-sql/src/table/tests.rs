@@ -5,7 +5,7 @@ use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
-use super::{BootId, Record, Refusal, Scene, Tokens};
+use super::{BootId, ReadContext, Record, Refusal, Tokens};
 
 const HELD: Refusal = Refusal::Held {
     until: Moment::from_nanos(TTL * 1_000_000_000),
@@ -23,7 +23,7 @@ fn a_release_frees_the_lock_for_its_holder_only() {
     assert_eq!(lock.take(&claim(2, EXCLUSIVE), &now(1)), Err(HELD));
     assert_eq!(lock.release(id(1), &now(1)), Released::Clean);
     assert_eq!(lock.release(id(1), &now(1)), Released::AlreadyLost);
-    assert_eq!(lock.look(EXCLUSIVE, &now(1)), Ok(()));
+    assert_eq!(lock.look(&claim(8, EXCLUSIVE), &now(1)), Ok(()));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
         LeaseState::Held
     );
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(78)),
+        lock.look(&claim(8, EXCLUSIVE), &now(78)),
         Err(Refusal::Held { until: at(79) })
     );
     let expired = LeaseState::Lost(LostReason::Expired);
@@ -118,16 +118,16 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
     let held = |until| Err(Refusal::Held { until });
     // It does not wait.
     assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(10)), held(at(50)));
-    assert_eq!(lock.look(SHARED, &now(10)), Ok(()));
+    assert_eq!(lock.look(&claim(8, SHARED), &now(10)), Ok(()));
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(10)),
+        lock.look(&claim(8, EXCLUSIVE), &now(10)),
         Ok(()),
         "a claim is to be made"
     );
     assert_eq!(lock.take(&claim(1, EXCLUSIVE), &now(10)), held(at(50)));
     let claimed = at(10) + Duration::from_millis(200);
     assert_eq!(
-        lock.look(EXCLUSIVE, &now(10)),
+        lock.look(&claim(8, EXCLUSIVE), &now(10)),
         Err(Refusal::Held { until: at(50) })
     );
     assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
@@ -206,20 +206,20 @@ proptest! {
                 }
                 Step::Wait(more) => seconds += more,
             }
-            let live: Vec<_> = lock.live(&now(seconds)).map(|(slot, h)| (slot, h.permits)).collect();
-            let exclusive = live.iter().filter(|(slot, _)| *slot == 0).count();
-            prop_assert!(exclusive == 0 || live.len() == 1, "{live:?}");
-            let limits: Vec<_> = live.iter().map(|(_, permits)| *permits).collect();
-            prop_assert!(limits.windows(2).all(|pair| pair[0] == pair[1]), "{live:?}");
+            let held_leases: Vec<_> = lock.held_leases(&now(seconds)).map(|(slot, h)| (slot, h.permits)).collect();
+            let exclusive = held_leases.iter().filter(|(slot, _)| *slot == 0).count();
+            prop_assert!(exclusive == 0 || held_leases.len() == 1, "{held_leases:?}");
+            let limits: Vec<_> = held_leases.iter().map(|(_, permits)| *permits).collect();
+            prop_assert!(limits.windows(2).all(|pair| pair[0] == pair[1]), "{held_leases:?}");
             let limit = limits.first().copied().unwrap_or(0) as usize;
-            prop_assert!(limit == 0 || live.len() <= limit, "{live:?}");
+            prop_assert!(limit == 0 || held_leases.len() <= limit, "{held_leases:?}");
         }
     }
 }
 
 #[test]
 fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
-    let stepped = |seconds: u64, unix: u64| Scene {
+    let stepped = |seconds: u64, unix: u64| ReadContext {
         unix,
         ..now(seconds)
     };
@@ -228,7 +228,7 @@ fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
     let (far_ahead, long_ago) = (900_000_000_000, 1);
     for unix in [far_ahead, long_ago] {
         assert_eq!(
-            lock.look(EXCLUSIVE, &stepped(TTL - 1, unix)),
+            lock.look(&claim(8, EXCLUSIVE), &stepped(TTL - 1, unix)),
             Err(HELD),
             "{unix}"
         );

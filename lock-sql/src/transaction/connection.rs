@@ -1,12 +1,12 @@
 use sqlx::{Database, Execute};
 
-use super::dialog::Dialog;
+use super::dialog::DatabaseTransaction;
 
 /// A connection of sqlx that may have a transaction open: `PgConnection`, `MySqlConnection` and
 /// `SqliteConnection`, as `&mut *tx` gives it of a `Transaction`.
 ///
 /// Sealed: there are no others.
-pub trait Connection: Dialog {
+pub trait Connection: DatabaseTransaction {
     /// The database at its other end.
     type Database: Database;
 

@@ -7,7 +7,7 @@ use super::place::Place;
 /// Each method leaves the transaction as it was when it returns `Ok`, but for what it is for, and
 /// also when the error is [`Contended`](lock_core::ErrorKind::Contended).
 #[expect(unnameable_types, reason = "nobody else implements it")]
-pub trait Dialog: Send {
+pub trait DatabaseTransaction: Send {
     /// Locks the row of a key and draws a token; `None` if the row is not free in time.
     fn take(
         &mut self,

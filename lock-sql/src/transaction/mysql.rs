@@ -4,7 +4,7 @@ use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::MySqlConnection;
 use sqlx::mysql::MySqlDatabaseError;
 
-use super::dialog::Dialog;
+use super::dialog::DatabaseTransaction;
 use super::place::{Place, hex};
 use super::server::{
     FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
@@ -14,9 +14,9 @@ use crate::dialect::mysql::tokens;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
-use crate::wire::{Answer, Class, Sql, Trouble, mysql};
+use crate::wire::{Answer, Class, DbError, Sql, mysql};
 
-impl Dialog for MySqlConnection {
+impl DatabaseTransaction for MySqlConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
         let statements = format!(
             "SET @polylock_wait = @@SESSION.innodb_lock_wait_timeout, \
@@ -24,7 +24,7 @@ impl Dialog for MySqlConnection {
             limit(wait),
             take(place, key, wait)
         );
-        let trouble = match within_transaction(self, &statements).await? {
+        let db_error = match within_transaction(self, &statements).await? {
             Ok(answer) => {
                 let numbers = numbers(&answer).ok_or_else(|| malformed(place));
                 let (token, layout) = numbers.map_err(named)?;
@@ -34,18 +34,18 @@ impl Dialog for MySqlConnection {
                 }
                 return Ok(Some(token));
             }
-            Err(trouble) => trouble,
+            Err(db_error) => db_error,
         };
-        if trouble.class.ends_connection() {
-            return Err(named(failed(trouble)));
+        if db_error.class.ends_connection() {
+            return Err(named(failed(db_error)));
         }
         restored(self).await?;
-        match trouble.class {
+        match db_error.class {
             Class::LockTimeout => {
                 still_open(self).await?;
                 Ok(None)
             }
-            _ => Err(named(failed(trouble))),
+            _ => Err(named(failed(db_error))),
         }
     }
 
@@ -55,20 +55,20 @@ impl Dialog for MySqlConnection {
                 let raised = numbers(&answer).ok_or_else(|| malformed(place));
                 Ok(raised.map_err(named)?.0)
             }
-            Err(trouble) if trouble.class == Class::LockTimeout => {
+            Err(db_error) if db_error.class == Class::LockTimeout => {
                 still_open(self).await?;
                 let message = "another transaction checks the same resource";
                 let error = Error::new(ErrorKind::Contended, message);
-                Err(named(error.with_source(trouble.source)))
+                Err(named(error.with_source(db_error.source)))
             }
-            Err(trouble) => Err(named(failed(trouble))),
+            Err(db_error) => Err(named(failed(db_error))),
         }
     }
 }
 
 /// Refuses a server on which sessions of the start before may be believed in.
 async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
-    let of = |trouble| named(failed(trouble));
+    let of = |db_error| named(failed(db_error));
     let lineage = mysql::text(raw, LINEAGE.to_owned()).await.map_err(of)?;
     let read = Sql::new(server_age::read(&place.quoted('`', "")));
     let read = mysql::literal(&read, witness_args(Args::new()).values());
@@ -84,10 +84,10 @@ async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
 async fn within_transaction(
     raw: &mut MySqlConnection,
     statements: &str,
-) -> Result<Result<Answer, Trouble>> {
+) -> Result<Result<Answer, DbError>> {
     match mysql::text(raw, format!("{PROBE}; {statements}")).await {
-        Err(trouble) if number(&trouble) == Some(NO_SAVEPOINT) => {
-            Err(named(no_transaction(trouble)))
+        Err(db_error) if number(&db_error) == Some(NO_SAVEPOINT) => {
+            Err(named(no_transaction(db_error)))
         }
         done => Ok(done),
     }
@@ -95,16 +95,18 @@ async fn within_transaction(
 
 async fn restored(raw: &mut MySqlConnection) -> Result<()> {
     let restored = mysql::text(raw, RESTORE.to_owned()).await;
-    restored.map(drop).map_err(|trouble| named(failed(trouble)))
+    restored
+        .map(drop)
+        .map_err(|db_error| named(failed(db_error)))
 }
 
 /// With `innodb_rollback_on_timeout` the end of a wait is the end of the transaction.
 async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
     let probed = mysql::text(raw, PROBE.to_owned()).await;
-    probed.map(drop).map_err(|trouble| {
+    probed.map(drop).map_err(|db_error| {
         let message = "somebody else holds the lock, and the server rolled the transaction back \
                        when the wait was over";
-        named(Error::new(ErrorKind::Unavailable, message).with_source(trouble.source))
+        named(Error::new(ErrorKind::Unavailable, message).with_source(db_error.source))
     })
 }
 
@@ -139,7 +141,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
         // For MySQL, whose shortest wait is 1 s. MariaDB waits for nothing below.
         _ => format!(
             "SELECT NULL FROM {table} \
-             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} FOR UPDATE NOWAIT; "
+             WHERE /*M! FALSE AND */ kind = {LOCKED} AND lock_key = {key} AND slot = 0 FOR UPDATE NOWAIT; "
         ),
     };
     format!(
@@ -163,7 +165,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
            VALUES ({FENCE}, {key}, {token}, '', {NOW}) \
            ON DUPLICATE KEY UPDATE last_token = GREATEST(last_token, {token}), changed_at = {NOW}; \
          SELECT CAST(last_token AS SIGNED) \
-           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} FOR UPDATE"
+           FROM {table} WHERE kind = {FENCE} AND lock_key = {key} AND slot = 0 FOR UPDATE"
     )
 }
 
@@ -171,8 +173,8 @@ fn literal(key: &LockKey) -> String {
     format!("x'{}'", hex(key.as_bytes()))
 }
 
-fn number(trouble: &Trouble) -> Option<u16> {
-    let error = trouble.source.as_database_error()?;
+fn number(db_error: &DbError) -> Option<u16> {
+    let error = db_error.source.as_database_error()?;
     Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::PgConnection;
 
-use super::dialog::Dialog;
+use super::dialog::DatabaseTransaction;
 use super::place::{Place, hex};
 use super::server::{
     FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
@@ -14,9 +14,9 @@ use crate::dialect::sequence;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
-use crate::wire::{Answer, Class, Sql, Trouble, postgres};
+use crate::wire::{Answer, Class, DbError, Sql, postgres};
 
-impl Dialog for PgConnection {
+impl DatabaseTransaction for PgConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
         let begun = Instant::now();
         for _ in 0..ATTEMPTS {
@@ -33,8 +33,8 @@ impl Dialog for PgConnection {
                     }
                     // Somebody has deleted the row between the two statements.
                 }
-                Err(trouble) if limit.is_over(&trouble, sent.elapsed()) => return Ok(None),
-                Err(trouble) => return Err(named(failed(trouble))),
+                Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => return Ok(None),
+                Err(db_error) => return Err(named(failed(db_error))),
             }
         }
         Err(named(malformed(place)))
@@ -42,9 +42,9 @@ impl Dialog for PgConnection {
 
     async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
-        let answer = answer.map_err(|trouble| match trouble.class {
-            Class::LockTimeout => named(busy(trouble)),
-            _ => named(failed(trouble)),
+        let answer = answer.map_err(|db_error| match db_error.class {
+            Class::LockTimeout => named(busy(db_error)),
+            _ => named(failed(db_error)),
         })?;
         let raised = numbers(&answer).ok_or_else(|| malformed(place));
         Ok(raised.map_err(named)?.0)
@@ -58,7 +58,7 @@ async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
     let read = Sql::new(server_age::read(&place.quoted('"', "")));
     let read = postgres::literal(&read, witness_args(Args::new()).values());
     let answer = within_savepoint(raw, &read).await?;
-    let answer = answer.map_err(|trouble| named(failed(trouble)))?;
+    let answer = answer.map_err(|db_error| named(failed(db_error)))?;
     let start = Start::read(&answer).ok_or_else(|| named(malformed(place)))?;
     let checked = start.excludes(&lineage);
     checked.map_err(|cause| named(Failure::from(cause).into()))
@@ -69,27 +69,27 @@ async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
 async fn within_savepoint(
     raw: &mut PgConnection,
     statements: &str,
-) -> Result<Result<Answer, Trouble>> {
+) -> Result<Result<Answer, DbError>> {
     let text = format!("SAVEPOINT polylock; {statements}; RELEASE SAVEPOINT polylock");
-    let trouble = match postgres::text(raw, text).await {
+    let db_error = match postgres::text(raw, text).await {
         Ok(answer) => return Ok(Ok(answer)),
-        Err(trouble) => trouble,
+        Err(db_error) => db_error,
     };
-    match code(&trouble).as_deref() {
-        Some(NO_TRANSACTION) => return Err(named(no_transaction(trouble))),
+    match code(&db_error).as_deref() {
+        Some(NO_TRANSACTION) => return Err(named(no_transaction(db_error))),
         Some(FAILED_TRANSACTION) => {
             let message = "the transaction has failed before, roll it back";
             let error = Error::new(ErrorKind::InvalidRequest, message);
-            return Err(named(error.with_source(trouble.source)));
+            return Err(named(error.with_source(db_error.source)));
         }
         _ => {}
     }
-    if !trouble.class.ends_connection() {
+    if !db_error.class.ends_connection() {
         let back = "ROLLBACK TO SAVEPOINT polylock; RELEASE SAVEPOINT polylock";
         let undone = postgres::text(raw, back.to_owned()).await;
-        undone.map_err(|trouble| named(failed(trouble)))?;
+        undone.map_err(|db_error| named(failed(db_error)))?;
     }
-    Ok(Err(trouble))
+    Ok(Err(db_error))
 }
 
 /// How long the server may wait for a lock.
@@ -113,8 +113,8 @@ impl Limit {
     }
 
     /// Whether the server stopped waiting because it was told to.
-    fn is_over(self, trouble: &Trouble, elapsed: Duration) -> bool {
-        match (self, trouble.class) {
+    fn is_over(self, db_error: &DbError, elapsed: Duration) -> bool {
+        match (self, db_error.class) {
             (_, Class::LockTimeout) => true,
             // The caller's own limit for statements may be shorter.
             (Self::Milliseconds(most), Class::Cancelled) => elapsed.as_millis() >= u128::from(most),
@@ -175,7 +175,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     };
     let locked = format!(
         "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO NOTHING; \
+           ON CONFLICT (kind, lock_key, slot) DO NOTHING; \
          SELECT set_config('polylock.locked', count(*)::text, true) FROM \
            (SELECT 1 FROM {table} WHERE kind = {LOCKED} AND lock_key = {key} FOR UPDATE {nowait}) held; \
          UPDATE {table} SET changed_at = {NOW} \
@@ -195,7 +195,7 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
     format!(
         "INSERT INTO {table} AS fence (kind, lock_key, last_token, changed_at) \
            VALUES ({FENCE}, {key}, {token}, {NOW}) \
-           ON CONFLICT (kind, lock_key) DO UPDATE SET \
+           ON CONFLICT (kind, lock_key, slot) DO UPDATE SET \
              last_token = GREATEST(fence.last_token, excluded.last_token), \
              changed_at = excluded.changed_at \
            RETURNING last_token"
@@ -207,13 +207,13 @@ fn literal(key: &LockKey) -> String {
     format!("decode('{}', 'hex')", hex(key.as_bytes()))
 }
 
-fn busy(trouble: Trouble) -> Error {
+fn busy(db_error: DbError) -> Error {
     let message = "another transaction checks the same resource";
-    Error::new(ErrorKind::Contended, message).with_source(trouble.source)
+    Error::new(ErrorKind::Contended, message).with_source(db_error.source)
 }
 
-fn code(trouble: &Trouble) -> Option<String> {
-    let code = trouble.source.as_database_error()?.code()?;
+fn code(db_error: &DbError) -> Option<String> {
+    let code = db_error.source.as_database_error()?.code()?;
     Some(code.into_owned())
 }
 

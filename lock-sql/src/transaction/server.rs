@@ -5,7 +5,7 @@ use lock_core::{Error, ErrorKind};
 use super::place::Place;
 use crate::error::{Cause, Failure, Remove};
 use crate::schema::LAYOUT;
-use crate::wire::{Answer, Class, Trouble};
+use crate::wire::{Answer, Class, DbError};
 
 /// The kinds of the rows: what is locked, and what a resource has seen.
 pub(super) const LOCKED: u8 = 2;
@@ -50,18 +50,18 @@ pub(super) fn malformed(place: &Place) -> Error {
 ///
 /// The connection is in the caller's hands, and a transaction whose connection broke is no more, so
 /// that no outcome is unknown.
-pub(super) fn failed(trouble: Trouble) -> Error {
-    match trouble.class {
+pub(super) fn failed(db_error: DbError) -> Error {
+    match db_error.class {
         Class::Conflict => {
             let message = "transactions of others are in the way; repeat this one from its \
                            beginning";
-            Error::new(ErrorKind::Unavailable, message).with_source(trouble.source)
+            Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
         }
-        _ => Failure::of_opening(trouble).into(),
+        _ => Failure::of_opening(db_error).into(),
     }
 }
 
-pub(super) fn no_transaction(trouble: Trouble) -> Error {
+pub(super) fn no_transaction(db_error: DbError) -> Error {
     let message = "no transaction is open on the connection, a lock would be free at once";
-    Error::new(ErrorKind::InvalidRequest, message).with_source(trouble.source)
+    Error::new(ErrorKind::InvalidRequest, message).with_source(db_error.source)
 }

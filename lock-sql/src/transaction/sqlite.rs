@@ -5,7 +5,7 @@ use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::dialog::Dialog;
+use super::dialog::DatabaseTransaction;
 use super::place::Place;
 use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
 use crate::error::{Cause, Failure, Remove};
@@ -13,7 +13,7 @@ use crate::sqlite::clocks::Clocks;
 use crate::sqlite::rows;
 use crate::table::Locks;
 
-impl Dialog for SqliteConnection {
+impl DatabaseTransaction for SqliteConnection {
     /// There is no wait: who is in the way cannot leave while this transaction keeps everybody else
     /// from writing.
     async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
@@ -27,10 +27,10 @@ impl Dialog for SqliteConnection {
             Err(error) if error.kind() == ErrorKind::Contended => return Ok(None),
             Err(error) => return Err(error),
         };
-        // The clock is read when nobody else can write: see `Scene`.
+        // The clock is read when nobody else can write: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
-        let scene = locks.scene;
-        let Ok(token) = locks.record(key).pass(&scene) else {
+        let read_context = locks.read_context;
+        let Ok(token) = locks.record(key).pass(&read_context) else {
             return Ok(None);
         };
         let mut values = SqliteArguments::default();
@@ -83,7 +83,7 @@ fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> R
     let mut locks = Locks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
         let (_, mut row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
-        clocks.judge(&mut row, &locks.scene);
+        clocks.judge(&mut row, &locks.read_context);
         locks.record(key).load(row);
     }
     Ok(locks)

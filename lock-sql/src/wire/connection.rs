@@ -8,10 +8,10 @@ use sqlx::mysql::MySqlConnection;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnection;
 
+use super::db_error::{Class, DbError};
 use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
 use super::target::{Options, Target};
-use super::trouble::{Class, Trouble};
 use super::value::{Answer, Value};
 
 /// A connection to a server.
@@ -35,7 +35,7 @@ enum Raw {
 }
 
 impl Connection {
-    pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, Trouble> {
+    pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, DbError> {
         let raw = match &target.options {
             #[cfg(feature = "mysql")]
             Options::MySql(options) => Raw::MySql(Box::new(super::mysql::open(options).await?)),
@@ -81,7 +81,7 @@ impl Connection {
     /// is what they are waited for.
     ///
     /// Behind a pooler the settings are those of others as well, and stay as they are.
-    pub(crate) async fn settle(&mut self, patience: Duration) -> Result<(), Trouble> {
+    pub(crate) async fn settle(&mut self, patience: Duration) -> Result<(), DbError> {
         if self.target.is_pooled.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl Connection {
         &mut self,
         sql: &Sql,
         values: &[Value],
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<Answer, DbError> {
         if self.target.is_pooled.load(Ordering::Relaxed) {
             return self.message(sql, values).await;
         }
@@ -111,8 +111,8 @@ impl Connection {
             #[cfg(feature = "postgres")]
             Raw::Postgres(raw) => super::postgres::statement(raw, sql, values).await,
         };
-        if let Err(trouble) = &answer
-            && trouble.class == Class::Unprepared
+        if let Err(db_error) = &answer
+            && db_error.class == Class::Unprepared
         {
             tracing::warn!("a pooler is in the path: statements are not prepared from here on");
             self.target.is_pooled.store(true, Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Connection {
     }
 
     /// Runs several statements in one round trip, with the values in their text.
-    pub(crate) async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, Trouble> {
+    pub(crate) async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
         match &mut self.raw {
             #[cfg(feature = "mysql")]
             Raw::MySql(raw) => super::mysql::message(raw, sql, values).await,

@@ -1,6 +1,7 @@
 //! One way to talk to PostgreSQL and to MySQL: statements, values and what went wrong.
 
 mod connection;
+mod db_error;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
@@ -8,12 +9,11 @@ pub(crate) mod postgres;
 mod socket;
 mod sql;
 mod target;
-mod trouble;
 mod value;
 
 pub(crate) use self::connection::Connection;
+pub(crate) use self::db_error::{Class, DbError};
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::Sql;
 pub(crate) use self::target::{Flavour, Target};
-pub(crate) use self::trouble::{Class, Trouble};
 pub(crate) use self::value::{Answer, Value};

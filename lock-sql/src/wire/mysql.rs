@@ -10,16 +10,16 @@ use sqlx::mysql::{
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
+use super::db_error::{Class, DbError};
 use super::sql::{Literals, Sql};
-use super::trouble::{Class, Trouble};
 use super::value::{Answer, Value};
 
 /// Opens a connection whose settings do not depend on those of the server.
 ///
 /// Statements see what others have committed when they begin, lock rows and no gaps between them,
 /// and are refused rather than bent.
-pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, Trouble> {
-    let mut raw = options.connect().await.map_err(trouble)?;
+pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnection, DbError> {
+    let mut raw = options.connect().await.map_err(db_error)?;
     let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
                     autocommit = 1, timestamp = DEFAULT";
@@ -28,7 +28,7 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
 }
 
 /// Lets statements wait for rows as long as somebody waits for them.
-pub(super) async fn settle(raw: &mut MySqlConnection, patience: Duration) -> Result<(), Trouble> {
+pub(super) async fn settle(raw: &mut MySqlConnection, patience: Duration) -> Result<(), DbError> {
     let seconds = patience.as_secs().max(1);
     let text =
         format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
@@ -42,7 +42,7 @@ pub(super) async fn statement(
     raw: &mut MySqlConnection,
     sql: &Sql,
     values: &[Value],
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
     for at in sql.order() {
         query = match values.get(at).unwrap_or(&Value::Null) {
@@ -61,7 +61,7 @@ pub(super) async fn message(
     raw: &mut MySqlConnection,
     sql: &Sql,
     values: &[Value],
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     text(raw, literal(sql, values)).await
 }
 
@@ -71,21 +71,21 @@ pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
 }
 
 /// The same without arguments.
-pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<Answer, Trouble> {
+pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<Answer, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 
 async fn collect(
     mut stream: BoxStream<'_, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     let mut answer = Answer::default();
     while let Some(item) = stream.next().await {
-        match item.map_err(trouble)? {
+        match item.map_err(db_error)? {
             Either::Left(done) => {
                 answer.affected += done.rows_affected();
                 answer.last_id = answer.last_id.max(done.last_insert_id());
             }
-            Either::Right(row) => answer.rows.push(read(&row).map_err(trouble)?),
+            Either::Right(row) => answer.rows.push(read(&row).map_err(db_error)?),
         }
     }
     Ok(answer)
@@ -112,7 +112,7 @@ fn read_value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
 }
 
 /// Reads the error number.
-pub(super) fn trouble(error: sqlx::Error) -> Trouble {
+pub(super) fn db_error(error: sqlx::Error) -> DbError {
     let number = match &error {
         sqlx::Error::Database(e) => e
             .try_downcast_ref::<MySqlDatabaseError>()
@@ -120,8 +120,8 @@ pub(super) fn trouble(error: sqlx::Error) -> Trouble {
         _ => None,
     };
     match number.map(class) {
-        Some(class) => Trouble::new(class, error),
-        None => Trouble::of_client(error),
+        Some(class) => DbError::new(class, error),
+        None => DbError::of_client(error),
     }
 }
 

@@ -8,17 +8,17 @@ use futures_util::stream::BoxStream;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
+use super::db_error::{Class, DbError};
 use super::sql::{Literals, Sql};
-use super::trouble::{Class, Trouble};
 use super::value::{Answer, Value};
 
-pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, Trouble> {
-    options.connect().await.map_err(trouble)
+pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbError> {
+    options.connect().await.map_err(db_error)
 }
 
 /// Lets statements take `patience` and no longer, whatever the role has been given, and the server
 /// notice that nobody waits for one.
-pub(super) async fn settle(raw: &mut PgConnection, patience: Duration) -> Result<(), Trouble> {
+pub(super) async fn settle(raw: &mut PgConnection, patience: Duration) -> Result<(), DbError> {
     let millis = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     message(raw, &SETTINGS, &[Value::from(millis)])
         .await
@@ -46,7 +46,7 @@ pub(super) async fn statement(
     raw: &mut PgConnection,
     sql: &Sql,
     values: &[Value],
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
     for value in values {
         query = match value {
@@ -66,7 +66,7 @@ pub(super) async fn message(
     raw: &mut PgConnection,
     sql: &Sql,
     values: &[Value],
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     text(raw, literal(sql, values)).await
 }
 
@@ -76,18 +76,18 @@ pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
 }
 
 /// The same without arguments.
-pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<Answer, Trouble> {
+pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<Answer, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 
 async fn collect(
     mut stream: BoxStream<'_, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>,
-) -> Result<Answer, Trouble> {
+) -> Result<Answer, DbError> {
     let mut answer = Answer::default();
     while let Some(item) = stream.next().await {
-        match item.map_err(trouble)? {
+        match item.map_err(db_error)? {
             Either::Left(done) => answer.affected += done.rows_affected(),
-            Either::Right(row) => answer.rows.push(read(&row).map_err(trouble)?),
+            Either::Right(row) => answer.rows.push(read(&row).map_err(db_error)?),
         }
     }
     Ok(answer)
@@ -113,7 +113,7 @@ fn read_value(row: &PgRow, at: usize) -> Result<Value, sqlx::Error> {
 }
 
 /// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.
-pub(super) fn trouble(error: sqlx::Error) -> Trouble {
+pub(super) fn db_error(error: sqlx::Error) -> DbError {
     let known = match &error {
         sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>(),
         _ => None,
@@ -126,18 +126,18 @@ pub(super) fn trouble(error: sqlx::Error) -> Trouble {
                 .any(|s| e.message().contains(s))
     });
     if is_insecure {
-        return Trouble::new(Class::Insecure, error);
+        return DbError::new(Class::Insecure, error);
     }
     // A standby refuses `READ WRITE`, which is no statement that it lacks: a setting is checked. The
     // message is in the language of the server.
     let is_standby =
         known.is_some_and(|e| e.code() == "0A000" && e.routine() == Some("call_bool_check_hook"));
     if is_standby {
-        return Trouble::new(Class::ReadOnly, error);
+        return DbError::new(Class::ReadOnly, error);
     }
     match known.map(|e| class(e.code())) {
-        Some(class) => Trouble::new(class, error),
-        None => Trouble::of_client(error),
+        Some(class) => DbError::new(class, error),
+        None => DbError::of_client(error),
     }
 }
 

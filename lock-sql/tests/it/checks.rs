@@ -250,6 +250,40 @@ async fn a_table_of_another_layout_is_left_alone() {
     }
 }
 
+/// A table that has one row for each key, and a list of its slots.
+#[tokio::test]
+async fn a_table_of_layout_1_is_refused_with_its_number() {
+    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
+    let (here, there) = (postgres.database(), mariadb.database());
+    for url in [&here, &there] {
+        let sql = |text: String| match url == &here {
+            true => postgres.sql(url, &text),
+            false => mariadb.sql(url, &text),
+        };
+        let (role, bytes) = match url == &here {
+            true => ("SET ROLE test; ", "bytea"),
+            false => ("", "VARBINARY(513)"),
+        };
+        sql(format!(
+            "{role}CREATE TABLE polylock_locks (kind SMALLINT NOT NULL, lock_key {bytes} NOT NULL,
+                 token BIGINT NOT NULL DEFAULT 0, shared TEXT, PRIMARY KEY (kind, lock_key))"
+        ));
+        sql("INSERT INTO polylock_locks (kind, lock_key, token) VALUES (0, '', 1)".to_owned());
+        for mode in ["lease", "row", "advisory"] {
+            let error = refusal(&format!("{url}?mode={mode}")).await;
+            assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+            let says = "has layout 1, and this version knows layout 2";
+            assert!(error.message().contains(says), "{error}");
+        }
+        // One that does not say what it is becomes none of this version.
+        sql("DELETE FROM polylock_locks".to_owned());
+        let error = refusal(url).await;
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+        let rows = sql("SELECT COUNT(*) FROM polylock_locks".to_owned());
+        assert_eq!(rows, [["0"]]);
+    }
+}
+
 #[tokio::test]
 async fn a_table_of_somebody_else_is_left_alone() {
     let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());

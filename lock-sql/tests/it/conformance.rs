@@ -28,7 +28,8 @@ impl Harness for Place {
     }
 
     async fn look(&self, key: &LockKey) -> Option<Look> {
-        let held = "SELECT count(*) FROM polylock_locks WHERE key = ? AND id IS NOT NULL";
+        let held = "SELECT count(*) FROM polylock_locks \
+                    WHERE key = ? AND slot < 2147483648 AND id IS NOT NULL";
         let held = sqlx::query_scalar::<_, i64>(held).bind(key.as_bytes());
         let held = held.fetch_one(&mut self.sql().await).await.ok()?;
         Some(Look::new(usize::try_from(held).ok()?, 0))

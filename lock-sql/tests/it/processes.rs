@@ -1,12 +1,12 @@
 //! Many processes on one file.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::Place;
 use lock_core::prelude::*;
 use lock_testkit::history::What;
-use lock_testkit::taker::Taker;
+use lock_testkit::taker::{Taker, TakerProcess};
 
 /// Whatever a process was writing: its lease ends, and the database is whole.
 #[tokio::test(flavor = "multi_thread")]
@@ -47,6 +47,57 @@ async fn a_file_is_intact_after_processes_were_killed_at_any_time() {
     let intact = sqlx::query_scalar::<_, String>("PRAGMA integrity_check");
     let intact = intact.fetch_one(&mut place.sql().await).await.unwrap();
     assert_eq!(intact, "ok");
+}
+
+/// Four processes that take one lock again as soon as they have released it.
+async fn assert_served_alike(url: &str) {
+    let key = LockKey::new("wanted").expect("a key");
+    let start = |_| {
+        let take = Taker::example("lock-taker", url).take(&key);
+        let take = take.with_wait(SOON).with_hold(Duration::from_millis(2));
+        take.with_rounds(1_000_000).spawn().expect("it starts")
+    };
+    let mut running: Vec<_> = (0..4).map(start).collect();
+    let is_granted = |what: &What| matches!(what, What::Granted { .. });
+    for process in &running {
+        process.told(SOON, is_granted).await;
+    }
+    let grants = |process: &TakerProcess| {
+        let events = process.events();
+        events
+            .iter()
+            .filter(|event| is_granted(&event.what))
+            .count()
+    };
+    let before: Vec<_> = running.iter().map(grants).collect();
+    let served = || -> Vec<_> {
+        let now = running.iter().map(grants);
+        now.zip(&before).map(|(now, before)| now - before).collect()
+    };
+    let deadline = Instant::now() + SOON;
+    while served().iter().sum::<usize>() < 200 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let served = served();
+    for process in &mut running {
+        process.kill().expect("it is there");
+    }
+    let least = served.iter().min().expect("there are four");
+    let most = served.iter().max().expect("there are four");
+    assert!(*most > 20 && least * 2 >= *most, "{served:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_served_alike_by_a_file() {
+    let place = Place::new();
+    assert_served_alike(&format!("sqlite:{}", place.database().display())).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_served_alike_by_leases_of_mariadb() {
+    let database = lock_testkit::servers::MariaDbServer::shared().database();
+    assert_served_alike(&format!("{database}?mode=lease")).await;
 }
 
 /// The ttl of the killed processes, and a busy machine.

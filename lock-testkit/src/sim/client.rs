@@ -79,7 +79,7 @@ impl SimLock {
             let free_in = match until(deadline, self.ask(&attempt, None)).await {
                 Answer::Granted(grant) => return attempt.granted(self, sent, grant),
                 Answer::Held { free_in } => {
-                    attempt.request.note_held();
+                    attempt.request.mark_contended();
                     last = self.contended(attempt.request);
                     free_in
                 }
@@ -115,7 +115,7 @@ impl SimLock {
             let free_in = match answer {
                 Answer::Granted(grant) => return attempt.granted_at(self, &beats, grant),
                 Answer::Held { free_in } => {
-                    attempt.request.note_held();
+                    attempt.request.mark_contended();
                     unanswered = 0;
                     last = self.contended(attempt.request);
                     free_in

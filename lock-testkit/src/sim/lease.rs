@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::engine::LeaseId;
 use lock_core::{
-    Error, ErrorKind, FencingToken, Lease, LeaseControl, LeaseState, LockKey, LostReason, Released,
-    RenewalRequest, Renewer, Result, Upkeep,
+    Error, ErrorKind, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, LostReason,
+    Released, RenewalRequest, Renewer, Result,
 };
 
 use super::client::unavailable;
@@ -100,9 +100,9 @@ impl Remote {
 
 #[async_trait]
 impl Lease for SimLease {
-    fn upkeep(&self) -> Upkeep {
+    fn liveness(&self) -> Liveness {
         let renewer = Arc::clone(&self.renewer) as Arc<dyn Renewer>;
-        Upkeep::Renewed {
+        Liveness::Renewed {
             id: self.remote.id,
             renewer,
         }

@@ -44,7 +44,7 @@ impl LockAdmin for Client {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        self.watch_by_looking(prefix).await.map_err(named)
+        self.watch_by_polling(prefix).await.map_err(named)
     }
 
     async fn renew_lease(&self, key: &LockKey, _: LeaseId, _: Duration) -> Result<LeaseState> {

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::downgrade::noted_token;
 use crate::error::Failure;
 use crate::names::Contender;
-use crate::standing::{by_creation, holders, in_line, out_of_numbers};
+use crate::queue_position::{by_creation, contenders_in_order, holders, out_of_numbers};
 use crate::tokens::token;
 
 /// A lock that somebody holds, as its directory shows it.
@@ -52,7 +52,7 @@ impl Seen {
             Err(ClientError::NoNode) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let line = in_line(names.iter().map(String::as_str), None);
+        let line = contenders_in_order(names.iter().map(String::as_str), None);
         let mut look = Look {
             connection,
             directory,

@@ -13,7 +13,7 @@ use crate::lock::Client;
 impl Client {
     /// Looks five times a second at what is held. A recursive watch would tell sooner, and load this
     /// client with every contender that comes and goes. Events do not name those who wait.
-    pub(super) async fn watch_by_looking(
+    pub(super) async fn watch_by_polling(
         &self,
         prefix: &str,
     ) -> Result<mpsc::Receiver<LockEvent>, Failure> {
@@ -22,7 +22,7 @@ impl Client {
         let (out, receiver) = mpsc::channel(64);
         let (client, prefix) = (self.clone(), prefix.to_owned());
         tokio::spawn(async move {
-            while tokio::time::timeout(LOOK_EVERY, out.closed())
+            while tokio::time::timeout(POLL_INTERVAL, out.closed())
                 .await
                 .is_err()
             {
@@ -41,7 +41,7 @@ impl Client {
 }
 
 /// Time between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The holders of the last look, each with its last write: a hand-over that needs one makes a new
 /// holder, and the others are not seen.

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use zookeeper_client::{CreateMode, Error as ClientError};
 
 use super::look::Seen;
-use super::{Attempt, Halt};
+use super::{Attempt, AttemptError};
 use crate::acl::acls;
 use crate::config::Compat;
 use crate::error::Failure;
@@ -15,13 +15,13 @@ use crate::root::make_root;
 
 impl Attempt<'_> {
     /// Creates the node and lists the directory, in one round trip: the list is that after the creation.
-    pub(super) async fn enter(&self) -> Result<(Node, Seen), Halt> {
+    pub(super) async fn enter(&self) -> Result<(Node, Seen), AttemptError> {
         let until = self.budget.step();
         let (client, lease) = (&self.lease.session.client, self.lease);
         let options = CreateMode::EphemeralSequential.with_acls(acls(self.client.access()));
         let stem = lease.directory.child(&lease.stem);
         loop {
-            lease.node.set(Known::Perhaps);
+            lease.node.set(Known::Unknown);
             let sent = self.client.engine.now();
             // Both are sent here, in this order.
             let created = client.create(&stem, &lease.data, &options);
@@ -37,7 +37,7 @@ impl Attempt<'_> {
                     if !lease.session.owns(&stat) {
                         // It is in a session that this client does not know of.
                         lease.session.end();
-                        return Err(Halt::Gone);
+                        return Err(AttemptError::Gone);
                     }
                     lease.session.committed(sent);
                     node
@@ -67,7 +67,7 @@ impl Attempt<'_> {
     }
 
     /// Looks for the node after a reply was lost.
-    async fn find(&self, until: Instant) -> Result<Option<Node>, Halt> {
+    async fn find(&self, until: Instant) -> Result<Option<Node>, AttemptError> {
         loop {
             match self.until(until, self.lease.find()).await? {
                 Ok(found) => return Ok(found),
@@ -78,7 +78,7 @@ impl Attempt<'_> {
 
     /// Creates the directory, which ZooKeeper removes when nobody has used it for a while; unless it is
     /// for kazoo as well, which makes sure of it once and fails if it is gone later.
-    async fn make_directory(&self, until: Instant) -> Result<(), Halt> {
+    async fn make_directory(&self, until: Instant) -> Result<(), AttemptError> {
         let client = &self.lease.session.client;
         let path = self.lease.directory.path();
         let mut mode = match self.client.sessions.config.compat {
@@ -112,8 +112,8 @@ fn is(failure: &Failure, error: &ClientError) -> bool {
     failure.client() == Some(error)
 }
 
-fn not_understood(number: &impl std::fmt::Display) -> Halt {
-    Halt::Failed(Failure::protocol(&format!(
+fn not_understood(number: &impl std::fmt::Display) -> AttemptError {
+    AttemptError::Failed(Failure::protocol(&format!(
         "a node with the number {number}"
     )))
 }

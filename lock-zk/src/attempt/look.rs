@@ -4,11 +4,13 @@ use futures_util::future::join_all;
 use lock_core::engine::Moment;
 use zookeeper_client::{Error as ClientError, Stat};
 
-use super::{Attempt, Halt};
+use super::{Attempt, AttemptError};
 use crate::error::PAUSE;
 use crate::names::Contender;
 use crate::node::Node;
-use crate::standing::{Standing, by_creation, in_line, out_of_numbers, standing};
+use crate::queue_position::{
+    QueuePosition, by_creation, contenders_in_order, out_of_numbers, queue_position,
+};
 
 /// The directory as it was seen.
 pub(super) struct Seen {
@@ -27,7 +29,7 @@ impl Seen {
 }
 
 impl Attempt<'_> {
-    pub(super) async fn list(&self) -> Result<Seen, Halt> {
+    pub(super) async fn list(&self) -> Result<Seen, AttemptError> {
         let until = self.budget.step();
         loop {
             let sent = self.client.engine.now();
@@ -36,7 +38,7 @@ impl Attempt<'_> {
             match self.until(until, listed).await? {
                 Ok((names, directory)) => return Ok(Seen::new(names, &directory, sent)),
                 // Somebody has deleted the directory with all that was in it.
-                Err(ClientError::NoNode) => return Err(Halt::Gone),
+                Err(ClientError::NoNode) => return Err(AttemptError::Gone),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }
         }
@@ -44,12 +46,12 @@ impl Attempt<'_> {
 
     /// The first in line is not granted the lock on an old answer, nor while nothing tells that the session
     /// lasts: heartbeats do, soon after an outage.
-    pub(super) async fn look_again(&self) -> Result<Seen, Halt> {
+    pub(super) async fn look_again(&self) -> Result<Seen, AttemptError> {
         if self.lease.session.is_over() {
-            return Err(Halt::Gone);
+            return Err(AttemptError::Gone);
         }
         if self.budget.is_spent() {
-            return Err(Halt::Late);
+            return Err(AttemptError::Late);
         }
         tokio::time::sleep(PAUSE).await;
         self.list().await
@@ -57,14 +59,14 @@ impl Attempt<'_> {
 
     /// After a break: whether the session of the connection has the node. The client may have been given
     /// another one without a word, while the node of the old one is still there.
-    pub(super) async fn look_at_own(&self, node: &Node) -> Result<(), Halt> {
+    pub(super) async fn look_at_own(&self, node: &Node) -> Result<(), AttemptError> {
         let until = self.budget.step();
         let (client, path) = (&self.lease.session.client, self.lease.path(node));
         loop {
             let owned = client.list_ephemerals(&path);
             match self.until(until, owned).await? {
                 Ok(owned) if owned.contains(&path) => return Ok(()),
-                Ok(_) => return Err(Halt::Gone),
+                Ok(_) => return Err(AttemptError::Gone),
                 // Servers before 3.6.
                 Err(ClientError::Unimplemented) => return Ok(()),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
@@ -73,25 +75,29 @@ impl Attempt<'_> {
     }
 
     /// Where the node stands in the line that was seen, or in a later one if that one does not tell.
-    pub(super) async fn standing(&self, seen: &mut Seen, node: &Node) -> Result<Standing, Halt> {
+    pub(super) async fn queue_position(
+        &self,
+        seen: &mut Seen,
+        node: &Node,
+    ) -> Result<QueuePosition, AttemptError> {
         let own = &node.contender.name;
         loop {
-            let mut line = in_line(seen.names.iter().map(String::as_str), Some(own));
+            let mut line = contenders_in_order(seen.names.iter().map(String::as_str), Some(own));
             let contenders = line.len();
             self.order_by_creation(&mut line).await?;
-            let standing = standing(&line, own);
-            if standing == Standing::Holds && line.len() < contenders {
+            let queue_position = queue_position(&line, own);
+            if queue_position == QueuePosition::Holds && line.len() < contenders {
                 // Somebody has gone since: the last change that was seen is older than what shows
                 // that nobody is before this one, and makes the token of somebody else.
                 *seen = self.list().await?;
                 continue;
             }
-            return Ok(standing);
+            return Ok(queue_position);
         }
     }
 
     /// Asks when those contenders were created whose numbers do not tell.
-    async fn order_by_creation(&self, line: &mut Vec<Contender>) -> Result<(), Halt> {
+    async fn order_by_creation(&self, line: &mut Vec<Contender>) -> Result<(), AttemptError> {
         let names: Vec<_> = out_of_numbers(line)
             .map(|contender| contender.name.clone())
             .collect();

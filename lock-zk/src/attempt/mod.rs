@@ -15,7 +15,7 @@ use crate::error::{Failure, PAUSE};
 use crate::lease::ZooKeeperLease;
 use crate::lock::Client;
 use crate::node::Node;
-use crate::standing::Standing;
+use crate::queue_position::QueuePosition;
 
 /// How an attempt ends.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// Why an attempt does not go on.
-enum Halt {
+enum AttemptError {
     Failed(Failure),
     /// The session or the node is gone.
     Gone,
@@ -49,19 +49,19 @@ impl Attempt<'_> {
     pub(crate) async fn run(&self) -> Result<Outcome> {
         match self.stand_in_line().await {
             Ok(outcome) => Ok(outcome),
-            Err(Halt::Gone) => Ok(Outcome::Gone),
-            Err(Halt::Failed(failure)) => Err(failure.into()),
-            Err(Halt::Late) => Err(self.budget.gives_up()),
+            Err(AttemptError::Gone) => Ok(Outcome::Gone),
+            Err(AttemptError::Failed(failure)) => Err(failure.into()),
+            Err(AttemptError::Late) => Err(self.budget.gives_up()),
         }
     }
 
-    async fn stand_in_line(&self) -> Result<Outcome, Halt> {
+    async fn stand_in_line(&self) -> Result<Outcome, AttemptError> {
         let mut entered = self.client.engine.now();
         let (node, mut seen) = self.enter().await?;
         loop {
-            let blocker = match self.standing(&mut seen, &node).await? {
-                Standing::Gone => return Err(Halt::Gone),
-                Standing::Holds => {
+            let blocker = match self.queue_position(&mut seen, &node).await? {
+                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Holds => {
                     self.budget.note_free();
                     if self.lease.session.broke_since(entered) {
                         entered = self.client.engine.now();
@@ -80,14 +80,16 @@ impl Attempt<'_> {
                     seen = self.look_again().await?;
                     continue;
                 }
-                Standing::OtherLimit(limit) => return Ok(Outcome::Refused(other_limit(limit))),
-                Standing::Behind(blocker) => blocker,
+                QueuePosition::OtherLimit(limit) => {
+                    return Ok(Outcome::Refused(other_limit(limit)));
+                }
+                QueuePosition::Behind(blocker) => blocker,
             };
-            self.budget.note_held();
+            self.budget.mark_contended();
             if !self.budget.waits() || self.budget.is_over() {
                 return Ok(Outcome::Refused(self.budget.contended()));
             }
-            self.request.note_held();
+            self.request.mark_contended();
             seen = match self.wait(&blocker, &node).await? {
                 Some(seen) => seen,
                 None => self.list().await?,
@@ -101,9 +103,9 @@ impl Attempt<'_> {
     /// over. Several may hold shared locks and permits at a time: unless the last
     /// change was the own one, a write of its own gives them one that nobody else has. Those who wait
     /// for a permit learn by the write that one is granted.
-    async fn token(&self, seen: &Seen, node: &Node) -> Result<FencingToken, Halt> {
+    async fn token(&self, seen: &Seen, node: &Node) -> Result<FencingToken, AttemptError> {
         if self.request.mode() == Mode::Exclusive || seen.pzxid == node.czxid {
-            return self.lease.drawn(seen.pzxid).map_err(Halt::Failed);
+            return self.lease.drawn(seen.pzxid).map_err(AttemptError::Failed);
         }
         let until = self.budget.step();
         let path = self.lease.path(node);
@@ -111,8 +113,8 @@ impl Attempt<'_> {
             let client = &self.lease.session.client;
             let written = client.set_data(&path, &self.lease.data, None);
             match self.until(until, written).await? {
-                Ok(stat) => return self.lease.drawn(stat.mzxid).map_err(Halt::Failed),
-                Err(ClientError::NoNode) => return Err(Halt::Gone),
+                Ok(stat) => return self.lease.drawn(stat.mzxid).map_err(AttemptError::Failed),
+                Err(ClientError::NoNode) => return Err(AttemptError::Gone),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }
         }
@@ -120,29 +122,33 @@ impl Attempt<'_> {
 
     /// Has a write committed before the lock is granted to one who waited for long: the session may have
     /// been in the hands of a leader that others have replaced.
-    async fn prove(&self) -> Result<(), Halt> {
+    async fn prove(&self) -> Result<(), AttemptError> {
         let until = self.budget.step();
         match self.until(until, self.lease.session.prove()).await? {
             Ok(()) => Ok(()),
-            Err(ClientError::NoNode) => Err(Halt::Gone),
+            Err(ClientError::NoNode) => Err(AttemptError::Gone),
             Err(error) => self.pause_if_ambiguous(error.into()).await,
         }
     }
 
     /// Bounds one step.
-    async fn until<T>(&self, until: Instant, work: impl Future<Output = T>) -> Result<T, Halt> {
-        before(until, work).await.ok_or(Halt::Late)
+    async fn until<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, AttemptError> {
+        before(until, work).await.ok_or(AttemptError::Late)
     }
 
     /// Lets the client connect again before the next request; gives back what no repetition changes.
-    async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), Halt> {
+    async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), AttemptError> {
         if failure.is_over() {
             // It may not be told yet, and the next attempt is to have the next session.
             self.lease.session.end();
-            return Err(Halt::Gone);
+            return Err(AttemptError::Gone);
         }
         if !failure.is_ambiguous() {
-            return Err(Halt::Failed(failure));
+            return Err(AttemptError::Failed(failure));
         }
         tokio::time::sleep(self.client.engine.jitter(PAUSE / 2, PAUSE)).await;
         Ok(())

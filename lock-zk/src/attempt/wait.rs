@@ -7,9 +7,9 @@ use tokio::time::sleep;
 use zookeeper_client::{Error as ClientError, OneshotWatcher};
 
 use super::look::Seen;
-use super::{Attempt, Halt};
+use super::{Attempt, AttemptError};
 use crate::node::Node;
-use crate::standing::{Blocker, Standing};
+use crate::queue_position::{Blocker, QueuePosition};
 
 /// What was put on a node, and what tells whether it was in time.
 struct Watching {
@@ -22,10 +22,14 @@ struct Watching {
 
 impl Attempt<'_> {
     /// Waits until it is worth to look again; what is seen by then, if a look was part of it.
-    pub(super) async fn wait(&self, blocker: &Blocker, node: &Node) -> Result<Option<Seen>, Halt> {
+    pub(super) async fn wait(
+        &self,
+        blocker: &Blocker,
+        node: &Node,
+    ) -> Result<Option<Seen>, AttemptError> {
         let path = self.watched_path(blocker);
         let Some(_place) = self.lease.session.watches.for_waiter(&path) else {
-            let pause = self.client.engine.jitter(LOOK_EVERY / 2, LOOK_EVERY);
+            let pause = self.client.engine.jitter(POLL_INTERVAL / 2, POLL_INTERVAL);
             self.changed(sleep(pause)).await?;
             return Ok(None);
         };
@@ -43,7 +47,7 @@ impl Attempt<'_> {
             seen => seen,
         };
         if let Some(mut seen) = seen
-            && self.standing(&mut seen, node).await? != Standing::Behind(blocker.clone())
+            && self.queue_position(&mut seen, node).await? != QueuePosition::Behind(blocker.clone())
         {
             return Ok(Some(seen));
         }
@@ -98,19 +102,21 @@ impl Attempt<'_> {
     }
 
     /// Waits for a change, for as long as there is time and the session lasts.
-    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<(), Halt> {
+    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<(), AttemptError> {
         let changed = async {
             tokio::select! {
                 _ = change => Ok(()),
-                () = self.lease.session.ended() => Err(Halt::Gone),
+                () = self.lease.session.ended() => Err(AttemptError::Gone),
             }
         };
         match self.budget.deadline() {
             None => changed.await,
-            Some(deadline) => before(deadline, changed).await.unwrap_or(Err(Halt::Late)),
+            Some(deadline) => before(deadline, changed)
+                .await
+                .unwrap_or(Err(AttemptError::Late)),
         }
     }
 }
 
 /// How often somebody looks who gets no watch.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::HealthCheck;
 
 use super::scratch::{Root, Step, Tried};
-use crate::probe::{Answer, Answers};
+use crate::diagnose_connect::{Answer, Answers};
 
 /// What was seen in a session, and of each server that the URL names.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use zookeeper_client::Client;
 
 use crate::config::ZooKeeperConfig;
-use crate::dial::visit;
+use crate::connect::visit;
 use crate::error::{Cause, Failure};
 
 use self::besides::Visit;

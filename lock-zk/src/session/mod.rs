@@ -1,12 +1,12 @@
 //! One session with the ensemble: all locks of a client live and die with it.
 
+mod heartbeat;
 mod held;
-mod keep;
-mod sentry;
+mod node_watch;
 mod sessions;
-mod terms;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod watches;
 
 use std::fmt;
@@ -18,13 +18,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::dial::{Dialled, dial};
+use crate::connect::{OpenedSession, open_session};
 use crate::error::Failure;
 use crate::negotiated::Negotiated;
 
+use self::heartbeat::send_heartbeats;
 use self::held::{Held, Inserted, Table};
-use self::keep::keep;
-use self::terms::{Proofs, SessionTerms};
+use self::timing::{LivenessEvidence, SessionTiming};
 use self::watches::Watches;
 
 pub(crate) use self::sessions::Sessions;
@@ -52,7 +52,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    proofs: Proofs,
+    evidence: LivenessEvidence,
     /// When the connection broke last.
     broke: Option<Moment>,
     /// When the clock was looked at last, while there was no connection.
@@ -85,19 +85,19 @@ impl Session {
         sessions: Weak<Sessions>,
     ) -> Result<Arc<Self>, Failure> {
         let (tell, told) = oneshot::channel();
-        let (dialled, clock) = (Arc::clone(config), engine.clone());
+        let (connect_config, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
-            let opened = dial(&dialled, &clock).await;
+            let opened = open_session(&connect_config, &clock).await;
             // If nobody waits for it any more, the client is dropped and closes the session.
             drop(tell.send(opened));
         });
         let told = told.await;
-        let Dialled {
+        let OpenedSession {
             client,
             asked,
             negotiated,
         } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
-        let terms = SessionTerms::new(client.session_timeout());
+        let timing = SessionTiming::new(client.session_timeout());
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
@@ -105,7 +105,7 @@ impl Session {
             negotiated,
             state: Mutex::new(State {
                 phase: Phase::Connected,
-                proofs: Proofs::opened(terms, asked),
+                evidence: LivenessEvidence::opened(timing, asked),
                 broke: None,
                 looked: engine.now(),
             }),
@@ -115,7 +115,7 @@ impl Session {
             over: watch::Sender::new(false),
             sessions,
         });
-        engine.spawn_service(keep(Arc::downgrade(&session), states, unwatched));
+        engine.spawn_service(send_heartbeats(Arc::downgrade(&session), states, unwatched));
         Ok(session)
     }
 
@@ -127,13 +127,13 @@ impl Session {
             .smallest()
             .filter(|_| !keeps_first_timeout())
         {
-            state.proofs.shorten(timeout);
+            state.evidence.shorten(timeout);
         }
         state
     }
 
-    fn terms(&self) -> SessionTerms {
-        self.state().proofs.terms()
+    fn timing(&self) -> SessionTiming {
+        self.state().evidence.timing()
     }
 
     /// Whether the present connection may have another timeout, which it has not told; `heard` is the number
@@ -172,25 +172,25 @@ impl Session {
     pub(crate) fn proves(&self, sent: Moment) -> bool {
         let now = self.engine.now();
         let mut state = self.state();
-        let is_old = state.broke_since(sent) || now > state.proofs.terms().recent_until(sent);
+        let is_old = state.broke_since(sent) || now > state.evidence.timing().recent_until(sent);
         if is_old || state.phase == Phase::Over {
             return false;
         }
         self.resume_if_connected(&mut state);
-        now < state.proofs.valid_until()
+        now < state.evidence.valid_until()
     }
 
     /// Whether locks depend on a write that is yet to be committed.
     fn needs_write(&self) -> bool {
         let state = self.state();
-        state.proofs.needs_write(self.engine.now()) && !lock(&self.held).is_empty()
+        state.evidence.needs_write(self.engine.now()) && !lock(&self.held).is_empty()
     }
 
     /// Whether a write is missing that proves that the session lasts.
     pub(crate) fn is_unproven(&self) -> bool {
         let now = self.engine.now();
         let state = self.state();
-        now >= state.proofs.valid_until() && state.proofs.needs_write(now)
+        now >= state.evidence.valid_until() && state.evidence.needs_write(now)
     }
 
     /// Commits a write that changes nothing, as a proof that the session lasts.
@@ -208,7 +208,7 @@ impl Session {
             return;
         }
         self.resume_if_connected(&mut state);
-        state.proofs.committed(sent);
+        state.evidence.committed(sent);
     }
 
     /// Whether the connection has broken since.
@@ -226,11 +226,11 @@ impl Session {
             return control.lose(LostReason::Unreachable);
         }
         let deadline = match state.phase {
-            Phase::Connected => state.proofs.valid_until(),
+            Phase::Connected => state.evidence.valid_until(),
             // Nodes that were there before may be gone, but not this one.
             Phase::Doubted { since, .. } if since < seen => {
                 self.resume_if_connected(&mut state);
-                state.proofs.valid_until()
+                state.evidence.valid_until()
             }
             Phase::Doubted { until, .. } => until,
             Phase::Over => {
@@ -287,11 +287,11 @@ impl Session {
         let valid_until = match state.phase {
             // Those that were in doubt before that are lost by now, and others are not.
             Phase::Doubted { until, .. } if since < until => until,
-            Phase::Connected | Phase::Doubted { .. } => state.proofs.valid_until(),
+            Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
             Phase::Over => return,
         };
-        let until = state.proofs.terms().doubted_until(since, valid_until);
-        state.proofs.broken();
+        let until = state.evidence.timing().doubted_until(since, valid_until);
+        state.evidence.broken();
         state.broke = Some(since);
         state.looked = since;
         state.phase = Phase::Doubted {
@@ -311,7 +311,7 @@ impl Session {
         }
         let mut state = self.state();
         state.resume(self.negotiated.asked(), self.engine.now());
-        let told_until = state.proofs.told_until();
+        let told_until = state.evidence.told_until();
         if let Phase::Doubted { until, .. } = &mut state.phase {
             // The server may have granted less time than it takes to doubt.
             *until = (*until).min(told_until);
@@ -321,10 +321,10 @@ impl Session {
     }
 
     /// Looks at the clock: a process that was stopped does not know how old an answer is.
-    fn look_at_clock(&self) {
+    fn check_clock(&self) {
         let mut state = self.state();
         let now = self.engine.now();
-        if !state.proofs.terms().has_slept(state.looked, now) {
+        if !state.evidence.timing().was_suspended(state.looked, now) {
             state.looked = now;
         }
     }
@@ -341,8 +341,8 @@ impl Session {
             Phase::Connected => {}
         }
         state.phase = Phase::Connected;
-        state.proofs.answered(sent, self.engine.now());
-        self.limit(state.proofs.valid_until());
+        state.evidence.answered(sent, self.engine.now());
+        self.limit(state.evidence.valid_until());
     }
 
     /// The session is gone, and all its nodes with it, or it cannot be told any more.
@@ -379,12 +379,12 @@ impl Session {
 impl State {
     /// There is another connection by `now`, for which the request left at `asked`.
     fn resume(&mut self, asked: Moment, now: Moment) {
-        let terms = self.proofs.terms();
+        let timing = self.evidence.timing();
         if let Phase::Doubted { is_resumed, .. } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
-            && !terms.has_slept(self.looked, now)
+            && !timing.was_suspended(self.looked, now)
         {
-            self.proofs.resumed(asked);
+            self.evidence.resumed(asked);
         }
     }
 

@@ -35,7 +35,7 @@ impl Sessions {
             engine: engine.clone(),
             current: watch::Sender::new(Current::Opening(None)),
         });
-        let session = sessions.dial().await?;
+        let session = sessions.open_session().await?;
         // One that has ended by now does not replace the next.
         sessions.current.send_if_modified(|current| {
             let is_live = !session.is_over();
@@ -48,7 +48,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    async fn dial(self: &Arc<Self>) -> Result<Arc<Session>, Failure> {
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>, Failure> {
         Session::open(&self.config, &self.engine, Arc::downgrade(self)).await
     }
 
@@ -94,7 +94,7 @@ async fn insist(sessions: Weak<Sessions>) {
         let Some(sessions) = sessions.upgrade() else {
             return;
         };
-        match sessions.dial().await {
+        match sessions.open_session().await {
             Ok(session) => {
                 sessions.current.send_replace(Current::Live(session));
                 return;

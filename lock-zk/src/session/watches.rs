@@ -14,10 +14,10 @@ pub(crate) struct Watches {
 }
 
 /// All paths may take that much, with room for what the client has not given up yet.
-const MOST: usize = 96 * 1024;
+const MAX_BYTES: usize = 96 * 1024;
 
 /// Locks that are held leave the other half to those who wait.
-const MOST_OF_HOLDERS: usize = MOST / 2;
+const MAX_HOLDER_BYTES: usize = MAX_BYTES / 2;
 
 impl Watches {
     pub(super) fn of(root: &str) -> Self {
@@ -29,12 +29,12 @@ impl Watches {
 
     /// A place for the watch of one who waits; `None` if there is none left.
     pub(crate) fn for_waiter(self: &Arc<Self>, path: &str) -> Option<Watching> {
-        self.reserve(path, MOST)
+        self.reserve(path, MAX_BYTES)
     }
 
     /// A place for the watch on the node of a lock that is held.
     pub(super) fn for_holder(self: &Arc<Self>, path: &str) -> Option<Watching> {
-        self.reserve(path, MOST_OF_HOLDERS)
+        self.reserve(path, MAX_HOLDER_BYTES)
     }
 
     fn reserve(self: &Arc<Self>, path: &str, most: usize) -> Option<Watching> {

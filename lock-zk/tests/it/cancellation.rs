@@ -189,8 +189,8 @@ fn guards_and_clients_dropped_after_their_runtime_are_given_back() {
     drop(locks);
     drop(shared.expect("it is granted"));
     watching.block_on(async {
-        place.in_line("a", 0).await;
-        place.in_line("b", 0).await;
+        place.contenders_in_order("a", 0).await;
+        place.contenders_in_order("b", 0).await;
     });
 }
 
@@ -205,7 +205,7 @@ fn a_client_dropped_before_its_guard_keeps_the_lock() {
     std::thread::sleep(SESSION + ms(500));
     assert!(guard.is_held());
     drop(guard);
-    watching.block_on(place.in_line("a", 0));
+    watching.block_on(place.contenders_in_order("a", 0));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_runtime_shut_down_with_acquisitions_under_way_leaves_no_node() {
     });
     doomed.shutdown_timeout(Duration::from_secs(1));
     watching.block_on(async {
-        place.in_line("a", 1).await;
+        place.contenders_in_order("a", 1).await;
         assert!(holder.is_held());
         holder.release().await.expect("it is released");
         place.assert_nothing_left(&[&locks], "a").await;

@@ -36,25 +36,25 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
     let place = Place::at(server.port()).await;
     let (locks, other) = (place.client().await, place.elsewhere().await);
-    let probe = take(&locks, "probe").await;
+    let diagnose_connect = take(&locks, "probe").await;
     let now = created(&place, "probe").await;
-    probe.release().await.expect("it is released");
+    diagnose_connect.release().await.expect("it is released");
     let mut guard = take(&locks, "a").await;
     for hours in [1, -1, 0] {
         let waiter = waiting(&other, request("a"));
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         server.set_clock_offset(hours * 3_600);
         // Several heartbeats, and longer than a session lasts.
         sleep(SESSION + ms(1_000)).await;
         assert!(guard.is_held(), "{hours}: {:?}", guard.lost().reason());
         assert!(!waiter.is_finished(), "{hours}: two hold the lock");
-        let probe = take(&locks, "probe").await;
+        let diagnose_connect = take(&locks, "probe").await;
         let shift = created(&place, "probe").await - now - hours * 3_600;
         assert!(
             (0..60).contains(&shift),
             "the clock has not jumped: {shift}"
         );
-        probe.release().await.expect("it is released");
+        diagnose_connect.release().await.expect("it is released");
         let said = examined(&server).await;
         let differs = said.contains("differs by 3") && said.contains("changes nothing");
         assert_eq!(differs, hours != 0, "{hours}: {said}");

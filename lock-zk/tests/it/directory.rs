@@ -67,7 +67,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
                 token
             });
         }
-        place.in_line("a", 11).await;
+        place.contenders_in_order("a", 11).await;
         let before = token(&holder);
         delete_directory(&place, "a").await;
         assert_eq!(loss(&holder).await, LostReason::Broken);
@@ -91,7 +91,7 @@ async fn the_root_that_is_deleted_is_made_again() {
     let locks = place.patient().await;
     let holder = take(&locks, "a").await;
     let waiter = waiting(&locks, request("a"));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     delete_root(&place, "a").await;
     assert_eq!(loss(&holder).await, LostReason::Broken);
     let next = waiter.await.expect("no panic").expect("it is granted");
@@ -136,11 +136,11 @@ async fn what_is_no_contender_is_in_nobodys_way() {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
         let early = waiting(&locks, request(&name).with_mode(mode));
-        place.in_line(&name, 2).await;
+        place.contenders_in_order(&name, 2).await;
         add_junk(&place, &name, CreateMode::Persistent).await;
-        place.in_line(&name, 2 + JUNK.len()).await;
+        place.contenders_in_order(&name, 2 + JUNK.len()).await;
         let late = waiting(&locks, request(&name).with_mode(mode));
-        place.in_line(&name, 3 + JUNK.len()).await;
+        place.contenders_in_order(&name, 3 + JUNK.len()).await;
         assert!(!early.is_finished() && !late.is_finished());
         release(holder).await;
         let early = early.await.expect("no panic").expect("it is granted");
@@ -167,7 +167,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
     let waiter = waiting(&locks, request("a"));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     sleep(ms(100)).await;
     let requests = place.proxy().watch(|command| command.is("GETCHILDREN"));
     let events = place.proxy().watch_pushes(|_| true);
@@ -263,10 +263,10 @@ async fn five_thousand_contenders_keep_their_order_and_wake_one() {
     place.assert_nothing_left(&[&locks], "a").await;
     let first = crowd(&place, "a", 2_500).await;
     let among = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.in_line("a", 2_501).await;
+    place.contenders_in_order("a", 2_501).await;
     let second = crowd(&place, "a", 2_500).await;
     let behind = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.in_line("a", 5_002).await;
+    place.contenders_in_order("a", 5_002).await;
     let began = Instant::now();
     let never = request("a").with_wait(Wait::Never);
     let error = locks
@@ -317,7 +317,7 @@ async fn three_hundred_waiters_of_one_client_are_served_in_order() {
             sleep(ms(1)).await;
         }
     }
-    place.in_line("a", 301).await;
+    place.contenders_in_order("a", 301).await;
     let events = place.proxy().watch_pushes(|_| true);
     let began = Instant::now();
     let mut last = token(&holder);

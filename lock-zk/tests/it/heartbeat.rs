@@ -176,7 +176,7 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
     let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
@@ -215,7 +215,7 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
     let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     let config = OpenOptions::new()
         .append(true)
         .open(server.dir().join("zoo.cfg"));

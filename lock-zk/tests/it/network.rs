@@ -118,7 +118,7 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
         let planned = place.proxy().plan(is_watch, fate);
         let next = waiting(&locks, request("a"));
         planned.met(SOON).await;
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!next.is_finished(), "{fate:?}");
         release(holder).await;
@@ -140,10 +140,10 @@ async fn permits(kind: fn(&Command) -> bool) {
         let holder = other.acquire(&one).await.expect("it is granted");
         let planned = place.proxy().plan(kind, fate);
         let second = waiting(&locks, one.clone());
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         let third = waiting(&locks, one.clone());
         planned.met(SOON).await;
-        place.in_line("a", 3).await;
+        place.contenders_in_order("a", 3).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!second.is_finished() && !third.is_finished(), "{fate:?}");
         release(holder).await;
@@ -189,7 +189,7 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let next = waiting(&locks, request("a"));
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         place.proxy().refuse();
         place.proxy().cut();
         release(holder).await;
@@ -253,7 +253,7 @@ async fn a_token_whose_write_is_lost_is_drawn_again() {
         let writer = take(&other, "a").await;
         let before = token(&writer);
         let reader = waiting(&locks, request("a").with_mode(Mode::Shared));
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         let is_write = |command: &Command| command.is("SETDATA");
         let planned = place.proxy().plan(is_write, fate);
         release(writer).await;
@@ -349,7 +349,7 @@ async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
     let first = other.acquire(&one).await.expect("it is granted");
     let second = other.acquire(&one).await.expect("it is granted");
     let third = waiting(&other, one.clone());
-    place.in_line("a", 3).await;
+    place.contenders_in_order("a", 3).await;
     tokio::time::sleep(ms(200)).await;
     let is_watch = |command: &Command| command.is("GETDATA") && command.has("watch");
     let late = Fate::LateRequest(ms(500));
@@ -382,7 +382,7 @@ async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
     assert_eq!(planned.struck(), 1);
     // The node goes in the background.
-    place.in_line("a", 1).await;
+    place.contenders_in_order("a", 1).await;
     release(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }

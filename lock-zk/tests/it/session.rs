@@ -35,7 +35,7 @@ async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let guard = take(&locks, "a").await;
     let waiter = waiting(&other, request("a"));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     let ended = session(&place, "a", 0).await;
     let began = Instant::now();
     end_session(place.port(), ended);
@@ -63,9 +63,9 @@ async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
     let waiter = waiting(&locks, request("a"));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     let behind = waiting(&other, request("a"));
-    place.in_line("a", 3).await;
+    place.contenders_in_order("a", 3).await;
     let ended = session(&place, "a", 1).await;
     end_session(place.port(), ended);
     until("it stands in line again", async || {
@@ -93,14 +93,14 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let waiter = waiting(&locks, request("a"));
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         let ended = session(&place, "a", 1).await;
         // It is to learn of both ends at the same time.
         place.proxy().refuse();
         place.proxy().cut();
         end_session(place.port(), ended);
         let between = waiting(&other, request("a"));
-        place.in_line("a", 2).await;
+        place.contenders_in_order("a", 2).await;
         holder.release().await.expect("it is released");
         let between = granted(between).await;
         place.proxy().accept();
@@ -182,7 +182,7 @@ async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let guard = take(&locks, "a").await;
     let waiter = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 4)));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     sleep(ms(300)).await;
     let began = Instant::now();
     fail(&place);
@@ -242,7 +242,7 @@ async fn a_short_outage_costs_neither_lock_nor_place_in_line() {
     let guard = take(&locks, "a").await;
     let held = take(&other, "b").await;
     let waiter = waiting(&locks, request("b"));
-    place.in_line("b", 2).await;
+    place.contenders_in_order("b", 2).await;
     let before = (place.tree().nodes("a").await, place.tree().nodes("b").await);
     for _ in 0..3 {
         place.proxy().refuse();
@@ -296,7 +296,7 @@ async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_loc
         let guard = take(&locks, "a").await;
         let held = take(&other, "b").await;
         let waiter = waiting(&locks, request("b"));
-        place.in_line("b", 2).await;
+        place.contenders_in_order("b", 2).await;
         place.proxy().refuse();
         place.proxy().cut();
         let early = waiting(&locks, request("c"));
@@ -360,7 +360,7 @@ async fn waiters_of_one_process_go_on_in_the_next_session() {
     }
     sleep(ms(100)).await;
     let elsewhere = waiting(&other, request("a"));
-    place.in_line("a", 2).await;
+    place.contenders_in_order("a", 2).await;
     let ended = session(&place, "a", 0).await;
     end_session(place.port(), ended);
     assert_eq!(loss(&first).await, LostReason::SessionEnded);

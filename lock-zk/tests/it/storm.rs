@@ -70,7 +70,7 @@ async fn a_hundred_clients_that_reconnect_at_once_are_served() {
     let made = place.proxy().connections() - before;
     assert!(made <= 100 * 3 * 3, "{made} connections");
     for n in 0..25 {
-        place.in_line(&format!("key-{n}"), 0).await;
+        place.contenders_in_order(&format!("key-{n}"), 0).await;
     }
 }
 
@@ -166,7 +166,7 @@ async fn networks_and_a_server_that_fail_at_random_let_nobody_in_beside_a_holder
     }
     // Nodes of sessions that were given up are there until their time is over.
     for name in ["a", "b"] {
-        place.in_line(name, 0).await;
+        place.contenders_in_order(name, 0).await;
         drop(take(&clients[0], name).await);
     }
     Checker::new().check(&recorder.events()).assert_clean();

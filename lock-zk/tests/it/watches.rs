@@ -26,7 +26,7 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
         waiters.push(waiting(&locks, one));
     }
     for n in 0..KEYS {
-        place.in_line(&key(n), 2).await;
+        place.contenders_in_order(&key(n), 2).await;
     }
     let session = async |n: usize, at: usize| {
         let node = place.tree().nodes(&key(n)).await.remove(at);

@@ -1,8 +1,8 @@
 //! One remote contender for each key and process.
 
-pub(crate) mod contest;
-mod line;
-mod seat;
+pub(crate) mod attempt_state;
+mod key_handle;
+mod key_queue;
 mod table;
 
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
 use crate::request::{AcquireRequest, Mode, Wait};
 
-use self::contest::Contest;
-use self::line::{Arrival, HandOvers};
-use self::seat::{Attempt, Contender, InLine, Seat, Turn};
+use self::attempt_state::AttemptState;
+use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
+use self::key_queue::{Arrival, HandoverLimits};
 use self::table::Table;
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
@@ -31,16 +31,14 @@ use self::table::Table;
 /// the server, so that other processes get their turn; the next contender of this process is in the
 /// server's queue by then. A thousand waiting tasks cost the server one waiter.
 ///
-/// Keys are compared exactly, so that two keys never block each other, and a key that nobody holds
-/// or waits for takes no memory. Shared locks and permits go straight to the server. Several keys
-/// that nobody of the process holds or waits for are asked for together, once and without waiting;
-/// otherwise they are acquired one after the other.
+/// Keys are compared exactly, so that two keys never block each other. A key without holder or
+/// waiter takes no memory. Shared locks and permits go straight to the server.
 ///
 /// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
 /// held, in this process or because the backend
-/// [says so](AcquireRequest::note_held), and as [`Unavailable`](ErrorKind::Unavailable) if the server
+/// [says so](AcquireRequest::mark_contended), and as [`Unavailable`](ErrorKind::Unavailable) if the server
 /// has not answered the task that contends, or
-/// [does not any more](AcquireRequest::note_unanswered).
+/// [does not any more](AcquireRequest::mark_unresponsive).
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 #[derive(Clone, Debug)]
@@ -63,8 +61,8 @@ impl LocalQueue {
     /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
-        let handovers = HandOvers {
-            most: Self::DEFAULT_MAX_HANDOVERS,
+        let handovers = HandoverLimits {
+            max: Self::DEFAULT_MAX_HANDOVERS,
             time: Self::DEFAULT_HANDOVER_TIME,
         };
         let table = Table::new(handovers, Self::DEFAULT_MAX_WAITERS);
@@ -80,24 +78,24 @@ impl LocalQueue {
     /// More gives more throughput to this process and longer waits to the others; with 0 every
     /// acquisition goes to the server. Time does not count any more, unless it is set after this.
     #[must_use]
-    pub fn with_max_handovers(self, most: u32) -> Self {
+    pub fn with_max_handovers(self, max: u32) -> Self {
         let time = Duration::ZERO;
-        self.with_handovers(HandOvers { most, time })
+        self.with_handovers(HandoverLimits { max, time })
     }
 
     /// Sets for how long a lease is handed over inside the process, counted from when it came from
     /// the server; however often, but up to the number of hand-overs in any case. Default: 25 ms.
     ///
-    /// A way to the server and back costs from a tenth of a millisecond to several, and short work
-    /// would pay it every few times. Other processes wait this much longer for their turn, and for
-    /// whoever has the lock when the time is over and the one after.
+    /// A round trip to the server takes from a tenth of a millisecond to several, and short work
+    /// would pay it every few times. Other processes wait this much longer for their turn, plus the
+    /// time of the current holder and of the next one.
     #[must_use]
     pub fn with_handover_time(self, time: Duration) -> Self {
-        let most = self.table.handovers.most;
-        self.with_handovers(HandOvers { most, time })
+        let max = self.table.handovers.max;
+        self.with_handovers(HandoverLimits { max, time })
     }
 
-    fn with_handovers(self, handovers: HandOvers) -> Self {
+    fn with_handovers(self, handovers: HandoverLimits) -> Self {
         let table = Table::new(handovers, self.table.max_waiters);
         Self {
             table: Arc::new(table),
@@ -122,16 +120,16 @@ impl LocalQueue {
         self.table.len()
     }
 
-    fn seat(&self, request: &AcquireRequest) -> Seat {
-        Seat::new(Arc::clone(&self.table), request.key().clone())
+    fn handle(&self, request: &AcquireRequest) -> KeyHandle {
+        KeyHandle::new(Arc::clone(&self.table), request.key().clone())
     }
 
     async fn attempt_once(
         &self,
         request: &AcquireRequest,
-        contest: &Arc<Contest>,
+        state: &Arc<AttemptState>,
     ) -> Result<LockGuard> {
-        let request = request.clone().in_contest(Wait::Never, contest);
+        let request = request.clone().in_attempt(Wait::Never, state);
         self.inner.acquire(&request).await
     }
 
@@ -145,49 +143,49 @@ impl LocalQueue {
         loop {
             let guard = match request.wait() {
                 Wait::AtMost(limit) if limit.is_zero() => {
-                    self.attempt_once(request, contender.contest()).await?
+                    self.attempt_once(request, contender.state()).await?
                 }
-                Wait::Never => self.attempt_once(request, contender.contest()).await?,
+                Wait::Never => self.attempt_once(request, contender.state()).await?,
                 _ => {
                     // The attempt stays with the contender: if this task gives up, the next one
                     // takes over the place in the server's queue.
-                    let attempt = contender.attempt(|contest| self.attempt(request, contest));
+                    let attempt = contender.attempt(|state| self.attempt(request, state));
                     match within(deadline, attempt).await {
                         Some(answer) => answer?,
-                        None if self.seat(request).is_in_the_dark() => {
+                        None if self.handle(request).is_unknown() => {
                             return Err(unanswered(request).with_unknown_outcome());
                         }
                         None => return Err(contended(request)),
                     }
                 }
             };
-            if let Some(guard) = contender.seated(guard, request) {
+            if let Some(guard) = contender.granted(guard, request) {
                 return Ok(guard);
             }
         }
     }
 
     /// An acquisition that outlives the request it was started by.
-    fn attempt(&self, request: &AcquireRequest, contest: &Arc<Contest>) -> Attempt {
+    fn attempt(&self, request: &AcquireRequest, state: &Arc<AttemptState>) -> Attempt {
         let inner = Arc::clone(&self.inner);
-        let request = request.clone().in_contest(Wait::Forever, contest);
+        let request = request.clone().in_attempt(Wait::Forever, state);
         Box::pin(async move { inner.acquire(&request).await })
     }
 
     /// Waits in line, and finds out what there is at the head of it.
     async fn wait(
         &self,
-        line: InLine,
+        queue: QueuedWaiter,
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<Arrival> {
-        match within(deadline, line).await {
-            Some(Some(Turn::Contend(contender))) => Ok(Arrival::Contend(contender)),
-            Some(Some(Turn::Lock(guard))) if guard.is_held() => Ok(Arrival::Enter(guard)),
-            // The lease ran out on its way here, or whoever was about to pass it on is gone: the
-            // task stands in line again.
-            Some(_) => self.seat(request).arrive(request),
-            None if self.seat(request).is_in_the_dark() => Err(unanswered(request)),
+        match within(deadline, queue).await {
+            Some(Some(Wakeup::Contend(contender))) => Ok(Arrival::Contend(contender)),
+            Some(Some(Wakeup::Lock(guard))) if guard.is_held() => Ok(Arrival::Enter(guard)),
+            // The lease expired on its way here, or the task that would hand it over is gone: the
+            // task queues again.
+            Some(_) => self.handle(request).arrive(request),
+            None if self.handle(request).is_unknown() => Err(unanswered(request)),
             None => Err(contended(request)),
         }
     }
@@ -197,14 +195,14 @@ impl LocalQueue {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
-        let mut arrival = self.seat(request).arrive(request)?;
+        let mut arrival = self.handle(request).arrive(request)?;
         loop {
             arrival = match arrival {
                 Arrival::Contend(contender) => {
                     return self.contend(contender, request, deadline).await;
                 }
                 Arrival::Enter(guard) => return Ok(guard),
-                Arrival::Wait(line) => self.wait(line, request, deadline).await?,
+                Arrival::Wait(queue) => self.wait(queue, request, deadline).await?,
             };
         }
     }
@@ -241,13 +239,13 @@ impl DistributedLock for LocalQueue {
         let mut capabilities = self.inner.capabilities();
         capabilities.reentry = true;
         // The next holder of this process may get one that was reserved a while ago.
-        capabilities.clocked_tokens = false;
+        capabilities.clock_tokens = false;
         capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         if request.mode() != Mode::Exclusive || self.inner.capabilities().reentry {
-            // Another queue below would not hear of leases that pass from hand to hand up here.
+            // A second queue below would not see the leases that are handed over up here.
             return self.inner.acquire(request).await;
         }
         self.capabilities().check(request)?;

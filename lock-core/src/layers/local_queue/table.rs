@@ -3,21 +3,21 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::line::{HandOvers, Line};
+use super::key_queue::{HandoverLimits, KeyQueue};
 use crate::key::LockKey;
 
 /// The lines of all keys, in shards so that busy keys do not wait for each other.
 pub(super) struct Table {
-    pub(super) handovers: HandOvers,
+    pub(super) handovers: HandoverLimits,
     pub(super) max_waiters: usize,
     hasher: RandomState,
-    shards: Box<[Mutex<HashMap<LockKey, Line>>]>,
+    shards: Box<[Mutex<HashMap<LockKey, KeyQueue>>]>,
 }
 
 const SHARDS: usize = 64;
 
 impl Table {
-    pub(super) fn new(handovers: HandOvers, max_waiters: usize) -> Self {
+    pub(super) fn new(handovers: HandoverLimits, max_waiters: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
             handovers,
@@ -28,11 +28,11 @@ impl Table {
     }
 
     /// Changes the line of a key, which begins idle; a line that is idle afterwards vanishes.
-    pub(super) fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Line) -> T) -> T {
+    pub(super) fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
         let mut shard = self.shard(key);
-        let line = shard.entry(key.clone()).or_default();
-        let result = change(line);
-        if line.is_idle() {
+        let queue = shard.entry(key.clone()).or_default();
+        let result = change(queue);
+        if queue.is_idle() {
             shard.remove(key);
             if shard.capacity() > SPARE && shard.len() < shard.capacity() / 4 {
                 let room = SPARE.max(shard.len() * 2);
@@ -47,7 +47,7 @@ impl Table {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, Line>> {
+    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
         let hash = self.hasher.hash_one(key);
         let index = usize::try_from(hash % SHARDS as u64).expect("BUG: less than the shards");
         lock(&self.shards[index])

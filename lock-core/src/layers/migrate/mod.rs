@@ -38,7 +38,7 @@ use self::tokens::{Drawn, Verdict, settle};
 ///
 /// The token is larger than that of every earlier holder of the key, and smaller than that of every
 /// later one, on either backend, if both draw their tokens from a clock
-/// ([`Capabilities::clocked_tokens`]), no clock is set back, and no key is taken more than 10,000
+/// ([`Capabilities::clock_tokens`]), no clock is set back, and no key is taken more than 10,000
 /// times a second. The layer waits until the slower clock has passed the token, which takes as long
 /// as the clocks differ, or as a grant was noticed late, and is part of the wait of a request; locks
 /// are refused with [`InvalidConfig`](ErrorKind::InvalidConfig) while the clocks differ by more than a
@@ -89,7 +89,7 @@ impl Migrate {
         request: &AcquireRequest,
         deadline: Option<Instant>,
     ) -> Result<Option<TokenRange>> {
-        if !self.capabilities().clocked_tokens {
+        if !self.capabilities().clock_tokens {
             return Ok(None);
         }
         let (Some(old), Some(new)) = (old.drawn(), new.drawn()) else {
@@ -102,7 +102,7 @@ impl Migrate {
                     return Err(Error::new(ErrorKind::Contended, no_time_for(pause)));
                 }
                 // Both servers have answered: a wait that ends now is no sign of an outage.
-                request.note_held();
+                request.mark_contended();
                 tokio::time::sleep_until(end).await;
                 Ok(Some(tokens))
             }
@@ -123,7 +123,7 @@ impl Migrate {
 }
 
 /// Time that a refused request takes to give the old lock back.
-const LONGEST_RETREAT: Duration = Duration::from_millis(500);
+const RETREAT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// No wait is too short for clocks that agree, which take a part of this.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
@@ -165,7 +165,7 @@ impl Held {
 impl DistributedLock for Migrate {
     fn capabilities(&self) -> Capabilities {
         let (old, new) = (self.old.capabilities(), self.new.capabilities());
-        let clocked = old.clocked_tokens && new.clocked_tokens;
+        let clocked = old.clock_tokens && new.clock_tokens;
         let fencing = match clocked {
             true => Fencing::BestEffort.min(old.fencing).min(new.fencing),
             false => Fencing::Unavailable,
@@ -177,7 +177,7 @@ impl DistributedLock for Migrate {
             // Each backend has a queue of its own.
             fair: false,
             fencing,
-            clocked_tokens: clocked,
+            clock_tokens: clocked,
             admin: false,
             max_key_len: old.max_key_len.min(new.max_key_len),
             max_locks: old.max_locks.min(new.max_locks),
@@ -198,8 +198,8 @@ impl DistributedLock for Migrate {
         let part = request.clone().for_a_part(request.wait());
         let asked = Instant::now();
         let old = Held::now(self.old.acquire(&part).await?, asked);
-        // What the old one said tells nothing of the new one.
-        request.note_unanswered();
+        // The replies of the old backend say nothing about the new one.
+        request.mark_unresponsive();
         let left = match deadline {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
             None => request.wait(),
@@ -209,9 +209,9 @@ impl DistributedLock for Migrate {
         let new = match self.acquire_new(&part, &old.guard).await {
             Ok(guard) => Held::now(guard, asked),
             Err(error) => {
-                // Before the answer: whoever is told that the lock is held may look who holds it.
+                // Before the reply: a caller that sees the lock held may inspect its holder.
                 // Dropped after a while, the release goes on in the background.
-                drop(tokio::time::timeout(LONGEST_RETREAT, old.guard.release()).await);
+                drop(tokio::time::timeout(RETREAT_TIMEOUT, old.guard.release()).await);
                 return Err(error);
             }
         };
@@ -222,7 +222,8 @@ impl DistributedLock for Migrate {
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
-        // Each backend tells of its own part; a lock that is broken there is lost as a whole.
+        // Each backend reports its own part; a lock that is broken on one of them is lost as a
+        // whole.
         None
     }
 

@@ -46,12 +46,12 @@ pub(super) fn settle(old: Drawn, new: Drawn) -> Verdict {
     let passed = last.saturating_add(1 + AHEAD);
     let behind = |next: u64| Duration::from_micros(passed.saturating_sub(next));
     let difference = behind(old.latest().min(new.latest()));
-    if difference > MOST_BEHIND {
+    if difference > MAX_SKEW {
         return Verdict::TooFar { difference };
     }
     // A grant that is noticed late looks like a clock that is behind, and costs as long a pause.
     let pause = behind(old.next().min(new.next()));
-    if pause > LONGEST_PAUSE {
+    if pause > MAX_PAUSE {
         return Verdict::TooLate { by: pause };
     }
     let tokens = TokenRange { first, last };
@@ -67,10 +67,11 @@ const TOKENS: u64 = 256;
 const AHEAD: u64 = 256 + 1_000;
 
 /// A lock that takes longer is not worth having, and clocks that differ by more are not looked after.
-const MOST_BEHIND: Duration = Duration::from_secs(1);
+const MAX_SKEW: Duration = Duration::from_secs(1);
 
-/// Nobody holds the lock in a pause. Backends notice a lost message of a grant within three seconds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// The lock has no holder during the pause. Backends notice a lost grant message within three
+/// seconds.
+const MAX_PAUSE: Duration = Duration::from_secs(4);
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn clocks_that_differ_by_seconds_are_refused() {
         let verdict = settle(drawn(1, 0), drawn(2_000_000, 0));
-        assert!(matches!(verdict, Verdict::TooFar { difference } if difference > MOST_BEHIND));
+        assert!(matches!(verdict, Verdict::TooFar { difference } if difference > MAX_SKEW));
         assert!(matches!(
             settle(drawn(0, 0), drawn(u64::MAX, 0)),
             Verdict::TooFar { .. }
@@ -154,7 +155,7 @@ mod tests {
         let new = drawn(11_000_000, 0);
         assert!(matches!(
             settle(noticed_after(1), new),
-            Verdict::TooFar { difference } if difference > MOST_BEHIND
+            Verdict::TooFar { difference } if difference > MAX_SKEW
         ));
         // It may have been made two seconds ago, or the clock is behind: a pause covers both.
         let least = TOKENS + AHEAD;
@@ -165,7 +166,7 @@ mod tests {
         let new = drawn(14_000_000, 0);
         assert!(matches!(
             settle(noticed_after(60), new),
-            Verdict::TooLate { by } if by > LONGEST_PAUSE
+            Verdict::TooLate { by } if by > MAX_PAUSE
         ));
     }
 }

@@ -2,15 +2,15 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
+use super::emitter::EventEmitter;
 use super::event::{EventKind, outcome};
-use super::witness::Witness;
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
 use crate::request::{AcquireRequest, Wait};
 
 /// One acquisition under way; dropped before it is done, it was cancelled.
 pub(super) struct Attempt {
-    witness: Witness,
+    events: EventEmitter,
     wait: Wait,
     span: Span,
     around: Span,
@@ -21,7 +21,7 @@ pub(super) struct Attempt {
 impl Attempt {
     pub(super) fn new(backend: &'static str, request: &AcquireRequest, span: Span) -> Self {
         let attempt = Self {
-            witness: Witness::new(backend, request),
+            events: EventEmitter::new(backend, request),
             wait: request.wait(),
             around: match span.is_disabled() {
                 true => Span::none(),
@@ -31,7 +31,7 @@ impl Attempt {
             began: Instant::now(),
             done: false,
         };
-        attempt.tell(EventKind::Requested);
+        attempt.emit(EventKind::Requested);
         attempt
     }
 
@@ -54,7 +54,7 @@ impl Attempt {
             self.span.record("waited", tracing::field::debug(waited));
             self.record_answer(kind);
         }
-        self.tell(kind);
+        self.emit(kind);
     }
 
     fn record_answer(&self, kind: EventKind<'_>) {
@@ -72,8 +72,8 @@ impl Attempt {
         }
     }
 
-    fn tell(&self, kind: EventKind<'_>) {
-        self.witness.tell_of(Some(self.wait), kind);
+    fn emit(&self, kind: EventKind<'_>) {
+        self.events.tell_of(Some(self.wait), kind);
     }
 }
 

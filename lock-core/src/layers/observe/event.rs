@@ -9,8 +9,8 @@ use crate::token::FencingToken;
 
 /// Hears what happens to locks, for metrics and audits.
 ///
-/// Called where it happens, also on the keeper's thread: it must return quickly and not block. A
-/// panic is caught and changes nothing for the lock.
+/// Called on the thread of the event, also on the scheduler's: it must return quickly and not
+/// block. A panic is caught and does not affect the lock.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Takes note of an event.
     fn event(&self, event: &Event<'_>);
@@ -28,8 +28,8 @@ pub struct Event<'a> {
     pub key: &'a LockKey,
     /// The mode that was requested.
     pub mode: Mode,
-    /// How long the request may wait, where the event tells of a request: it was made, granted,
-    /// dropped or refused.
+    /// How long the request may wait, for events of a request: it was made, granted, dropped or
+    /// refused.
     pub wait: Option<Wait>,
     /// What happened.
     pub kind: EventKind<'a>,
@@ -84,11 +84,11 @@ pub enum EventKind<'a> {
         /// What was reported.
         error: &'a Error,
     },
-    /// The process has the lock: `GivenUp` or `Lost` is told once for it.
+    /// The process holds the lock: one `GivenUp` or `Lost` follows.
     ///
-    /// For each holder and not for each guard: those of one owner are one holder. It is told as well
-    /// if nobody waits for the lock any more when it comes. A lock that is lost while it is granted may
-    /// be told as `Lost` first.
+    /// Sent per holder, not per guard: the guards of one owner are one holder. It is also sent if
+    /// the caller has stopped waiting when the grant arrives. A lock that is lost while it is
+    /// granted may send `Lost` first.
     Held,
     /// The holder is done: the lock goes back, or to the next one of this process.
     GivenUp {

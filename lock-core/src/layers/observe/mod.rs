@@ -1,8 +1,8 @@
 //! What happens to locks, for observers, spans and the log.
 
 mod attempt;
+mod emitter;
 mod event;
-mod witness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::request::AcquireRequest;
 
 use self::attempt::Attempt;
 
-pub(crate) use self::witness::Witness;
+pub(crate) use self::emitter::EventEmitter;
 
 pub use self::event::{Event, EventKind, Observer};
 
-/// Makes a tracing span for every acquisition, and tells an [`Observer`] what happens.
+/// Makes a tracing span for every acquisition, and reports events to an [`Observer`].
 ///
 /// The span is `lock.acquire` at debug level, with `backend`, `class`, `key`, `mode` and `wait`, and
 /// at its end `outcome` (as [`Event::outcome`] has it), `waited`, and the `fencing_token` or the
@@ -77,7 +77,7 @@ impl Observe {
         )
     }
 
-    /// Whether nobody hears of a request.
+    /// Whether a request has no observer.
     fn is_unheard(&self, span: &Span) -> bool {
         self.observer.is_none() && span.is_disabled()
     }

@@ -8,8 +8,8 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId, Moment};
 use lock_core::prelude::*;
 use lock_core::{
-    AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, LostReason,
-    RenewalRequest, Renewer, Result, Upkeep,
+    AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness,
+    LostReason, RenewalRequest, Renewer, Result,
 };
 
 /// A client of the service.
@@ -199,12 +199,12 @@ struct FakeLease {
 
 #[async_trait]
 impl Lease for FakeLease {
-    fn upkeep(&self) -> Upkeep {
+    fn liveness(&self) -> Liveness {
         if self.server.state().session {
-            return Upkeep::Reported;
+            return Liveness::Reported;
         }
         let renewer = Arc::clone(&self.server) as Arc<dyn Renewer>;
-        Upkeep::Renewed {
+        Liveness::Renewed {
             id: self.id,
             renewer,
         }

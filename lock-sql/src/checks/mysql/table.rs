@@ -19,12 +19,12 @@ pub(super) async fn table(
     };
     match connection.message(&Sql::new(layout(&name)), &[]).await {
         Ok(answer) => (facts.exists, facts.layout) = (Some(true), answer.int(0)),
-        Err(trouble) if trouble.class.ends_connection() => {
-            return Err(Failure::of_statement(trouble));
+        Err(db_error) if db_error.class.ends_connection() => {
+            return Err(Failure::of_statement(db_error));
         }
-        Err(trouble) if trouble.class == Class::NoTable => facts.exists = Some(false),
+        Err(db_error) if db_error.class == Class::NoTable => facts.exists = Some(false),
         // It says no more of a table to those who may not read it.
-        Err(trouble) if trouble.class == Class::Denied => facts.exists = None,
+        Err(db_error) if db_error.class == Class::Denied => facts.exists = None,
         Err(_) => facts.exists = Some(true),
     }
     if facts.exists == Some(false) {
@@ -51,10 +51,10 @@ async fn rights(connection: &mut Connection, table: &str) -> Result<Vec<&'static
         format!("EXPLAIN DELETE FROM {table}"),
     ]) {
         match connection.message(&Sql::new(statement), &[]).await {
-            Err(trouble) if trouble.class.ends_connection() => {
-                return Err(Failure::of_statement(trouble));
+            Err(db_error) if db_error.class.ends_connection() => {
+                return Err(Failure::of_statement(db_error));
             }
-            Err(trouble) if trouble.class == Class::Denied => {}
+            Err(db_error) if db_error.class == Class::Denied => {}
             // What else is wrong with it is no question of rights.
             Ok(_) | Err(_) => rights.push(right),
         }
@@ -70,8 +70,8 @@ async fn may_draw(connection: &mut Connection, table: &str) -> Result<bool, Fail
          /*!80000 INSERT INTO {sequence} () VALUES () */"
     );
     match connection.message(&Sql::new(statement), &[]).await {
-        Err(trouble) if trouble.class.ends_connection() => Err(Failure::of_statement(trouble)),
-        Err(trouble) => Ok(!matches!(trouble.class, Class::Denied | Class::NoTable)),
+        Err(db_error) if db_error.class.ends_connection() => Err(Failure::of_statement(db_error)),
+        Err(db_error) => Ok(!matches!(db_error.class, Class::Denied | Class::NoTable)),
         Ok(_) => Ok(true),
     }
 }

@@ -80,13 +80,14 @@ impl Client {
         ttl: Duration,
     ) -> Result<Result<Tokens, Refusal>, Failure> {
         let claim = Claim {
-            id: id(n),
-            mode,
             ttl,
-            label: format!("host=h{n}&pid={n}"),
-            waits: n % 2 == 1,
+            ..claim(n, mode)
         };
         self.store.take(&key(name), claim).await
+    }
+
+    async fn look(&self, name: &str, mode: Mode) -> Result<Result<(), Refusal>, Failure> {
+        self.store.look(&key(name), &claim(0, mode)).await
     }
 
     /// Takes a lock, or not.
@@ -95,6 +96,19 @@ impl Client {
             .await
             .expect("an answer")
             .ok()
+    }
+}
+
+/// Odd ones wait.
+fn claim(n: u8, mode: Mode) -> Claim {
+    Claim {
+        id: id(n),
+        mode,
+        ttl: TTL,
+        label: format!("host=h{n}&pid={n}"),
+        waits: n % 2 == 1,
+        ticket: None,
+        is_queued: false,
     }
 }
 

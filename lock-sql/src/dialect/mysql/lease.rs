@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, Many, PURGE_ROWS, Queue, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -22,12 +22,19 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         after: format!(" {}", text(usage, after)),
     };
     let load = "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
-    let store = format!(
-        "UPDATE %table% l SET {}, l.version = l.version + 1, l.changed_at = %now%
-         WHERE l.kind = 1 AND l.lock_key = {{1}} AND l.version = {{2}}",
-        set(|at| format!("{{{}}}", at + 3))
-    );
-    let names = FIELDS.iter().map(|(name, _)| *name);
+    let names = FIELDS.map(|(name, _)| name);
+    let store = || {
+        many(
+            &store(&names.join(", ")),
+            ["k", "v", "slot"].into_iter().chain(names).collect(),
+            &format!(
+                "{STORE_AFTER} {}",
+                names
+                    .map(|name| format!("{name} = VALUES({name})"))
+                    .join(", ")
+            ),
+        )
+    };
     Statements {
         take: sql(TAKE),
         release: sql(RELEASE),
@@ -35,9 +42,14 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         reserve: sql(RESERVE),
         insert: sql(INSERT),
         load: sql(load),
-        ask: sql(load),
-        store_and_tell: sql(&store),
-        store: sql(&store),
+        want: None,
+        queue: Some(Queue {
+            note: sql("UPDATE %table% l SET l.queued_until = %now% + {2}
+                       WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
+            enter: sql(ENTER),
+            leave: sql("UPDATE %table% l SET l.id = NULL
+                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
+        }),
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
@@ -48,16 +60,8 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
             vec!["k"],
             "STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
         ),
-        store_many: many(
-            "UPDATE",
-            ["k", "v"].into_iter().chain(names).collect(),
-            &format!(
-                "STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-                 SET {}, l.version = l.version + 1, l.changed_at = %now%
-                 WHERE l.version = d.v",
-                set(|at| format!("d.{}", FIELDS[at].0))
-            ),
-        ),
+        store: store(),
+        store_and_tell: store(),
         delete: many("DELETE l FROM", vec!["k", "retention", "least"], DELETE),
     }
 }
@@ -70,18 +74,13 @@ fn text(usage: Usage<'_>, template: &str) -> String {
             ("%end%", "%now% + %ttl%"),
             (
                 "%free%",
-                "l.free_at <= %now% AND (l.id IS NULL OR l.expires_at <= %now%)",
+                "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
             ("%ttl%", ttl),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
-            ),
-            (
-                "%found%",
-                "JSON_UNQUOTE(JSON_SEARCH(l.shared, 'one', CONVERT({2} USING utf8mb4), NULL,
-                    '$[*].held.id'))",
             ),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%now%", NOW),
@@ -95,35 +94,30 @@ fn text(usage: Usage<'_>, template: &str) -> String {
 /// zero and nulls are nobody's lock: what reads the row says so.
 const TAKE: &str = "
 UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
-    l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4}, l.beat = 0,
-    l.expires_at = %end%, l.free_at = %end%, l.claimed_until = 0, l.version = l.version + 1,
-    l.changed_at = %now%
-WHERE l.kind = 1 AND l.lock_key = {1} AND %free% AND l.shared IS NULL
-    AND l.last_token >= 0 AND l.version >= 0";
+    l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},
+    l.expires_at = %end%, l.claimed_until = 0, l.version = l.version + 1, l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
+    AND l.queued_until <= %now% AND l.last_token >= 0 AND l.version >= 0";
 
 /// Answers 2 if the lease had not ended, and 1 if it had.
 const RELEASE: &str = "
 UPDATE %table% l SET l.id = NULL,
-    l.free_at = 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
-    l.version = l.version + 1, l.changed_at = %now%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL";
+    l.version = l.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
+    l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}";
 
 /// Answers as [`RELEASE`] does.
 const LEAVE: &str = "
-UPDATE %table% l SET
-    l.version = l.version + 1 + 0 * LAST_INSERT_ID(IF(CAST(JSON_EXTRACT(l.shared,
-        REPLACE(%found%, '.id', '.expires')) AS SIGNED) > %now%, 2, 1)),
-    l.free_at = IF(l.id IS NULL AND JSON_LENGTH(l.shared) = 1, 0, l.free_at),
-    l.changed_at = %now%,
-    l.shared = IF(JSON_CONTAINS_PATH(l.shared, 'one', REPLACE(%found%, '.held.id', '.broken')),
-        JSON_REMOVE(l.shared, REPLACE(%found%, '.id', '')),
-        IF(JSON_LENGTH(l.shared) = 1, NULL,
-            JSON_REMOVE(l.shared, REPLACE(%found%, '.held.id', ''))))
-WHERE l.kind = 1 AND l.lock_key = {1} AND %found% IS NOT NULL";
+UPDATE %table% l
+STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = l.lock_key AND h.slot = 0
+SET h.sharers = h.sharers - 1,
+    h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
+    h.changed_at = %now%, l.id = NULL, l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}";
 
 const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND %alive% AND l.last_token >= 0";
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0";
 
 /// A version that no row had before which was purged.
 const INSERT: &str = "
@@ -135,35 +129,53 @@ ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
 const LIST: &str = "
 SELECT %now%, %columns% FROM %table% l
 WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
-    AND (l.id IS NOT NULL OR l.shared IS NOT NULL)
+    AND l.id IS NOT NULL
 ORDER BY l.lock_key";
 
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,
-    CAST(COALESCE(%free% AND l.shared IS NULL AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
+    CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
 FROM %table% l
-WHERE l.kind = 1 AND l.lock_key > {1}
+WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
 
+/// Assignments are made from left to right: the slot is its former waiter's until `id` is written.
+const ENTER: &str = "
+INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
+VALUES (1, {1}, {2}, {3}, %now%, %now%, {4}, %now% + {4}, %now%)
+ON DUPLICATE KEY UPDATE
+    token = IF(id IS NULL OR expires_at <= %now%, VALUES(token), token),
+    id = IF(id IS NULL OR expires_at <= %now%, VALUES(id), id),
+    ttl = IF(id = VALUES(id), VALUES(ttl), ttl),
+    expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
+    changed_at = VALUES(changed_at)";
+
 const RENEW: &str = "
-STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-SET l.beat = l.beat + 1, l.ttl = d.ttl, l.expires_at = %end%, l.free_at = %end%,
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
+SET l.ttl = d.ttl, l.expires_at = %end%,
     l.version = l.version + 1, l.changed_at = %now%
-WHERE l.id = d.i AND %alive% AND l.shared IS NULL";
+WHERE l.id = d.i AND %alive% AND l.sharers = 0";
 
 const DELETE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-WHERE %free% AND l.shared IS NULL AND l.changed_at <= %now% - d.retention
+WHERE %free% AND l.changed_at <= %now% - d.retention
     AND l.last_token <= d.least";
 
-/// Sets what is written of a row; text comes as bytes.
-fn set(value: impl Fn(usize) -> String) -> String {
-    let set = FIELDS.iter().enumerate().map(|(at, (name, field))| {
-        let value = value(at);
-        match field {
-            Field::Text => format!("l.{name} = CONVERT({value} USING utf8mb4)"),
-            Field::Bytes | Field::Number => format!("l.{name} = {value}"),
-        }
+/// Locks the first row of each key, if it has the version that was read, before it writes any.
+/// Text comes as bytes.
+fn store(names: &str) -> String {
+    let values = FIELDS.iter().map(|(name, field)| match field {
+        Field::Text => format!("CONVERT(d.{name} USING utf8mb4)"),
+        Field::Bytes | Field::Number => format!("d.{name}"),
     });
-    set.collect::<Vec<_>>().join(", ")
+    format!(
+        "INSERT INTO %table% (kind, lock_key, slot, version, changed_at, {names})
+         SELECT 1, d.k, d.slot, IF(d.slot = 0, h.version + 1, 0), %now%, {} FROM",
+        values.collect::<Vec<_>>().join(", ")
+    )
 }
+
+const STORE_AFTER: &str = "
+STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = d.k AND h.slot = 0 AND h.version = d.v
+FOR UPDATE
+ON DUPLICATE KEY UPDATE version = VALUES(version), changed_at = VALUES(changed_at),";

@@ -11,17 +11,19 @@ pub(crate) fn create(table: &str) -> String {
 CREATE TABLE IF NOT EXISTS {table} (
   kind          SMALLINT       NOT NULL,
   lock_key      VARBINARY(513) NOT NULL,
+  slot          BIGINT         NOT NULL DEFAULT 0,
   name          VARBINARY(513),
   last_token    BIGINT         NOT NULL DEFAULT 0,
   drawn_by      VARBINARY(64),
   id            VARBINARY(16),
   token         BIGINT         NOT NULL DEFAULT 0,
+  permits       BIGINT         NOT NULL DEFAULT 0,
   label         VARCHAR(4000)  NOT NULL DEFAULT '',
   acquired_at   BIGINT         NOT NULL DEFAULT 0,
   ttl           BIGINT         NOT NULL DEFAULT 0,
-  beat          BIGINT         NOT NULL DEFAULT 0,
   expires_at    BIGINT         NOT NULL DEFAULT 0,
-  free_at       BIGINT         NOT NULL DEFAULT 0,
+  sharers       BIGINT         NOT NULL DEFAULT 0,
+  queued_until  BIGINT         NOT NULL DEFAULT 0,
   shared        LONGTEXT,
   claimed_until BIGINT         NOT NULL DEFAULT 0,
   wanted_until  BIGINT         NOT NULL DEFAULT 0,
@@ -31,7 +33,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   broken_id     BLOB,
   broken_reason TEXT,
   changed_at    BIGINT         NOT NULL DEFAULT 0,
-  PRIMARY KEY (kind, lock_key)
+  PRIMARY KEY (kind, lock_key, slot)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 {};
 ",
@@ -43,7 +45,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 /// Writes the row that says what the table means, unless it is there.
 pub(crate) fn describe(table: &str) -> String {
     format!(
-        "INSERT INTO {table} (kind, lock_key, token) VALUES (0, '', {LAYOUT})
+        "INSERT INTO {table} (kind, lock_key, slot, token) VALUES (0, '', 0, {LAYOUT})
   ON DUPLICATE KEY UPDATE token = token"
     )
 }
@@ -64,20 +66,22 @@ pub(crate) fn layout(table: &str) -> String {
 }
 
 /// Of the table, in its order.
-pub(crate) const COLUMNS: [&str; 22] = [
+pub(crate) const COLUMNS: [&str; 24] = [
     "kind",
     "lock_key",
+    "slot",
     "name",
     "last_token",
     "drawn_by",
     "id",
     "token",
+    "permits",
     "label",
     "acquired_at",
     "ttl",
-    "beat",
     "expires_at",
-    "free_at",
+    "sharers",
+    "queued_until",
     "shared",
     "claimed_until",
     "wanted_until",

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{server_age, tokens};
-use crate::session::texts::{HANDOVER_TOKENS, Texts, got};
+use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
 use crate::wire::{Flavour, Sql};
 
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -19,7 +19,7 @@ const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(
 const LONGEST: &str = "86400";
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
-pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
+pub(crate) fn row(table: &str, flavour: Flavour) -> SessionStatements {
     let share = match flavour {
         Flavour::MariaDb => "LOCK IN SHARE MODE",
         Flavour::MySql => "FOR SHARE",
@@ -39,7 +39,7 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         };
         Arc::new(Sql::new(format!(
             "{set} START TRANSACTION;
-             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} {strength}{suffix};
+             SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0 {strength}{suffix};
              {draw} SELECT {token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0",
             got::TAKEN,
         )))
@@ -52,10 +52,10 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
         "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
          SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
          WHERE NOT EXISTS (SELECT 1 FROM {table} there
-             WHERE there.kind = 2 AND there.lock_key = {{1}})
+             WHERE there.kind = 2 AND there.lock_key = {{1}} AND there.slot = 0)
          ON DUPLICATE KEY UPDATE {table}.version = {table}.version"
     );
-    Texts {
+    SessionStatements {
         try_take: [take("FOR UPDATE", false), take(share, false)],
         wait_take: [take("FOR UPDATE", true), take(share, true)],
         undo: [plain(), plain()],
@@ -75,7 +75,7 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> Texts {
 }
 
 /// Named locks of the server: what is locked is a hash, and the row of kind 4 says who holds it.
-pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
+pub(crate) fn advisory(table: &str, flavour: Flavour) -> SessionStatements {
     let take = |wait: &str, set: &str, elapsed: &str| {
         let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
         let lock = |token: &str| {
@@ -111,7 +111,7 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> Texts {
         Flavour::MariaDb => draw,
         Flavour::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),
     };
-    Texts {
+    SessionStatements {
         try_take: [try_take(), try_take()],
         wait_take: [wait_take(), wait_take()],
         undo: [plain(), plain()],
@@ -129,7 +129,7 @@ const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
+fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> SessionStatements {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
@@ -146,7 +146,7 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
     let label = "CONVERT({8} USING utf8mb4)";
     let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
     let nothing = || Arc::new(Sql::new("SELECT 1"));
-    Texts {
+    SessionStatements {
         // While the server knows this name, the session is there.
         setup: Arc::new(Sql::new(format!(
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
@@ -205,7 +205,7 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
         mark_broken: Arc::new(Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}},
                  broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}}"
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
         ))),
         terminate: Arc::new(Sql::new("KILL {6}")),
     }
@@ -213,14 +213,17 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> Texts {
 
 fn forget_holder(table: &str, kind: u8) -> String {
     // What has no holder is swept later, by those who may delete.
-    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
+    format!(
+        "UPDATE {table} SET id = NULL
+         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND id = {{7}}"
+    )
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
         "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared,
              CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')) AS CHAR), '{{{{}}}}')
-         WHERE kind = {kind} AND lock_key = {{1}} AND shared IS NOT NULL"
+         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
     )
 }
 

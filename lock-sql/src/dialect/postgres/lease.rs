@@ -19,29 +19,24 @@ pub(crate) const CHANNEL: &str = "polylock";
 pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let sql = |template: &str| Arc::new(Sql::new(text(usage, template)));
     let many = |template: &str| Many::Arrays(sql(template));
-    let tell = |topic: &str| match usage.tells {
+    // The row has been changed just then.
+    let tell = |topic: usize| match usage.tells {
         true => format!(
-            ", CASE WHEN l.wanted_until > m.now
-                 THEN pg_notify('{CHANNEL}', convert_from({topic}, 'UTF8')) END"
+            ", CASE WHEN l.wanted_until > l.changed_at
+                 THEN pg_notify('{CHANNEL}', convert_from({{{topic}}}, 'UTF8')) END"
         ),
         false => String::new(),
     };
-    let store = format!(
-        "UPDATE %table% l SET {}, version = l.version + 1, changed_at = m.now %clock%
-         WHERE l.kind = 1 AND l.lock_key = {{1}} AND l.version = {{2}} RETURNING 1::bigint",
-        set(|at| format!("{{{}}}", at + 3))
-    );
-    let topic = format!("{{{}}}", FIELDS.len() + 3);
+    let told = tell(FIELDS.len() + 4);
     Statements {
         take: sql(TAKE),
-        release: sql(&format!("{RELEASE}{}", tell("{3}"))),
-        leave: sql(&format!("{LEAVE}{}", tell("{3}"))),
+        release: sql(&format!("{RELEASE}{}", tell(3))),
+        leave: sql(&format!("{LEAVE}{}", tell(3))),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
         load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
-        ask: sql(ASK),
-        store_and_tell: sql(&format!("{store}{}", tell(&topic))),
-        store: sql(&store),
+        want: Some(sql(WANT)),
+        queue: None,
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
@@ -51,7 +46,8 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
             "SELECT %now%, %columns% FROM unnest(%1%::bytea[]) AS d(k)
              JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
         ),
-        store_many: many(&store_many()),
+        store: many(&store("")),
+        store_and_tell: many(&store(&told)),
         delete: many(DELETE),
     }
 }
@@ -64,16 +60,12 @@ fn text(usage: Usage<'_>, template: &str) -> String {
             ("%end%", "m.now + %ttl%"),
             (
                 "%free%",
-                "l.free_at <= m.now AND (l.id IS NULL OR l.expires_at <= m.now)",
+                "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
             ),
             ("%alive%", "l.expires_at > m.now"),
             ("%ttl%", ttl),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
-            (
-                "%his%",
-                "(s.seat->'held'->>'id' IS NOT DISTINCT FROM convert_from({2}, 'UTF8'))",
-            ),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
             ("%now%", NOW),
             ("%columns%", &columns()),
@@ -81,7 +73,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
         ],
     );
     // The text of an array comes as bytes.
-    (1..=FIELDS.len() + 2).fold(filled, |text, n| {
+    (1..=FIELDS.len() + 3).fold(filled, |text, n| {
         text.replace(&format!("%{n}%"), &format!("convert_from({{{n}}}, 'UTF8')"))
     })
 }
@@ -89,43 +81,35 @@ fn text(usage: Usage<'_>, template: &str) -> String {
 /// Numbers below zero and nulls are nobody's lock: what reads the row says so.
 const TAKE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2},
-    label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, beat = 0,
-    expires_at = %end%, free_at = %end%, claimed_until = 0, version = l.version + 1,
-    changed_at = m.now
+    label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, expires_at = %end%,
+    claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND %free% AND l.shared IS NULL
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
     AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "
-UPDATE %table% l SET id = NULL, free_at = 0, version = l.version + 1, changed_at = m.now
+UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 %clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND l.shared IS NULL
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}
 RETURNING (l.expires_at > m.now)::int::bigint";
 
-/// What the row was before says whether that was in time: nobody else writes of this lease. Its id
-/// may stand there as that of a lease that was broken, in a seat that another one has now.
+/// Whoever waits looks at all slots, and asks to be told at the first one: it is written as well.
 const LEAVE: &str = "
-UPDATE %table% l SET
-    shared = (
-        SELECT jsonb_agg(CASE WHEN %his% THEN s.seat - 'held' ELSE s.seat END)::text
-        FROM jsonb_array_elements(l.shared::jsonb) AS s(seat)
-        WHERE NOT %his% OR s.seat->'broken' IS NOT NULL),
-    free_at = CASE WHEN l.id IS NULL AND jsonb_array_length(l.shared::jsonb) = 1
-            AND l.shared::jsonb->0->'held'->>'id' = convert_from({2}, 'UTF8')
-        THEN 0 ELSE l.free_at END,
-    version = l.version + 1, changed_at = m.now
-%clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND strpos(l.shared, convert_from({2}, 'UTF8')) > 0
-RETURNING COALESCE((
-    SELECT ((s.seat->'held'->>'expires')::bigint > m.now)::int::bigint
-    FROM %table% o, jsonb_array_elements(o.shared::jsonb) AS s(seat)
-    WHERE o.kind = 1 AND o.lock_key = {1} AND %his%), 0)";
+WITH m AS (SELECT %now% AS now),
+mine AS (
+    UPDATE %table% l SET id = NULL, changed_at = m.now FROM m
+    WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}
+    RETURNING (l.expires_at > m.now)::int::bigint AS in_time, m.now)
+UPDATE %table% l SET sharers = l.sharers - 1, version = l.version + 1, changed_at = mine.now
+FROM mine
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0
+RETURNING mine.in_time";
 
 const RESERVE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
 %clock%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.id = {2} AND %alive% AND l.last_token >= 0
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0
 RETURNING l.last_token";
 
 /// A version that no row had before which was purged.
@@ -134,79 +118,74 @@ INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
 SELECT 1, {1}, COALESCE(
     (SELECT last_token FROM %table% WHERE kind = 0 AND lock_key = ''::bytea), 0), m.now, m.now
 %clock%
-ON CONFLICT (kind, lock_key) DO NOTHING";
+ON CONFLICT (kind, lock_key, slot) DO NOTHING";
 
 /// Three seconds are longer than any waiter sleeps; what is wanted for half of that is not written
-/// again. Whoever reads a row without writing sees it as it was before any release that could miss
-/// the wish.
-const ASK: &str = "
-WITH m AS (SELECT %now% AS now),
-told AS (
-    UPDATE %table% l SET wanted_until = m.now + 3000000 FROM m
-    WHERE l.kind = 1 AND l.lock_key = {1} AND l.wanted_until < m.now + 1500000
-    RETURNING m.now, %columns%)
-SELECT * FROM told
-UNION ALL
-SELECT m.now, %columns% FROM %table% l, m
-WHERE l.kind = 1 AND l.lock_key = {1} AND NOT EXISTS (SELECT FROM told)";
+/// again. Whoever reads the rows after this sees any release that could miss the wish.
+const WANT: &str = "
+UPDATE %table% l SET wanted_until = m.now + 3000000
+%clock%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
 
 const LIST: &str = "
 SELECT %now%, %columns% FROM %table% l
 WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
-    AND (l.id IS NOT NULL OR l.shared IS NOT NULL)
+    AND l.id IS NOT NULL
 ORDER BY l.lock_key";
 
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,
-    (%free% AND l.shared IS NULL AND l.changed_at <= m.now - {2})::int::bigint
+    (%free% AND l.changed_at <= m.now - {2})::int::bigint
 FROM %table% l, (SELECT %now% AS now) m
-WHERE l.kind = 1 AND l.lock_key > {1}
+WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
 
 const RENEW: &str = "
-UPDATE %table% l SET beat = l.beat + 1, ttl = d.ttl, expires_at = %end%, free_at = %end%,
+UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,
     version = l.version + 1, changed_at = m.now
 FROM (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
-WHERE l.kind = 1 AND l.lock_key = d.k AND l.id = d.i AND %alive% AND l.shared IS NULL
+WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot = 0 AND l.id = d.i AND %alive%
+    AND l.sharers = 0
 RETURNING l.id";
 
 const DELETE: &str = "
 DELETE FROM %table% l
 USING (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[]) AS d(k, retention, least)
-WHERE l.kind = 1 AND l.lock_key = d.k AND %free% AND l.shared IS NULL
+WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
     AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
-fn store_many() -> String {
-    let arrays: Vec<_> = FIELDS
+/// Locks the first row of each key, if it has the version that was read, before it writes any.
+/// Text comes as bytes.
+fn store(told: &str) -> String {
+    let arrays = FIELDS
         .iter()
         .enumerate()
         .map(|(at, (_, field))| match field {
-            Field::Number => format!("%{}%::bigint[]", at + 3),
-            Field::Bytes | Field::Text => format!("%{}%::bytea[]", at + 3),
-        })
-        .collect();
-    let names: Vec<_> = FIELDS.iter().map(|(name, _)| *name).collect();
-    format!(
-        "UPDATE %table% l SET {}, version = l.version + 1, changed_at = m.now
-         FROM (SELECT %now% AS now) m,
-             unnest(%1%::bytea[], %2%::bigint[], {}) AS d(k, v, {})
-         WHERE l.kind = 1 AND l.lock_key = d.k AND l.version = d.v RETURNING l.lock_key",
-        set(|at| format!("d.{}", FIELDS[at].0)),
-        arrays.join(", "),
-        names.join(", ")
-    )
-}
-
-/// Sets what is written of a row; text comes as bytes.
-fn set(value: impl Fn(usize) -> String) -> String {
-    let set = FIELDS.iter().enumerate().map(|(at, (name, field))| {
-        let value = value(at);
-        match field {
-            Field::Text => format!("{name} = convert_from({value}, 'UTF8')"),
-            Field::Bytes | Field::Number => format!("{name} = {value}"),
-        }
+            Field::Number => format!("%{}%::bigint[]", at + 4),
+            Field::Bytes | Field::Text => format!("%{}%::bytea[]", at + 4),
+        });
+    let values = FIELDS.iter().map(|(name, field)| match field {
+        Field::Text => format!("convert_from(d.{name}, 'UTF8')"),
+        Field::Bytes | Field::Number => format!("d.{name}"),
     });
-    set.collect::<Vec<_>>().join(", ")
+    let names = FIELDS.map(|(name, _)| name);
+    let set = names.map(|name| format!("{name} = excluded.{name}"));
+    format!(
+        "INSERT INTO %table% AS l (kind, lock_key, slot, version, changed_at, {names})
+         SELECT 1, d.k, d.slot, CASE d.slot WHEN 0 THEN h.version + 1 ELSE 0 END, m.now, {values}
+         FROM (SELECT %now% AS now) m,
+             unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[], {arrays}) AS d(k, v, slot, {names})
+             JOIN (SELECT lock_key, version FROM %table%
+                 WHERE kind = 1 AND slot = 0 AND lock_key = ANY (%1%::bytea[])
+                 ORDER BY lock_key FOR NO KEY UPDATE) h ON h.lock_key = d.k AND h.version = d.v
+         ON CONFLICT (kind, lock_key, slot) DO UPDATE SET {set},
+             version = excluded.version, changed_at = excluded.changed_at
+         RETURNING l.lock_key{told}",
+        names = names.join(", "),
+        values = values.collect::<Vec<_>>().join(", "),
+        arrays = arrays.collect::<Vec<_>>().join(", "),
+        set = set.join(", "),
+    )
 }

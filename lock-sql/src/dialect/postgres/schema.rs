@@ -9,17 +9,19 @@ pub(crate) fn create(table: &str) -> String {
         "CREATE TABLE IF NOT EXISTS {table} (
   kind          smallint NOT NULL,
   lock_key      bytea    NOT NULL,
+  slot          bigint   NOT NULL DEFAULT 0,
   name          bytea,
   last_token    bigint   NOT NULL DEFAULT 0,
   drawn_by      bytea,
   id            bytea,
   token         bigint   NOT NULL DEFAULT 0,
+  permits       bigint   NOT NULL DEFAULT 0,
   label         text     NOT NULL DEFAULT '',
   acquired_at   bigint   NOT NULL DEFAULT 0,
   ttl           bigint   NOT NULL DEFAULT 0,
-  beat          bigint   NOT NULL DEFAULT 0,
   expires_at    bigint   NOT NULL DEFAULT 0,
-  free_at       bigint   NOT NULL DEFAULT 0,
+  sharers       bigint   NOT NULL DEFAULT 0,
+  queued_until  bigint   NOT NULL DEFAULT 0,
   shared        text,
   claimed_until bigint   NOT NULL DEFAULT 0,
   wanted_until  bigint   NOT NULL DEFAULT 0,
@@ -29,7 +31,7 @@ pub(crate) fn create(table: &str) -> String {
   broken_id     bytea,
   broken_reason text,
   changed_at    bigint   NOT NULL DEFAULT 0,
-  PRIMARY KEY (kind, lock_key)
+  PRIMARY KEY (kind, lock_key, slot)
 ) WITH (fillfactor = 70);
 {}
 {};
@@ -42,8 +44,8 @@ pub(crate) fn create(table: &str) -> String {
 /// Writes the row that says what the table means, unless it is there.
 pub(crate) fn describe(table: &str) -> String {
     format!(
-        "INSERT INTO {table} (kind, lock_key, token) VALUES (0, '', {LAYOUT})
-  ON CONFLICT (kind, lock_key) DO NOTHING"
+        "INSERT INTO {table} (kind, lock_key, slot, token) VALUES (0, '', 0, {LAYOUT})
+  ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     )
 }
 
@@ -64,20 +66,22 @@ pub(crate) fn about(table: &str) -> String {
 }
 
 /// Of the table, in its order.
-pub(crate) const COLUMNS: [&str; 22] = [
+pub(crate) const COLUMNS: [&str; 24] = [
     "kind",
     "lock_key",
+    "slot",
     "name",
     "last_token",
     "drawn_by",
     "id",
     "token",
+    "permits",
     "label",
     "acquired_at",
     "ttl",
-    "beat",
     "expires_at",
-    "free_at",
+    "sharers",
+    "queued_until",
     "shared",
     "claimed_until",
     "wanted_until",

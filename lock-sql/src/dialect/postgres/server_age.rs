@@ -61,7 +61,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
             "{DURABLY};
              INSERT INTO {table} AS s (kind, lock_key, name, ttl, label, changed_at)
              VALUES (7, '', {START}, {{11}}, convert_from({{8}}, 'UTF8'), {NOW})
-             ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET name = excluded.name,
                  ttl = CASE WHEN s.name = excluded.name THEN greatest(s.ttl, excluded.ttl)
                      ELSE excluded.ttl END,
                  version = s.version + (s.name <> excluded.name)::int,
@@ -77,7 +77,7 @@ pub(super) fn texts(table: &str, is_pooled: bool) -> StartTexts {
                  WHERE s.kind = 7 AND s.lock_key = ''), 0), {NOW}
              FROM (SELECT {{10}}::bytea AS k) machine
              WHERE k IS NOT NULL
-             ON CONFLICT (kind, lock_key) DO UPDATE SET name = excluded.name,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET name = excluded.name,
                  acquired_at = excluded.acquired_at, version = excluded.version,
                  changed_at = excluded.changed_at
              WHERE w.name <> excluded.name OR w.version <> excluded.version

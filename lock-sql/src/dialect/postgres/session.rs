@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{server_age, tokens};
 use crate::session::args::Args;
-use crate::session::texts::{HANDOVER_TOKENS, Texts, got};
+use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
 use crate::wire::Sql;
 
 pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
@@ -74,7 +74,7 @@ impl Prepared {
 ///
 /// `is_pooled` says that settings of a session would meet those of others: then each transaction
 /// brings its own.
-pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
+pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     let mut prepared = Prepared {
         is_pooled,
         ..Prepared::default()
@@ -127,7 +127,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
     // A row that a crash forgets is made again.
     let seed = format!(
         "{LAZILY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
-         VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key) DO NOTHING"
+         VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
     let rollback = || Arc::new(Sql::new("ROLLBACK"));
@@ -136,7 +136,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
         Arc::new(Sql::new(format!("{begin}; {wait}{lock}; {grant}")))
     };
     let wait = format!("{wait}; ");
-    Texts {
+    SessionStatements {
         setup: prepared.into_setup(table),
         try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
@@ -146,7 +146,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
             "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
                  WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
-             ON CONFLICT (kind, lock_key) DO UPDATE SET claimed_until = excluded.claimed_until"
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
         )))),
         unclaim: Some(Arc::new(Sql::new(format!(
             "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
@@ -178,7 +178,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> Texts {
 ///
 /// Behind a pooler the session may be another one, which would keep what it is given: the number of
 /// the session is part of every question.
-pub(crate) fn advisory(table: &str) -> Texts {
+pub(crate) fn advisory(table: &str) -> SessionStatements {
     let mut prepared = Prepared::default();
     let token = tokens::draw(table);
     let mut lock = |name: &str, attempt: &str| {
@@ -209,7 +209,7 @@ pub(crate) fn advisory(table: &str) -> Texts {
     let plain = |at: usize| Arc::new(Sql::new(&unlocks[at]));
     let forget =
         |at: usize, text: String| Arc::new(Sql::new(format!("{}; {LAZILY}; {text}", unlocks[at])));
-    Texts {
+    SessionStatements {
         try_take: tries,
         wait_take: waits,
         setup: prepared.into_setup(table),
@@ -244,14 +244,14 @@ const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 /// What is written for people need not survive a crash, which ends all sessions.
 const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
 
-fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Texts {
+fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
     let columns = format!(
         "{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
     );
     let entry = "jsonb_build_object(convert_from({14}, 'UTF8'), convert_from({8}, 'UTF8')::jsonb)";
     let nothing = || Arc::new(Sql::new("SELECT 1::bigint"));
-    Texts {
+    SessionStatements {
         setup: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
         start: server_age::texts(table, is_pooled),
         setup_more: None,
@@ -272,7 +272,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Te
                  session, session_began, drawn_by, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, convert_from({{8}}, 'UTF8'), {NOW},
                  {{6}}, {{12}}, {{2}}, {NOW})
-             ON CONFLICT (kind, lock_key) DO UPDATE SET id = excluded.id, token = excluded.token,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = excluded.id, token = excluded.token,
                  label = excluded.label, acquired_at = excluded.acquired_at,
                  session = excluded.session, session_began = excluded.session_began,
                  drawn_by = excluded.drawn_by, shared = NULL, changed_at = excluded.changed_at
@@ -281,7 +281,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Te
         record_shared: Arc::new(Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
-             ON CONFLICT (kind, lock_key) DO UPDATE SET id = NULL,
+             ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
         ))),

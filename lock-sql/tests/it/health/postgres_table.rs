@@ -58,7 +58,7 @@ async fn a_table_of_somebody_else_is_found() {
     assert_only(
         &faults(&url).await,
         "table",
-        "has no columns lock_key, name",
+        "has no columns lock_key, slot, name",
     );
 }
 

@@ -1,7 +1,7 @@
 //! What each mode offers.
 
 use lock_core::memory::Request;
-use lock_core::{Bound, DistributedLock, Fencing};
+use lock_core::{DistributedLock, Fencing, LockLifetime};
 use lock_testkit::proxy::Proxy;
 
 use crate::server::support::{Kind, Mode, Site, everywhere, requests, take};
@@ -11,9 +11,9 @@ async fn a_mode_offers_what_it_promises(site: Site) {
     let (is_lease, is_advisory) = (!site.is_session(), site.mode == Mode::Advisory);
     let is_postgres = site.kind() == Kind::Postgres;
     let bound = if is_lease {
-        Bound::Lease
+        LockLifetime::Lease
     } else {
-        Bound::Connection
+        LockLifetime::Connection
     };
     assert_eq!(offered.bound, bound);
     assert_eq!(offered.shared, is_postgres || !is_advisory);

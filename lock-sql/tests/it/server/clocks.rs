@@ -56,12 +56,19 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
             crate::server::support::Kind::Postgres => "pg_sleep(1)",
         }
     );
+    let unlocked = format!(
+        "SELECT 1 FROM {} WHERE kind = 1 AND lock_key = {} FOR UPDATE SKIP LOCKED",
+        site.table,
+        site.bytes(b"job"),
+    );
     let (holder, other) = (site.open().await, site.open().await);
     let blocking = tokio::spawn({
         let site = site.clone();
         async move { site.sql(lock).await }
     });
-    tokio::time::sleep(ms(300)).await;
+    while !site.sql(unlocked.clone()).await.is_empty() {
+        tokio::time::sleep(ms(10)).await;
+    }
     let ttl = ms(2_000);
     let lease = request("job").with_ttl(ttl).with_renewal(Renewal::Manual);
     let began = Instant::now();

@@ -110,5 +110,30 @@ async fn waiters_that_give_up_leave_nothing(site: Site) {
 
 everywhere!(waiters_that_give_up_leave_nothing);
 
+/// A waiter is dropped and the lock is released at once, so that the server may grant it to a wait
+/// that is being cancelled. After a shutdown one attempt gets the lock.
+async fn a_shutdown_waits_for_a_cancelled_wait(site: Site) {
+    let (holder, next) = (site.open().await, site.open().await);
+    for round in 0..20 {
+        let waiter = Arc::new(site.open().await);
+        let guard = take(&holder, "job").await;
+        let waiting = tokio::spawn({
+            let waiter = Arc::clone(&waiter);
+            async move { waiter.acquire(&request("job")).await }
+        });
+        tokio::time::sleep(ms(10 + 2 * round)).await;
+        waiting.abort();
+        assert!(waiting.await.is_err(), "two hold the lock");
+        let (released, is_over) = tokio::join!(guard.release(), waiter.shutdown(SOON));
+        released.expect("it is released");
+        assert!(is_over, "background work does not end");
+        let attempt = next.acquire(&request("job").with_wait(Wait::Never)).await;
+        let guard = attempt.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        guard.release().await.expect("it is released");
+    }
+}
+
+everywhere!(a_shutdown_waits_for_a_cancelled_wait);
+
 /// What uses the table at the end of a test, each with its own connections and one that listens.
 const CLIENTS: u64 = 8;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{
-    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, LockKey, Released, Renewer, Result,
-    Upkeep,
+    Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, Liveness, LockKey, Released,
+    Renewer, Result,
 };
 
 use super::Flaw;
@@ -42,9 +42,9 @@ impl RedisLease {
 
 #[async_trait]
 impl Lease for RedisLease {
-    fn upkeep(&self) -> Upkeep {
+    fn liveness(&self) -> Liveness {
         let renewer = Arc::clone(&self.server) as Arc<dyn Renewer>;
-        Upkeep::Renewed {
+        Liveness::Renewed {
             id: self.id,
             renewer,
         }

@@ -84,7 +84,7 @@ impl RedisLike {
                 Answer::Granted(block) => return Ok(lease.granted(sent, block)),
                 Answer::Busy => return Err(contended(request)),
                 Answer::Queued(free_at) => {
-                    request.note_held();
+                    request.mark_contended();
                     let look_again = free_at.since(self.engine.now()).min(claim.ttl / 3);
                     let pause = budget.left(look_again.max(Duration::from_millis(1)));
                     // The last heartbeat was sent before the grant that is pushed.

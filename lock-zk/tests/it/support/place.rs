@@ -75,7 +75,7 @@ impl Place {
     }
 
     /// Waits until so many nodes stand in line.
-    pub(crate) async fn in_line(&self, name: &str, nodes: usize) {
+    pub(crate) async fn contenders_in_order(&self, name: &str, nodes: usize) {
         let is_so = async || self.tree.nodes(name).await.len() == nodes;
         until(&format!("{nodes} in line"), is_so).await;
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
-use polylock::{Bound, Status};
+use polylock::{LockLifetime, Status};
 use serde_json::{Value, json};
 
 use super::report::{Entry, Report};
@@ -170,8 +170,8 @@ fn quantiles(quantiles: &Quantiles) -> Value {
 
 fn recommended(advice: &Advice) -> Value {
     let bound = match advice.bound {
-        Bound::Connection => "connection",
-        Bound::Session => "session",
+        LockLifetime::Connection => "connection",
+        LockLifetime::Session => "session",
         _ => "lease",
     };
     json!({

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polylock::engine::{renewal_interval, renewal_timeout};
-use polylock::{Bound, HealthCheck};
+use polylock::{HealthCheck, LockLifetime};
 
 use super::round_trip::RoundTrips;
 use crate::text::human;
@@ -11,7 +11,7 @@ use crate::text::human;
 /// What follows from the round trips of a service for what its locks live with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Advice {
-    pub(super) bound: Bound,
+    pub(super) bound: LockLifetime,
     /// The slowest exchange that is to be expected again and again.
     slow: Duration,
     /// The shortest ttl, or session time-out; none if no lease could be renewed in time, or locks
@@ -28,11 +28,11 @@ pub(super) struct Asked {
 }
 
 impl Advice {
-    pub(super) fn of(round_trips: &RoundTrips, bound: Bound) -> Self {
+    pub(super) fn of(round_trips: &RoundTrips, bound: LockLifetime) -> Self {
         let slow = round_trips.cycle.p90;
         let (min, usual) = match bound {
-            Bound::Connection => (None, Duration::ZERO),
-            Bound::Session => (Some(min_session(slow)), DEFAULT_SESSION_TIMEOUT),
+            LockLifetime::Connection => (None, Duration::ZERO),
+            LockLifetime::Session => (Some(min_session(slow)), DEFAULT_SESSION_TIMEOUT),
             _ => (min_lease(slow), DEFAULT_TTL),
         };
         Self {
@@ -46,7 +46,7 @@ impl Advice {
     /// After which a lease of the recommended length is renewed.
     pub(super) fn renewal(&self) -> Option<Duration> {
         match self.bound {
-            Bound::Connection | Bound::Session => None,
+            LockLifetime::Connection | LockLifetime::Session => None,
             _ => self.recommended.map(renewal_interval),
         }
     }
@@ -56,8 +56,8 @@ impl Advice {
         let said = round_trips.to_string();
         match self.bound {
             // The server looks after it, however long an answer takes.
-            Bound::Connection => HealthCheck::ok("round-trip", said),
-            Bound::Session => self.of_session(asked.session_timeout, said),
+            LockLifetime::Connection => HealthCheck::ok("round-trip", said),
+            LockLifetime::Session => self.of_session(asked.session_timeout, said),
             _ => self.of_lease(asked.ttl, said),
         }
     }
@@ -104,7 +104,7 @@ impl Advice {
         let slow = exact(self.slow);
         let (Some(time), Some(min)) = (self.recommended, self.min) else {
             return match self.bound {
-                Bound::Connection => {
+                LockLifetime::Connection => {
                     "no ttl is recommended: locks live with the connection".to_owned()
                 }
                 _ => format!(
@@ -113,7 +113,7 @@ impl Advice {
             };
         };
         let min = human(min);
-        if self.bound == Bound::Session {
+        if self.bound == LockLifetime::Session {
             return format!(
                 "recommended session-timeout: {}; min {min}. A heartbeat is given an \
                  eighth, into which the p90 of {slow} fits. Below 5s a pause of a busy machine \
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_close_server_is_recommended_the_usual_lease() {
         let round_trips = measured(2);
-        let advice = Advice::of(&round_trips, Bound::Lease);
+        let advice = Advice::of(&round_trips, LockLifetime::Lease);
         assert_eq!(advice.recommended, Some(DEFAULT_TTL));
         assert_eq!(advice.min, Some(SHORT));
         assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_too_short_for_the_link_is_a_warning() {
         let round_trips = measured(800);
-        let advice = Advice::of(&round_trips, Bound::Lease);
+        let advice = Advice::of(&round_trips, LockLifetime::Lease);
         assert_eq!(advice.recommended, Some(Duration::from_secs(48)));
         let found = advice.check(ttl(DEFAULT_TTL), &round_trips);
         assert_eq!(found.status, Status::Warning);
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_link_that_is_too_slow_has_no_lease() {
         let round_trips = measured(4000);
-        let advice = Advice::of(&round_trips, Bound::Lease);
+        let advice = Advice::of(&round_trips, LockLifetime::Lease);
         assert_eq!(advice.recommended, None);
         let found = advice.check(ttl(Duration::from_secs(600)), &round_trips);
         assert!(found.fix.contains("no ttl"), "{found}");
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_lock_that_lives_with_its_connection_has_no_lease() {
         let round_trips = measured(4000);
-        let advice = Advice::of(&round_trips, Bound::Connection);
+        let advice = Advice::of(&round_trips, LockLifetime::Connection);
         let found = advice.check(ttl(Duration::from_secs(1)), &round_trips);
         assert_eq!(found.status, Status::Ok, "{found}");
         assert_eq!(
@@ -312,7 +312,7 @@ mod tests {
             (4000, 32, Status::Ok, 32),
         ] {
             let round_trips = measured(slow);
-            let advice = Advice::of(&round_trips, Bound::Session);
+            let advice = Advice::of(&round_trips, LockLifetime::Session);
             let found = advice.check(session(Duration::from_secs(timeout)), &round_trips);
             assert_eq!(found.status, status, "{slow} {found}");
             let recommended = Duration::from_secs(recommended);
@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(longer.status, Status::Ok, "{slow} {longer}");
         }
         let round_trips = measured(2501);
-        let advice = Advice::of(&round_trips, Bound::Session);
+        let advice = Advice::of(&round_trips, LockLifetime::Session);
         let found = advice.check(session(Duration::from_secs(20)), &round_trips);
         assert!(
             found.impact.contains("time-out of 20s has 2.50s, less"),

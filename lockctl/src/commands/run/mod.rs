@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock::{
-    Bound, Capabilities, DistributedLock, DistributedLockExt, LockKey, MultiGuard, Released,
+    Capabilities, DistributedLock, DistributedLockExt, LockKey, LockLifetime, MultiGuard, Released,
 };
 use serde_json::json;
 
@@ -155,7 +155,7 @@ impl Run {
         // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
         // is held as well, so that it is no failure if it cannot be had.
         let mut linger = match capabilities.bound {
-            Bound::Connection => Linger::start().ok(),
+            LockLifetime::Connection => Linger::start().ok(),
             _ => None,
         };
         let running = child::spawn(&self.plan.command, variables, self.plan.own_group)?;
@@ -233,7 +233,7 @@ impl Run {
     /// this process.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {
-            Bound::Lease => SHUTDOWN,
+            LockLifetime::Lease => SHUTDOWN,
             _ => self.plan.request.min_hold().saturating_add(SHUTDOWN),
         }
     }

@@ -91,7 +91,8 @@ impl Harness for Store {
             Kind::Postgres => "extract(epoch FROM clock_timestamp()) * 1000000",
         };
         let held = format!(
-            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND free_at > {now}",
+            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND slot < 2147483648
+                 AND id IS NOT NULL AND expires_at > {now}",
             self.site.table,
             self.site.bytes(key.as_bytes())
         );
@@ -130,7 +131,7 @@ impl Faults for Store {
             }
             Mode::Lease => {
                 let end = format!(
-                    "UPDATE {} SET id = NULL, shared = NULL, expires_at = 0, free_at = 0,
+                    "UPDATE {} SET id = NULL, sharers = 0, expires_at = 0,
                          version = version + 1 WHERE kind = 1 AND lock_key = {}",
                     self.site.table,
                     self.site.bytes(key.as_bytes())

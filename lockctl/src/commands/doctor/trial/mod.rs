@@ -7,7 +7,7 @@ mod loss;
 use std::time::Duration;
 
 use polylock::engine::{LeaseId, OsEntropy};
-use polylock::{Bound, DistributedLock, Error, HealthCheck};
+use polylock::{DistributedLock, Error, HealthCheck, LockLifetime};
 
 use super::target::fault;
 
@@ -40,7 +40,7 @@ pub(super) async fn try_all(pair: Pair<'_>, scratch: &Scratch) -> Vec<HealthChec
         Box::pin(loss::try_it(pair, scratch.key("loss-signal"))),
         Box::pin(async {
             match pair.first.capabilities().bound {
-                Bound::Lease => Some(expiry::try_it(pair, scratch.key("expiry")).await),
+                LockLifetime::Lease => Some(expiry::try_it(pair, scratch.key("expiry")).await),
                 _ => None,
             }
         }),

@@ -1,0 +1,245 @@
+//! How a lock goes back: to the next holder of this process, or to the server.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+
+use super::held_lease::HeldLease;
+use super::pending::{release_timeout, release_until_confirmed};
+use crate::engine::{Engine, Moment, catch_panic};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{LeaseState, Liveness, Released};
+use crate::request::AcquireRequest;
+use crate::token::FencingToken;
+
+/// Where a lock returns to before it goes back to the server: the local queue of its key.
+#[async_trait]
+pub(crate) trait ReleaseHook: Send + Sync {
+    /// Passes the lease to the next waiter of this process, or returns it.
+    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease>;
+
+    /// The holder is gone: lost, abandoned, or about to be released on the server.
+    fn on_ended(&self, hold: &HeldLease);
+}
+
+/// A lease that its holder gave up in time, still valid until `deadline`.
+pub(crate) struct ReleasedLease {
+    hold: Arc<HeldLease>,
+    deadline: Moment,
+}
+
+impl ReleasedLease {
+    pub(crate) fn hold(&self) -> &HeldLease {
+        &self.hold
+    }
+
+    /// Draws the token of the next holder; `None` if the lease cannot be handed over.
+    pub(crate) async fn hand_over(&self) -> Option<Option<FencingToken>> {
+        let limit = release_timeout(self.hold.timing().ttl());
+        let token = self.hold.lease().hand_over();
+        match self.hold.engine().within(limit, token).await {
+            Some(Ok(Some(token))) => self.lasts().then_some(Some(token)),
+            // Waiters of this process must not hang with a server that does not answer.
+            Some(Ok(None)) | None => None,
+            Some(Err(error)) => {
+                tracing::debug!(key = %self.hold.key(), %error, "hand-over refused");
+                None
+            }
+        }
+    }
+
+    fn lasts(&self) -> bool {
+        let left = self.deadline.since(self.hold.engine().now());
+        left >= self.hold.timing().min_handed_over()
+    }
+
+    /// Makes it the lock of `request`; `None` if the backend panics.
+    pub(crate) fn for_next(
+        &self,
+        request: &AcquireRequest,
+        token: Option<FencingToken>,
+    ) -> Option<Arc<HeldLease>> {
+        catch_panic(|| self.hold.succeed(request, token, self.deadline))
+    }
+}
+
+/// What gives a lock back; renewal has stopped by the time this returns.
+pub(super) fn release_lease(hold: Arc<HeldLease>) -> ReleaseFuture {
+    let given_up = hold.give_up();
+    Box::pin(async move {
+        let at = given_up.as_ref().ok().map(|given_up| given_up.at);
+        let (released, outcome) = match given_up {
+            Ok(given_up) => hand_over_or_release(hold.as_released(given_up.until)).await,
+            Err(reason) => {
+                if let Some(hook) = hold.hook() {
+                    hook.on_ended(&hold);
+                }
+                if reason.may_still_be_held() {
+                    release_in_background(&hold);
+                }
+                (Ok(Released::AlreadyLost), "already_lost")
+            }
+        };
+        hold.emit_released(at, outcome);
+        released
+    })
+}
+
+pub(super) type ReleaseFuture = Pin<Box<dyn Future<Output = Result<Released>> + Send>>;
+
+impl HeldLease {
+    fn as_released(self: &Arc<Self>, deadline: Moment) -> ReleasedLease {
+        ReleasedLease {
+            hold: Arc::clone(self),
+            deadline,
+        }
+    }
+}
+
+async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'static str) {
+    let min_hold_left = lease.hold.min_hold_left();
+    if let Some(hook) = lease.hold.hook().cloned() {
+        if min_hold_left.is_zero() && lease.hold.is_exclusive() {
+            match hook.hand_over(lease).await {
+                Some(returned) => lease = returned,
+                None => return (Ok(Released::Clean), "handed_over"),
+            }
+        }
+        // Before the release is sent: it may grant the lock to a contender of this process.
+        hook.on_ended(&lease.hold);
+    }
+    if min_hold_left.is_zero() {
+        release_on_server(&lease.hold).await
+    } else {
+        (expire_at_min_hold(&lease.hold).await, "lapsing")
+    }
+}
+
+async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
+    // The parts are released one after the other.
+    let count = hold.parts().map_or(1, |parts| parts.iter().count());
+    let limit = release_timeout(hold.timing().ttl()) * u32::try_from(count).unwrap_or(1);
+    let released = hold.engine().within(limit, hold.lease().release()).await;
+    match released.unwrap_or_else(|| Err(silent())) {
+        Ok(Released::Clean) => (Ok(Released::Clean), "released"),
+        Ok(Released::AlreadyLost) => (Ok(Released::AlreadyLost), "already_lost"),
+        Err(error) => {
+            if error.is_outcome_unknown() || error.is_retryable() {
+                release_in_background(hold);
+            }
+            (Err(error.with_backend(hold.engine().backend())), "failed")
+        }
+    }
+}
+
+fn silent() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the server does not answer the release",
+    )
+    .with_unknown_outcome()
+}
+
+pub(super) fn release_in_background(hold: &HeldLease) {
+    hold.engine().spawn(confirm_release(hold));
+}
+
+fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> {
+    let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
+    release_until_confirmed(hold.engine().clone(), lease, key, hold.timing().ttl())
+}
+
+/// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
+async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
+    if let Liveness::Reported = hold.liveness() {
+        hold.set_parts_automatic(true);
+        let hold = Arc::clone(hold);
+        hold.engine().clone().spawn(async move {
+            tokio::time::sleep(hold.min_hold_left()).await;
+            confirm_release(&hold).await;
+        });
+        return Ok(Released::Clean);
+    }
+    // A renewal that is on its way is for the ttl, which may be less; it is over by then.
+    let settled = match hold.is_renewal_under_way() {
+        true => hold.engine().now() + hold.timing().attempt_timeout(),
+        false => hold.engine().now(),
+    };
+    let answer = final_renewal(hold).await;
+    if answer.is_err() || hold.engine().now() < settled {
+        let release_until_confirmed = retry_final_renewal(Arc::clone(hold), settled);
+        hold.engine().spawn(release_until_confirmed);
+    }
+    match answer {
+        Ok(LeaseState::Held) => Ok(Released::Clean),
+        Ok(LeaseState::Lost(_)) => Ok(Released::AlreadyLost),
+        Err(error) => Err(error.with_backend(hold.engine().backend())),
+    }
+}
+
+/// Sets the lease to what is left of the least hold.
+async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
+    let (request, renewer) = hold
+        .renewal_request(hold.min_hold_left())
+        .expect("BUG: a renewed lease can be renewed");
+    let (limit, requests) = (hold.timing().attempt_timeout(), [request]);
+    let renewal = hold.engine().within(limit, renewer.renew(&requests));
+    let answer = renewal.await.and_then(|mut answers| answers.pop());
+    answer.unwrap_or_else(|| Err(silent()))
+}
+
+/// Repeats the last renewal until the server has answered one that left after `settled`.
+async fn retry_final_renewal(hold: Arc<HeldLease>, settled: Moment) {
+    loop {
+        let now = hold.engine().now();
+        let next = hold.timing().retry_at(now).max(settled);
+        tokio::time::sleep(next.since(now)).await;
+        if hold.min_hold_left().is_zero() {
+            return;
+        }
+        let sent = hold.engine().now();
+        match final_renewal(&hold).await {
+            Ok(LeaseState::Held) if sent < settled => {}
+            Ok(_) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// A future that goes on in the background when it is dropped.
+pub(super) struct Detachable {
+    engine: Engine,
+    work: Option<ReleaseFuture>,
+}
+
+impl Detachable {
+    pub(super) fn new(engine: Engine, work: ReleaseFuture) -> Self {
+        Self {
+            engine,
+            work: Some(work),
+        }
+    }
+}
+
+impl Future for Detachable {
+    type Output = Result<Released>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let work = self.work.as_mut().expect("BUG: polled after it was ready");
+        let answer = std::task::ready!(work.as_mut().poll(cx));
+        self.work = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Detachable {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.engine
+                .detach(Box::pin(async move { drop(work.await) }));
+        }
+    }
+}

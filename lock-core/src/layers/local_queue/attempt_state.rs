@@ -1,0 +1,64 @@
+//! What is known of the one request of this process on the server.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::runtime;
+
+/// One contention for a key; the request on the server refers to it, so that the backend can note in
+/// it what it sees.
+#[derive(Debug)]
+pub(crate) struct AttemptState {
+    pub(super) ttl: Duration,
+    /// Where the timers of the attempt are: on another runtime they would panic once that one is
+    /// gone.
+    runtime: OnceLock<Option<runtime::Id>>,
+    seen_held: AtomicBool,
+}
+
+impl AttemptState {
+    /// `seen_held` if the lock has just been held.
+    pub(super) fn new(ttl: Duration, seen_held: bool) -> Self {
+        Self {
+            ttl,
+            runtime: OnceLock::new(),
+            seen_held: AtomicBool::new(seen_held),
+        }
+    }
+
+    /// For another attempt in place of this one.
+    pub(super) fn anew(&self, ttl: Duration) -> Self {
+        Self::new(ttl, self.has_seen_held())
+    }
+
+    /// Notes that the attempt begins here.
+    pub(super) fn begin(&self) {
+        self.runtime.get_or_init(current_runtime);
+    }
+
+    /// Whether the attempt was begun on the runtime that is current.
+    pub(super) fn is_here(&self) -> bool {
+        self.runtime.get() == Some(&current_runtime())
+    }
+
+    /// The server reports that the lock is held.
+    pub(crate) fn mark_contended(&self) {
+        self.seen_held.store(true, Ordering::Relaxed);
+    }
+
+    /// What the server said before may be over.
+    pub(crate) fn mark_unresponsive(&self) {
+        self.seen_held.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_seen_held(&self) -> bool {
+        self.seen_held.load(Ordering::Relaxed)
+    }
+}
+
+fn current_runtime() -> Option<runtime::Id> {
+    runtime::Handle::try_current()
+        .ok()
+        .map(|handle| handle.id())
+}

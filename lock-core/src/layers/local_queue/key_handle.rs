@@ -1,0 +1,304 @@
+//! What passes between the tasks of one key: the lock, or the right to contend for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use super::attempt_state::AttemptState;
+use super::contended;
+use super::key_queue::{Arrival, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
+use super::table::Table;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{HeldLease, LockGuard, ReleaseHook, ReleasedLease};
+use crate::key::LockKey;
+use crate::request::AcquireRequest;
+
+/// One key of one table.
+#[derive(Clone)]
+pub(super) struct KeyHandle {
+    table: Arc<Table>,
+    key: LockKey,
+}
+
+/// The message that wakes a waiter.
+pub(super) enum Wakeup {
+    /// It is the contender of this process now.
+    Contend(Contender),
+    /// It has the lock.
+    Lock(LockGuard),
+}
+
+impl KeyHandle {
+    pub(super) fn new(table: Arc<Table>, key: LockKey) -> Self {
+        Self { table, key }
+    }
+
+    pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
+        let (table, key) = (Arc::clone(&self.table), self.key.clone());
+        table.change(&key, |queue| {
+            if let Some(guard) = queue.enter(request)? {
+                return Ok(Arrival::Enter(guard));
+            }
+            if queue.refuses(request) {
+                return Err(contended(request));
+            }
+            if queue.is_open() {
+                let state = queue.open(request.ttl());
+                return Ok(Arrival::Contend(Contender::new(self, state)));
+            }
+            if queue.is_full(table.max_waiters) {
+                return Err(full(request, table.max_waiters));
+            }
+            let wakeup = queue.join(request.clone());
+            Ok(Arrival::Wait(QueuedWaiter {
+                handle: self,
+                wakeup,
+                woken: false,
+            }))
+        })
+    }
+
+    /// Seats `guard`, and lets the lock come back here at its end.
+    fn set_holder(&self, guard: &LockGuard, request: &AcquireRequest, handovers: u32) -> Wakeups {
+        guard.set_release_hook(Arc::new(self.clone()));
+        let hold = Arc::clone(guard.shared_hold());
+        let owner = request.owner().cloned();
+        self.table.change(&self.key, |queue| {
+            // What comes from the server comes through the contender.
+            if handovers == 0 {
+                queue.contending = None;
+            }
+            queue.handover_run.record(handovers, self.table.handovers);
+            // A lock that was lost before its hook was set has reported to no one.
+            queue.holder = (!hold.is_over_after_hook()).then_some(LocalHolder { hold, owner });
+            Wakeups {
+                joining: queue.joining(),
+                next: queue.promote(Vacancy::Lock),
+            }
+        })
+    }
+
+    /// Tells the next task to contend, if one has to.
+    fn notify(&self, next: Option<NextContender>, attempt: Option<Attempt>) {
+        if let Some(NextContender { wakeup, state }) = next {
+            let contender = Contender {
+                handle: self.clone(),
+                state,
+                inherited: attempt.is_some(),
+                attempt,
+                done: false,
+            };
+            // If the task is gone, dropping the contender wakes the next one.
+            drop(wakeup.send(Wakeup::Contend(contender)));
+        }
+    }
+
+    /// Whether a wait that ended has seen nothing of the lock.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.table.change(&self.key, |queue| queue.is_unknown())
+    }
+}
+
+/// The waiters to wake after a grant, outside of the mutex.
+struct Wakeups {
+    joining: Vec<ReentrantWaiter>,
+    next: Option<NextContender>,
+}
+
+impl Wakeups {
+    fn notify(self, handle: &KeyHandle) {
+        handle.notify(self.next, None);
+        for ReentrantWaiter { wakeup, guard } in self.joining {
+            // A task that is gone by now drops the guard, and the lock stays with the others.
+            drop(wakeup.send(Wakeup::Lock(guard)));
+        }
+    }
+}
+
+#[async_trait]
+impl ReleaseHook for KeyHandle {
+    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease> {
+        let found = self.table.change(&self.key, |queue| {
+            if !queue.is_held_by(lease.hold()) {
+                return None;
+            }
+            let next = queue.successor(lease.hold().timing().ttl());
+            next.map(|next| (next, queue.handover_run.handovers + 1))
+        });
+        let Some((next, handovers)) = found else {
+            return Some(lease);
+        };
+        let token = lease.hand_over().await;
+        let Some(hold) = token.and_then(|token| lease.for_next(&next.request, token)) else {
+            self.table.change(&self.key, |queue| queue.put_back(next));
+            return Some(lease);
+        };
+        let guard = LockGuard::new(hold);
+        self.set_holder(&guard, &next.request, handovers)
+            .notify(self);
+        // A task that is gone by now drops the guard, which passes it on from there.
+        drop(next.wakeup.send(Wakeup::Lock(guard)));
+        None
+    }
+
+    fn on_ended(&self, hold: &HeldLease) {
+        let next = self.table.change(&self.key, |queue| {
+            // After a lock was broken, the next contender may hold it before the old holder
+            // notices.
+            if queue.is_held_by(hold) {
+                queue.holder = None;
+            }
+            queue.promote(Vacancy::Lock)
+        });
+        self.notify(next, None);
+    }
+}
+
+/// An acquisition under way on the server, with its place in the queue there.
+pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
+
+/// The right to contend on the server; there is one for each key.
+///
+/// However it ends, by a grant, an error or a dropped task, the next task is woken.
+pub(super) struct Contender {
+    handle: KeyHandle,
+    state: Arc<AttemptState>,
+    attempt: Option<Attempt>,
+    /// Whether the attempt was begun by another request than the one that contends.
+    inherited: bool,
+    done: bool,
+}
+
+impl Contender {
+    fn new(handle: KeyHandle, state: Arc<AttemptState>) -> Self {
+        Self {
+            handle,
+            state,
+            attempt: None,
+            inherited: false,
+            done: false,
+        }
+    }
+
+    pub(super) fn state(&self) -> &Arc<AttemptState> {
+        &self.state
+    }
+
+    /// Goes on with the attempt under way, or with a new one.
+    pub(super) async fn attempt(
+        &mut self,
+        begin: impl FnOnce(&Arc<AttemptState>) -> Attempt + Send,
+    ) -> Result<LockGuard> {
+        if self.attempt.is_some() && !self.state.is_here() {
+            self.begin_anew();
+        }
+        if self.attempt.is_none() {
+            self.state.begin();
+            self.attempt = Some(begin(&self.state));
+        }
+        std::future::poll_fn(|cx| {
+            let attempt = self.attempt.as_mut().expect("BUG: begun above");
+            match catch_unwind(AssertUnwindSafe(|| attempt.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(answer)) => {
+                    self.attempt = None;
+                    Poll::Ready(answer)
+                }
+                Err(panic) => {
+                    // A task that inherits it would panic as well.
+                    self.attempt = None;
+                    resume_unwind(panic)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Drops the attempt of another runtime.
+    fn begin_anew(&mut self) {
+        self.attempt = None;
+        self.inherited = false;
+        self.state = Arc::new(self.state.anew(self.state.ttl));
+        let state = Arc::clone(&self.state);
+        let KeyHandle { table, key } = &self.handle;
+        table.change(key, |queue| queue.contending = Some(state));
+    }
+
+    /// The server granted the lock; `None` if the request that began the attempt has lost it, so
+    /// that the one that inherited it has to ask for itself.
+    pub(super) fn granted(
+        &mut self,
+        guard: LockGuard,
+        request: &AcquireRequest,
+    ) -> Option<LockGuard> {
+        let guard = if std::mem::take(&mut self.inherited) {
+            guard.reassigned(request)?
+        } else {
+            guard
+        };
+        self.done = true;
+        self.handle
+            .set_holder(&guard, request, 0)
+            .notify(&self.handle);
+        Some(guard)
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let left = match self.attempt {
+            Some(_) => Vacancy::Attempt(&self.state),
+            None => Vacancy::Nothing,
+        };
+        let next = self.handle.table.change(&self.handle.key, |queue| {
+            queue.contending = None;
+            queue.promote(left)
+        });
+        let attempt = self.attempt.take();
+        let inherits = |next: &NextContender| Arc::ptr_eq(&next.state, &self.state);
+        let attempt = attempt.filter(|_| next.as_ref().is_some_and(inherits));
+        self.handle.notify(next, attempt);
+    }
+}
+
+/// A place in line; dropped, it is left.
+pub(super) struct QueuedWaiter {
+    handle: KeyHandle,
+    wakeup: oneshot::Receiver<Wakeup>,
+    woken: bool,
+}
+
+impl Future for QueuedWaiter {
+    /// `None` if the sender is gone.
+    type Output = Option<Wakeup>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let wakeup = std::task::ready!(Pin::new(&mut self.wakeup).poll(cx));
+        self.woken = true;
+        Poll::Ready(wakeup.ok())
+    }
+}
+
+impl Drop for QueuedWaiter {
+    fn drop(&mut self) {
+        if !self.woken {
+            // What was sent meanwhile is dropped with the channel, and passes itself on.
+            self.wakeup.close();
+            self.handle
+                .table
+                .change(&self.handle.key, |queue| queue.note_departure());
+        }
+    }
+}
+
+fn full(request: &AcquireRequest, max: usize) -> Error {
+    let message = format!("{max} tasks of this process wait for the lock already");
+    Error::new(ErrorKind::QueueFull, message).with_key(request.key())
+}

@@ -1,0 +1,280 @@
+//! The queue of one key: its local holder, contender and waiters. Changed under the table's mutex.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::attempt_state::AttemptState;
+use super::key_handle::{Contender, QueuedWaiter, Wakeup};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::{HeldLease, LockGuard};
+use crate::owner::Owner;
+use crate::request::{AcquireRequest, Renewal, Wait};
+
+/// The state of one key.
+///
+/// Two invariants: at most one task of this process contends on the server; and every waiter is
+/// woken, because there is a local holder whose end calls `on_ended`, or a contender whose end does
+/// the same.
+#[derive(Default)]
+pub(super) struct KeyQueue {
+    pub(super) holder: Option<LocalHolder>,
+    pub(super) contending: Option<Arc<AttemptState>>,
+    pub(super) handover_run: HandoverRun,
+    waiting: VecDeque<Waiter>,
+    /// At least how many of `waiting` were dropped since it was swept.
+    gone: usize,
+}
+
+/// How the lease has passed from hand to hand since it came from the server.
+#[derive(Default)]
+pub(super) struct HandoverRun {
+    pub(super) handovers: u32,
+    since: Option<Instant>,
+    /// Whether the current holder must release to the server instead of handing over. Decided at
+    /// grant time, because the next contender depends on it.
+    is_last: bool,
+}
+
+/// How long a run may be: so many hand-overs, or so much time, whichever allows more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandoverLimits {
+    pub(super) max: u32,
+    pub(super) time: Duration,
+}
+
+impl HandoverRun {
+    pub(super) fn record(&mut self, handovers: u32, allowed: HandoverLimits) {
+        let since = match self.since {
+            Some(since) if handovers > 0 => since,
+            _ => Instant::now(),
+        };
+        let is_over = handovers >= allowed.max && since.elapsed() >= allowed.time;
+        *self = Self {
+            handovers,
+            since: Some(since),
+            is_last: is_over,
+        };
+    }
+}
+
+/// The lock that a task of this process holds.
+pub(super) struct LocalHolder {
+    pub(super) hold: Arc<HeldLease>,
+    pub(super) owner: Option<Owner>,
+}
+
+pub(super) struct Waiter {
+    pub(super) request: AcquireRequest,
+    pub(super) wakeup: oneshot::Sender<Wakeup>,
+}
+
+impl Waiter {
+    fn owner(&self) -> Option<&Owner> {
+        self.request.owner()
+    }
+}
+
+/// What a promoted contender takes over.
+#[derive(Clone, Copy)]
+pub(super) enum Vacancy<'a> {
+    /// An attempt under way on the server.
+    Attempt(&'a Arc<AttemptState>),
+    /// A lock that was held in this process until now.
+    Lock,
+    Nothing,
+}
+
+/// What a task finds when it comes.
+pub(super) enum Arrival {
+    /// The queue is empty: the task goes to the server.
+    Contend(Contender),
+    /// Its owner is inside.
+    Enter(LockGuard),
+    /// It stands in line.
+    Wait(QueuedWaiter),
+}
+
+/// A task that has to contend.
+pub(super) struct NextContender {
+    pub(super) wakeup: oneshot::Sender<Wakeup>,
+    pub(super) state: Arc<AttemptState>,
+}
+
+/// A task whose owner holds the lock, and its guard.
+pub(super) struct ReentrantWaiter {
+    pub(super) wakeup: oneshot::Sender<Wakeup>,
+    pub(super) guard: LockGuard,
+}
+
+impl KeyQueue {
+    pub(super) fn is_idle(&self) -> bool {
+        self.holder.is_none() && self.contending.is_none() && self.waiting.is_empty()
+    }
+
+    pub(super) fn is_held_by(&self, hold: &HeldLease) -> bool {
+        self.holder
+            .as_ref()
+            .is_some_and(|holder| std::ptr::eq(&*holder.hold, hold))
+    }
+
+    /// Whether a new request goes to the server at once.
+    pub(super) fn is_open(&mut self) -> bool {
+        self.contending.is_none() && self.is_last() && self.head().is_none()
+    }
+
+    /// Makes the caller the contender.
+    pub(super) fn open(&mut self, ttl: Duration) -> Arc<AttemptState> {
+        let state = Arc::new(AttemptState::new(ttl, self.holder.is_some()));
+        self.contending = Some(Arc::clone(&state));
+        state
+    }
+
+    /// Whether nothing is known of the lock, because the server has not answered the contender.
+    pub(super) fn is_unknown(&self) -> bool {
+        let contending = self.contending.as_ref();
+        self.holder.is_none() && contending.is_some_and(|state| !state.has_seen_held())
+    }
+
+    pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {
+        if self.waiting.len() >= max_waiters {
+            self.sweep();
+        }
+        self.waiting.len() >= max_waiters
+    }
+
+    /// A second guard for a request whose owner holds the lock.
+    pub(super) fn enter(&self, request: &AcquireRequest) -> Result<Option<LockGuard>> {
+        let owner = request.owner();
+        let same = |holder: &&LocalHolder| owner.is_some() && owner == holder.owner.as_ref();
+        let Some(holder) = self.holder.as_ref().filter(same) else {
+            return Ok(None);
+        };
+        let guard = LockGuard::reentered(&holder.hold);
+        if guard.is_none() && !holder.hold.is_exclusive() && !holder.hold.is_over() {
+            // In line the owner would wait for itself.
+            let message = "the owner has made its lock a shared one";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()));
+        }
+        Ok(guard)
+    }
+
+    pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Wakeup> {
+        let (wakeup, receiver) = oneshot::channel();
+        let waiter = Waiter { request, wakeup };
+        waiter.owner().inspect(|owner| owner.enter_queue());
+        self.waiting.push_back(waiter);
+        receiver
+    }
+
+    /// Removes the waiters whose owner holds the lock; they need not wait for themselves.
+    pub(super) fn joining(&mut self) -> Vec<ReentrantWaiter> {
+        let Some(LocalHolder { hold, owner }) = &self.holder else {
+            return Vec::new();
+        };
+        let Some(owner) = owner.as_ref().filter(|owner| owner.is_queued()) else {
+            return Vec::new();
+        };
+        let mut joining = Vec::new();
+        for waiter in std::mem::take(&mut self.waiting) {
+            let same = waiter.owner() == Some(owner) && !waiter.wakeup.is_closed();
+            match same.then(|| LockGuard::reentered(hold)).flatten() {
+                Some(guard) => {
+                    owner.leave_queue();
+                    let wakeup = waiter.wakeup;
+                    joining.push(ReentrantWaiter { wakeup, guard });
+                }
+                None => self.waiting.push_back(waiter),
+            }
+        }
+        joining
+    }
+
+    /// A waiter gave up. The line is swept once half of it is gone, so that the cost is constant.
+    pub(super) fn note_departure(&mut self) {
+        self.gone += 1;
+        if self.gone * 2 > self.waiting.len() {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.waiting.retain(|waiter| {
+            let gone = waiter.wakeup.is_closed();
+            waiter.owner().filter(|_| gone).inspect(|o| o.leave_queue());
+            !gone
+        });
+        self.gone = 0;
+    }
+
+    /// Whether the current holder must release to the server instead of handing over.
+    fn is_last(&self) -> bool {
+        self.holder.is_none() || self.handover_run.is_last
+    }
+
+    /// The next waiter that is alive and may take a lease from another task of this process.
+    pub(super) fn successor(&mut self, ttl: Duration) -> Option<Waiter> {
+        if self.handover_run.is_last {
+            return None;
+        }
+        let head = self.head()?;
+        // All renewals of a lease carry one ttl: a shorter one that is late on its way would cut the
+        // lease under a holder with a longer one.
+        if head.request.ttl() != ttl {
+            return None;
+        }
+        // A lease without renewal would reach its holder half expired.
+        (head.request.renewal() == Renewal::Automatic).then(|| self.pop())?
+    }
+
+    pub(super) fn put_back(&mut self, waiter: Waiter) {
+        waiter.owner().inspect(|owner| owner.enter_queue());
+        self.waiting.push_front(waiter);
+    }
+
+    fn pop(&mut self) -> Option<Waiter> {
+        let waiter = self.waiting.pop_front()?;
+        waiter.owner().inspect(|owner| owner.leave_queue());
+        Some(waiter)
+    }
+
+    /// The waiter that has to go to the server now, if any: when there is no local holder, or when
+    /// the local holder will release to the server. It takes over what the previous contender
+    /// `left`, if it can: with another ttl, the lease would be renewed to that.
+    pub(super) fn promote(&mut self, left: Vacancy<'_>) -> Option<NextContender> {
+        if self.contending.is_some() || !self.is_last() {
+            return None;
+        }
+        self.head()?;
+        let Waiter { request, wakeup } = self.pop()?;
+        let state = match left {
+            Vacancy::Attempt(state) if state.ttl == request.ttl() => Arc::clone(state),
+            Vacancy::Attempt(state) => Arc::new(state.anew(request.ttl())),
+            Vacancy::Lock => Arc::new(AttemptState::new(request.ttl(), true)),
+            Vacancy::Nothing => Arc::new(AttemptState::new(request.ttl(), false)),
+        };
+        self.contending = Some(Arc::clone(&state));
+        Some(NextContender { wakeup, state })
+    }
+
+    fn head(&mut self) -> Option<&Waiter> {
+        while self
+            .waiting
+            .front()
+            .is_some_and(|waiter| waiter.wakeup.is_closed())
+        {
+            self.pop();
+        }
+        self.waiting.front()
+    }
+
+    /// Whether a request that does not wait has to give up.
+    pub(super) fn refuses(&self, request: &AcquireRequest) -> bool {
+        let no_wait = matches!(request.wait(), Wait::Never)
+            || matches!(request.wait(), Wait::AtMost(limit) if limit.is_zero());
+        no_wait && !self.is_idle()
+    }
+}

@@ -1,0 +1,67 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::event::{Event, EventKind, Observer};
+use crate::key::LockKey;
+use crate::request::{AcquireRequest, Mode, Wait};
+
+/// Tells the observer of a request, if it has one, and the log.
+pub(crate) struct EventEmitter {
+    backend: &'static str,
+    key: LockKey,
+    class: Option<Arc<str>>,
+    mode: Mode,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl EventEmitter {
+    pub(crate) fn new(backend: &'static str, request: &AcquireRequest) -> Self {
+        Self {
+            backend,
+            key: request.named().clone(),
+            class: request.class_shared(),
+            mode: request.mode(),
+            observer: request.observer().cloned(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    pub(crate) fn emit(&self, kind: EventKind<'_>) {
+        self.tell_of(None, kind);
+    }
+
+    pub(super) fn tell_of(&self, wait: Option<Wait>, kind: EventKind<'_>) {
+        let Self { backend, key, .. } = self;
+        let backend = *backend;
+        match kind {
+            EventKind::Lost { reason, held } => {
+                tracing::warn!(backend, %key, reason = reason.as_str(), ?held, "lock lost");
+            }
+            EventKind::RenewalFailed { error } => {
+                tracing::warn!(backend, %key, %error, "renewal failed");
+            }
+            EventKind::Released { held, outcome, .. } => {
+                tracing::debug!(backend, %key, outcome, ?held, "lock released");
+            }
+            EventKind::Renewed { slack, left } => {
+                tracing::trace!(backend, %key, ?slack, ?left, "lock renewed");
+            }
+            _ => {}
+        }
+        if let Some(observer) = &self.observer {
+            let event = Event {
+                backend,
+                class: self.class.as_deref(),
+                key,
+                mode: self.mode,
+                wait,
+                kind,
+            };
+            // An observer that panics must not break the lock, and this may run in a destructor.
+            drop(catch_unwind(AssertUnwindSafe(|| observer.event(&event))));
+        }
+    }
+}

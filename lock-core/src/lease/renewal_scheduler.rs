@@ -1,0 +1,278 @@
+//! Renews all leases of the process in batches, and fires deadlines even while a renewal hangs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{LeaseState, RenewalRequest, Renewer};
+use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::HeldLease;
+
+/// Holds every live lock of the process by the moment at which it wants attention.
+pub(crate) struct RenewalScheduler {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) spawn: Arc<dyn Spawn>,
+    schedule: Mutex<Schedule>,
+    next_id: AtomicU64,
+    started: AtomicBool,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct Schedule {
+    by_due: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+    /// When the loop looks next; an entry before that has to wake it.
+    next_wakeup: Option<Moment>,
+}
+
+/// Where a lock stands in the schedule; changed under its mutex only.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    id: u64,
+    due: AtomicU64,
+}
+
+/// Longest sleep while anything is held: timers stand still on a suspended machine while leases run
+/// out, so the loop looks at the clock this often.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Slot {
+    /// A number in `0.0..1.0` that spreads the renewals of locks which were taken together: the
+    /// golden-ratio sequence fills the range evenly, whatever part of it is live.
+    pub(crate) fn jitter(&self) -> f64 {
+        let spread = self.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        f64::from(u32::try_from(spread).unwrap_or(0)) / 4_294_967_296.0
+    }
+}
+
+impl RenewalScheduler {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        spawn: Arc<dyn Spawn>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            entropy,
+            spawn,
+            schedule: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            started: AtomicBool::new(false),
+            wake: Notify::new(),
+        })
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Slot {
+            id,
+            due: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Looks after `hold` when it is due, in place of when it was due before.
+    pub(crate) fn schedule(self: &Arc<Self>, hold: &Arc<HeldLease>) {
+        let slot = hold.slot();
+        let (wake, replaced) = {
+            let mut schedule = self.lock();
+            let replaced = schedule.take(slot);
+            // Asked under the mutex: of two calls, the one that comes last knows what both changed,
+            // and a lock that was given up meanwhile does not come back.
+            match hold.due() {
+                None => (false, replaced),
+                Some(due) => {
+                    slot.due.store(due.as_nanos(), Ordering::Relaxed);
+                    schedule.by_due.insert((due, slot.id), Arc::clone(hold));
+                    (schedule.next_wakeup.is_some_and(|at| due < at), replaced)
+                }
+            }
+        };
+        drop(replaced);
+        if wake {
+            self.wake.notify_one();
+        }
+        if !self.started.swap(true, Ordering::Relaxed) {
+            self.spawn.spawn(Box::pin(Arc::clone(self).run()));
+        }
+    }
+
+    /// Forgets a lock that is over.
+    pub(crate) fn remove(&self, slot: &Slot) {
+        let removed = self.lock().take(slot);
+        // The last reference may drop a connection, which is no work to do under the mutex.
+        drop(removed);
+    }
+
+    /// How many locks are looked after.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().by_due.len()
+    }
+
+    async fn run(self: Arc<Self>) {
+        loop {
+            let now = self.clock.now();
+            let due = self.lock().take_due(now);
+            self.process_due(due, now);
+            let pause = self.lock().sleep_from(self.clock.now());
+            match pause {
+                Some(pause) => drop(tokio::time::timeout(pause, self.wake.notified()).await),
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Fires what is over and starts the renewals that are due, one task for each server.
+    fn process_due(self: &Arc<Self>, due: Vec<Arc<HeldLease>>, now: Moment) {
+        let mut batches: Vec<Batch> = Vec::new();
+        for hold in due {
+            if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now)) {
+                match batches
+                    .iter_mut()
+                    .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
+                {
+                    Some(batch) => batch.push(hold, request),
+                    None => batches.push(Batch::new(renewer, hold, request)),
+                }
+            }
+        }
+        for mut batch in batches {
+            let horizon = now + batch.batch_window;
+            let batch_window = self.lock().take_batch(&batch.renewer, horizon);
+            for hold in batch_window {
+                if let Some((request, _)) = guarded(&hold, now, |hold| hold.renew_in_batch(now)) {
+                    batch.push(hold, request);
+                }
+            }
+            self.spawn.spawn(Box::pin(batch.run(Arc::clone(self))));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for RenewalScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("locks", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Schedule {
+    fn take(&mut self, slot: &Slot) -> Option<Arc<HeldLease>> {
+        let due = Moment::from_nanos(slot.due.load(Ordering::Relaxed));
+        self.by_due.remove(&(due, slot.id))
+    }
+
+    /// Takes what wants attention at `now`.
+    fn take_due(&mut self, now: Moment) -> Vec<Arc<HeldLease>> {
+        let later = self.by_due.split_off(&(now, u64::MAX));
+        std::mem::replace(&mut self.by_due, later)
+            .into_values()
+            .collect()
+    }
+
+    /// Takes the locks on the same server whose renewal is due by `horizon`.
+    fn take_batch(&mut self, renewer: &Arc<dyn Renewer>, horizon: Moment) -> Vec<Arc<HeldLease>> {
+        let near = self.by_due.range(..=(horizon, u64::MAX));
+        let keys: Vec<_> = near
+            .filter(|(_, hold)| hold.is_renewed_by(renewer, horizon))
+            .map(|(key, _)| *key)
+            .collect();
+        keys.into_iter()
+            .filter_map(|key| self.by_due.remove(&key))
+            .collect()
+    }
+
+    /// How long to sleep, and notes until when.
+    fn sleep_from(&mut self, now: Moment) -> Option<Duration> {
+        let first = self.by_due.first_key_value().map(|((due, _), _)| *due);
+        let pause = first.map(|due| due.since(now).min(TICK));
+        self.next_wakeup = Some(pause.map_or(Moment::NEVER, |pause| now + pause));
+        pause
+    }
+}
+
+/// Renewals that travel together.
+struct Batch {
+    renewer: Arc<dyn Renewer>,
+    holds: Vec<Arc<HeldLease>>,
+    requests: Vec<RenewalRequest>,
+    timeout: Duration,
+    batch_window: Duration,
+}
+
+impl Batch {
+    fn new(renewer: Arc<dyn Renewer>, hold: Arc<HeldLease>, request: RenewalRequest) -> Self {
+        let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing().batch_window());
+        Self {
+            renewer,
+            holds: vec![hold],
+            requests: vec![request],
+            timeout,
+            batch_window,
+        }
+    }
+
+    fn push(&mut self, hold: Arc<HeldLease>, request: RenewalRequest) {
+        self.timeout = self.timeout.min(hold.attempt_timeout());
+        self.batch_window = self.batch_window.max(hold.timing().batch_window());
+        self.holds.push(hold);
+        self.requests.push(request);
+    }
+
+    async fn run(self, scheduler: Arc<RenewalScheduler>) {
+        // The deadline counts from before the request leaves.
+        let sent = scheduler.clock.now();
+        let answers = renew(&*self.renewer, &self.requests, self.timeout).await;
+        for (hold, answer) in self.holds.iter().zip(answers) {
+            let now = scheduler.clock.now();
+            guarded(hold, now, |hold| {
+                hold.renewed(sent, answer);
+                None::<()>
+            });
+        }
+    }
+}
+
+/// Looks after one lock. What is called on its behalf may panic, as a task that is woken can; that
+/// must not cost the renewals of the others.
+fn guarded<T>(
+    hold: &Arc<HeldLease>,
+    now: Moment,
+    act: impl FnOnce(&Arc<HeldLease>) -> Option<T>,
+) -> Option<T> {
+    catch_panic(|| act(hold)).unwrap_or_else(|| {
+        hold.try_later(now);
+        None
+    })
+}
+
+/// One bounded round of renewals, with one answer for each request whatever the backend returns.
+pub(crate) async fn renew(
+    renewer: &dyn Renewer,
+    requests: &[RenewalRequest],
+    timeout: Duration,
+) -> Vec<Result<LeaseState>> {
+    let unknown =
+        |message: &str| Error::new(ErrorKind::Unavailable, message).with_unknown_outcome();
+    let answers = tokio::time::timeout(timeout, catch_panic_async(renewer.renew(requests))).await;
+    let (mut answers, missing) = match answers {
+        Ok(Some(answers)) => (answers, "the backend did not answer the renewal"),
+        Ok(None) => (Vec::new(), "the backend panicked in the renewal"),
+        Err(_) => (Vec::new(), "the server did not answer the renewal in time"),
+    };
+    answers.resize_with(requests.len(), || Err(unknown(missing)));
+    answers
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests;

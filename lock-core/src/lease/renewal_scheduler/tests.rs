@@ -1,0 +1,91 @@
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+
+use crate::engine::{BootClock, Engine, OsEntropy, Spawn, Task};
+use crate::error::Result;
+use crate::key::LockKey;
+use crate::lease::{Grant, Lease, LeaseControl, Liveness, Released};
+use crate::request::AcquireRequest;
+use crate::token::FencingToken;
+
+/// A lock of a session that gives away its handle.
+#[derive(Debug)]
+struct Session(mpsc::Sender<LeaseControl>);
+
+#[async_trait]
+impl Lease for Session {
+    fn liveness(&self) -> Liveness {
+        Liveness::Reported
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        self.0.send(control).expect("the other thread goes on");
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        Ok(None)
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn release(&self) -> Result<Released> {
+        Ok(Released::Clean)
+    }
+}
+
+/// Runs nothing, so that the schedule stays as it was left.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Spawn for Nowhere {
+    fn spawn(&self, task: Task) {
+        drop(task);
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        poll();
+    }
+}
+
+fn engine() -> Engine {
+    Engine::with(
+        "session",
+        Arc::new(BootClock::default()),
+        Arc::new(OsEntropy::default()),
+        Arc::new(Nowhere),
+    )
+}
+
+#[test]
+fn a_doubt_that_comes_with_the_grant_is_not_planned_away() {
+    let request = AcquireRequest::new(LockKey::new("k").unwrap());
+    for pause in 0..200 {
+        let engine = engine();
+        let deadline = engine.now() + Duration::from_secs(60);
+        let (attached, controls) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let schedule = engine.scheduler().lock();
+            let grant = scope.spawn(|| {
+                let lease = Arc::new(Session(attached));
+                let pending = engine.pending(request.key(), lease, request.ttl());
+                pending.granted(&request, Grant::new(engine.now(), None))
+            });
+            let control = controls.recv().expect("the lease is attached");
+            // The grant sleeps before the mutex by now; the doubt is awake, and overtakes it there.
+            std::thread::sleep(Duration::from_millis(1));
+            let doubt = scope.spawn(move || control.limit(deadline));
+            let called = Instant::now();
+            while called.elapsed() < Duration::from_micros(pause) {}
+            drop(schedule);
+            doubt.join().expect("limit does not panic");
+            let guard = grant.join().expect("granted does not panic");
+            let planned = engine.scheduler().lock().sleep_from(deadline);
+            assert_eq!(planned, Some(Duration::ZERO), "looks too late");
+            drop(guard);
+        });
+    }
+}

@@ -1,0 +1,33 @@
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::before;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
+
+/// Lets those of one process who want to share a lock come one after the other: they would only
+/// overwrite each other's row, and try again.
+///
+/// No lock depends on it. Two keys may have one turn, and whoever waits too long for it goes on
+/// without: its holder may be on a runtime that is blocked.
+#[derive(Debug)]
+pub(super) struct KeyMutexes([Mutex<()>; TURNS]);
+
+impl KeyMutexes {
+    pub(super) async fn wait(&self, key: &LockKey) -> Option<MutexGuard<'_, ()>> {
+        let mut hasher = DefaultHasher::new();
+        key.as_bytes().hash(&mut hasher);
+        let at = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or_default();
+        before(Instant::now() + PATIENCE, self.0[at].lock()).await
+    }
+}
+
+impl Default for KeyMutexes {
+    fn default() -> Self {
+        Self([const { Mutex::const_new(()) }; TURNS])
+    }
+}
+
+const TURNS: usize = 64;
+const PATIENCE: Duration = Duration::from_millis(100);

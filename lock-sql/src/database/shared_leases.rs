@@ -1,0 +1,37 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_core::engine::{LeaseId, Moment};
+
+/// Which leases of this process share a lock, as far as it remembers: they are not renewed and
+/// released by the short statements, which would be tried in vain.
+#[derive(Debug, Default)]
+pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
+
+impl SharedLeases {
+    /// One shares a lock, or still does.
+    pub(super) fn note(&self, id: LeaseId, now: Moment) {
+        let mut shared_leases = self.lock();
+        shared_leases.insert(id, now);
+        // Those that were abandoned are not heard of again.
+        if shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
+            shared_leases.retain(|_, last| now.since(*last) < FORGOTTEN);
+        }
+    }
+
+    pub(super) fn has(&self, id: LeaseId) -> bool {
+        self.lock().contains_key(&id)
+    }
+
+    pub(super) fn forget(&self, id: LeaseId) {
+        self.lock().remove(&id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Moment>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const MANY: usize = 1024;
+const FORGOTTEN: Duration = Duration::from_secs(60 * 60);

@@ -1,0 +1,99 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "postgres")]
+use std::time::Duration;
+
+use lock_core::engine::LeaseId;
+use lock_core::{LeaseControl, LockKey, LostReason};
+use tokio::time::Instant;
+
+/// The leases that this process holds, for when all of them are gone at once, or one is broken.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLeases(Mutex<Leases>);
+
+#[derive(Debug, Default)]
+struct Leases {
+    /// How many databases there were before the present one.
+    epoch: u64,
+    held: HashMap<LeaseId, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
+    key: LockKey,
+    control: LeaseControl,
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
+    since: Instant,
+}
+
+impl HeldLeases {
+    pub(crate) fn attach(&self, id: LeaseId, key: &LockKey, control: LeaseControl) {
+        let held = Held {
+            key: key.clone(),
+            control,
+            since: Instant::now(),
+        };
+        // Outside of the mutex: what is replaced may be the last of its kind.
+        let replaced = self.lock().held.insert(id, held);
+        drop(replaced);
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().held.is_empty()
+    }
+
+    /// Whether one of them is held for this time already.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_held_for(&self, time: Duration) -> bool {
+        let leases = self.lock();
+        leases
+            .held
+            .values()
+            .any(|held| held.since.elapsed() >= time)
+    }
+
+    /// Renews those of these keys now, which tells whether they are broken.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn check(&self, is_it: impl Fn(&LockKey) -> bool) {
+        let doubtful: Vec<_> = {
+            let leases = self.lock();
+            let held = leases.held.values().filter(|held| is_it(&held.key));
+            held.map(|held| held.control.clone()).collect()
+        };
+        for control in doubtful {
+            control.check();
+        }
+    }
+
+    pub(crate) fn detach(&self, id: LeaseId) {
+        let detached = self.lock().held.remove(&id);
+        drop(detached);
+    }
+
+    /// The database that is opened from here on.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// The database of that epoch is gone, and its leases with it; whoever notices it after another
+    /// one has takes nothing from its successor.
+    pub(crate) fn end(&self, epoch: u64) {
+        let lost = {
+            let mut leases = self.lock();
+            if leases.epoch != epoch {
+                return;
+            }
+            leases.epoch += 1;
+            std::mem::take(&mut leases.held)
+        };
+        for held in lost.into_values() {
+            held.control.lose(LostReason::Stolen);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Leases> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

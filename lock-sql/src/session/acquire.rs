@@ -1,0 +1,327 @@
+//! How a session takes a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::Moment;
+use tokio::time::{Instant, sleep_until};
+
+use super::actor::{Actor, Held};
+use super::args::{Args, millis};
+use super::context::SessionMode;
+use super::handle::{Granted, SessionHold, Take, Taken};
+use super::lease::ended;
+use super::record::RECORD_AFTER;
+use super::statements::{column, got};
+use crate::error::{Cause, Failure};
+use crate::wire::{Answer, Class, Value};
+
+/// What a take is answered with, if the lock was taken.
+#[derive(Clone, Copy, Debug)]
+struct Got {
+    /// When the server had it for us, or before.
+    since: Moment,
+    token: u64,
+    session: i64,
+    began: i64,
+    /// Whether another session waits for the exclusive lock.
+    claimed: bool,
+}
+
+enum Step {
+    Got(Got),
+    /// Another session holds the lock; whether this one has something left to undo.
+    Held {
+        is_dirty: bool,
+    },
+    /// The row of the key is missing.
+    Missing,
+}
+
+impl Actor {
+    pub(super) async fn take(&mut self, mut take: Take) {
+        if take.reply.is_closed() {
+            return;
+        }
+        let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
+        let taken = match self.step(&mut take).await {
+            Ok(Step::Got(got)) => {
+                self.holds(&take, got);
+                Ok((got.token, got.since))
+            }
+            Ok(Step::Held { is_dirty }) => {
+                // If the caller is gone, its reservation is dropped.
+                drop(take.reply.send(Ok(Taken::Held(take.reservation))));
+                if is_dirty {
+                    // What comes next stands in the queue behind this.
+                    self.undo(&key, is_shared).await;
+                }
+                return;
+            }
+            Ok(Step::Missing) => {
+                let cause = Cause::Unfit("the row of a lock vanishes again and again".to_owned());
+                Err(cause.into())
+            }
+            Err(failure) => Err(failure),
+        };
+        match taken {
+            Ok((token, since)) => {
+                take.reservation.settle();
+                let hold = SessionHold::new(take.reservation, id);
+                let granted = Granted { token, since, hold };
+                // If the caller is gone, dropping this releases the lock.
+                drop(take.reply.send(Ok(Taken::Granted(granted))));
+            }
+            Err(failure) => {
+                self.undo(&key, is_shared).await;
+                // A pooler has gone on with another server.
+                self.is_over |= failure.is_late();
+                drop(take.reply.send(Err(failure)));
+            }
+        }
+    }
+
+    /// Asks until the rows of the key are there.
+    async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
+        let mut missing = 0;
+        while missing < MAX_MISSING {
+            let args = self.args(&take.key, take.id);
+            let sent = self.context.engine.now();
+            let answer = match take.until {
+                None => {
+                    let context = Arc::clone(&self.context);
+                    let sql = &context.statements.try_take[usize::from(take.is_shared)];
+                    self.ask(sql, args.values()).await.map(Some)
+                }
+                Some(until) => self.wait(take, until, args).await,
+            };
+            let answer = match answer {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Ok(Step::Held { is_dirty: false }),
+                Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                    // The transaction is aborted; a lock may have been granted although the time
+                    // was over.
+                    return Ok(Step::Held { is_dirty: true });
+                }
+                Err(failure) => return Err(failure),
+            };
+            match self.read(sent, &answer)? {
+                Step::Missing => {
+                    self.undo(&take.key, take.is_shared).await;
+                    // A transaction that inserts them blocks this session, and no connection that
+                    // others need.
+                    let args = self.args(&take.key, take.id);
+                    let context = Arc::clone(&self.context);
+                    match self
+                        .ask(&context.statements.seed, args.values())
+                        .await
+                        .map(drop)
+                    {
+                        Ok(()) => missing += 1,
+                        // An open transaction has inserted them, and holds the lock.
+                        Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                            let until = take.until.unwrap_or_else(Instant::now);
+                            if until <= Instant::now() || take.reply.is_closed() {
+                                return Ok(Step::Held { is_dirty: false });
+                            }
+                        }
+                        Err(failure) => return Err(failure),
+                    }
+                }
+                // A waiter for the exclusive lock has priority over new shared holders.
+                Step::Got(got) if got.claimed && take.is_shared => {
+                    self.undo(&take.key, true).await;
+                    let until = take.until.unwrap_or_else(Instant::now);
+                    let pause =
+                        Instant::now() + self.context.engine.jitter(CLAIM_PAUSE / 2, CLAIM_PAUSE);
+                    if until <= pause || take.reply.is_closed() {
+                        return Ok(Step::Held { is_dirty: false });
+                    }
+                    sleep_until(pause).await;
+                }
+                step => return Ok(step),
+            }
+        }
+        Ok(Step::Missing)
+    }
+
+    /// Runs a message that waits on the server. A caller that is gone has the wait cancelled there,
+    /// what it may have been granted undone, and the session closed: a cancellation that arrives late
+    /// would end another statement. `None` if the time was over.
+    async fn wait(
+        &mut self,
+        take: &mut Take,
+        until: Instant,
+        args: Args,
+    ) -> Result<Option<Answer>, Failure> {
+        let context = Arc::clone(&self.context);
+        let sql = &context.statements.wait_take[usize::from(take.is_shared)];
+        let left = until.saturating_duration_since(Instant::now());
+        let args = args.with(Args::WAIT, millis(left));
+        let Some(mut connection) = self.connection.take() else {
+            return Ok(None);
+        };
+        let sent = context.engine.now();
+        let late = until + SLACK;
+        let (answer, is_cancelled) = {
+            let mut message = std::pin::pin!(connection.message(sql, args.values()));
+            let mut claim = Instant::now() + CLAIM_AFTER;
+            let cancelled = loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut message => break Some(answer),
+                    () = take.reply.closed() => break None,
+                    () = sleep_until(late) => break None,
+                    () = sleep_until(claim) => {
+                        self.claim(take);
+                        take.has_claimed = true;
+                    }
+                }
+                claim = Instant::now() + CLAIM_AFTER;
+            };
+            match cancelled {
+                Some(answer) => (Some(answer), false),
+                None => {
+                    // Behind a pooler the server's session is unknown; closing the connection ends
+                    // the wait.
+                    if !context.target.is_pooled() {
+                        self.cancel().await;
+                    }
+                    (tokio::time::timeout(ENDING, message).await.ok(), true)
+                }
+            }
+        };
+        // Without an answer, closing the connection frees what may have been granted.
+        let Some(answer) = answer else {
+            return Ok(None);
+        };
+        let answered = self.answered(connection, sent, answer);
+        if is_cancelled {
+            self.undo(&take.key, take.is_shared).await;
+            self.connection = None;
+            return Ok(None);
+        }
+        answered.map(Some)
+    }
+
+    /// Keeps others from sharing the lock that is waited for, for a while. Nothing waits for it.
+    fn claim(&self, take: &Take) {
+        if take.is_shared || self.context.statements.claim.is_none() {
+            return;
+        }
+        let (context, args) = (Arc::clone(&self.context), self.context.args(&take.key));
+        self.context.engine.spawn_service(async move {
+            let Some(sql) = &context.statements.claim else {
+                return;
+            };
+            if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
+                let error = lock_core::Error::from(failure);
+                tracing::debug!(%error, "a waiter could not say that it waits");
+            }
+        });
+    }
+
+    fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
+        let is_locked =
+            |row: &Vec<Value>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
+        if self.context.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
+            return Ok(Step::Missing);
+        }
+        let row = answer.rows.last().filter(|row| row.len() > 1);
+        let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
+        let row = row.ok_or_else(malformed)?;
+        let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
+        let token = match get(column::TOKEN)? {
+            got::NOT => return Ok(Step::Held { is_dirty: false }),
+            got::INTERRUPTED => return Err(Cause::Interrupted.into()),
+            got::ELSEWHERE => return Err(pooled()),
+            token => u64::try_from(token).map_err(|_| malformed())?,
+        };
+        if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
+            return Err(ended());
+        }
+        // The time on the server counts, which may have been spent waiting; what lies between the
+        // answer and us does not. A clock that is set there cannot make it later than now.
+        let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
+        let since = (sent + Duration::from_micros(waited)).min(self.context.engine.now());
+        Ok(Step::Got(Got {
+            since,
+            token,
+            session: get(column::SESSION)?,
+            began: get(column::BEGAN)?,
+            claimed: row.get(column::CLAIMED).and_then(Value::int) == Some(1),
+        }))
+    }
+
+    /// Notes that a lock is held.
+    fn holds(&mut self, take: &Take, got: Got) {
+        self.handle.prove(got.since);
+        // Behind a pooler each transaction may have another session of the server's.
+        if self.context.mode == SessionMode::Row {
+            self.number = got.session;
+        }
+        if take.has_claimed {
+            let (context, args) = (Arc::clone(&self.context), self.context.args(&take.key));
+            self.context.engine.spawn_service(async move {
+                if let Some(sql) = &context.statements.unclaim
+                    && let Err(failure) = context.control_pool.message(sql, args.into_vec()).await
+                {
+                    let error = lock_core::Error::from(failure);
+                    tracing::debug!(%error, "the claim of a waiter that was served ends by its time");
+                }
+            });
+        }
+        let held = Held {
+            key: take.key.clone(),
+            is_shared: take.is_shared,
+            label: take.label.clone(),
+            began: got.began,
+            token: got.token,
+            record_at: Some(Instant::now() + RECORD_AFTER),
+            recording: None,
+        };
+        self.held.insert(take.id, held);
+    }
+
+    /// Frees what a take that failed may have left; without an answer the session ends.
+    pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) {
+        if self.connection.is_none() {
+            return;
+        }
+        let context = Arc::clone(&self.context);
+        let args = context.args(key);
+        let undone = self
+            .ask(
+                &context.statements.undo[usize::from(is_shared)],
+                args.values(),
+            )
+            .await;
+        if undone.is_err() {
+            self.connection = None;
+        }
+    }
+}
+
+fn pooled() -> Failure {
+    let message = "a transaction pooler is in the path, where locks of sessions exclude nobody; use \
+                   mode=lease";
+    Cause::Config(message.to_owned()).into()
+}
+
+/// What the server gets beyond its time to end a wait by itself, after which the connection is as
+/// good as before.
+const SLACK: Duration = Duration::from_millis(80);
+
+/// How long a waiter waits before it keeps others from sharing the lock, and how often it says so. A
+/// claim lasts for two seconds.
+const CLAIM_AFTER: Duration = Duration::from_millis(300);
+
+/// Pause of a shared request that lets an exclusive waiter pass.
+const CLAIM_PAUSE: Duration = Duration::from_millis(40);
+
+/// How often the rows of a key may be missing after they were made.
+const MAX_MISSING: u32 = 3;
+
+/// How long a wait that was cancelled may take to end.
+const ENDING: Duration = Duration::from_secs(1);

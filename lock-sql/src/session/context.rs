@@ -1,0 +1,175 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::LockKey;
+use lock_core::engine::Engine;
+use sha2::{Digest as _, Sha256};
+
+use super::args::Args;
+use super::statements::SessionStatements;
+use crate::pool::Pool;
+use crate::table::Tokens;
+use crate::wire::{Target, Value};
+
+/// What all sessions of one lock service share.
+#[derive(Debug)]
+pub(crate) struct SessionContext {
+    pub(crate) engine: Engine,
+    pub(crate) target: Arc<Target>,
+    pub(crate) statements: SessionStatements,
+    /// For statements that are no part of the transaction of a lock.
+    pub(crate) control_pool: Arc<Pool>,
+    pub(crate) mode: SessionMode,
+    /// After how long without a sign of life the server ends a session.
+    pub(crate) timeout: Duration,
+    /// What one statement may take.
+    pub(crate) request_timeout: Duration,
+    /// Most sessions.
+    pub(crate) connections: usize,
+    /// Distinguishes the locks of this table from those of others.
+    pub(crate) scope: String,
+    pub(crate) is_postgres: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SessionMode {
+    Advisory,
+    Row,
+}
+
+impl SessionContext {
+    /// How long a session is trusted after it has given a sign of life.
+    ///
+    /// Shorter than what the server waits for the next one, by the margin of a lease: clocks run at
+    /// different speeds.
+    pub(crate) fn trusted_for(&self) -> Duration {
+        self.timeout - (self.timeout / 10).max(Duration::from_millis(50))
+    }
+
+    /// Pause between two questions to a session that holds something.
+    pub(crate) fn probe_every(&self) -> Duration {
+        (self.timeout / 4).min(Duration::from_secs(1))
+    }
+
+    /// A session that holds nothing for so long is closed, before the server does that.
+    pub(crate) fn rests_for(&self) -> Duration {
+        (self.timeout / 2).min(Duration::from_secs(60))
+    }
+
+    /// The arguments that identify the lock.
+    pub(crate) fn args(&self, key: &LockKey) -> Args {
+        let args = Args::new().with(Args::NAME, key.as_bytes());
+        match self.mode {
+            SessionMode::Row => args.with(Args::ROW_KEY, key.as_bytes()),
+            SessionMode::Advisory => {
+                let lock = Advisory::of(&self.scope, key);
+                let args = args.with(Args::ROW_KEY, lock.hash(self.is_postgres));
+                if self.is_postgres {
+                    // The record says what is locked, to be found in the server's list.
+                    args.with(Args::LOCK, lock.number())
+                        .with(Args::BEGAN, lock.number())
+                } else {
+                    args.with(Args::LOCK, lock.name())
+                }
+            }
+        }
+    }
+}
+
+/// A block of tokens, if it can be one.
+pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
+    let (next, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+    (next > 0 && next <= last).then_some(Tokens { next, last })
+}
+
+/// What stands for a key where a database locks numbers or short names.
+///
+/// From a cryptographic hash, so that no two keys collide, by chance or on purpose.
+struct Advisory([u8; 32]);
+
+impl Advisory {
+    fn of(scope: &str, key: &LockKey) -> Self {
+        let hash = Sha256::new()
+            .chain_update(scope.as_bytes())
+            .chain_update([0])
+            .chain_update(key.as_bytes())
+            .finalize();
+        Self(hash.into())
+    }
+
+    fn number(&self) -> i64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+
+    /// 20 bytes of the hash in lower case: names are cut at 64 characters, and `A` is `a`.
+    fn name(&self) -> String {
+        let hex: String = self.0[..20]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        format!("polylock:{hex}")
+    }
+
+    /// The bytes of the hash that are locked.
+    fn hash(&self, is_postgres: bool) -> Value {
+        Value::from(if is_postgres {
+            &self.0[..8]
+        } else {
+            &self.0[..20]
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_tells_keys_and_tables_apart() {
+        let lock = |scope: &str, key: &str| Advisory::of(scope, &LockKey::new(key).unwrap());
+        let locks = [
+            lock("a", "k"),
+            lock("a", "K"),
+            lock("b", "k"),
+            lock("ak", "k"),
+        ];
+        for (at, one) in locks.iter().enumerate() {
+            for other in &locks[..at] {
+                assert_ne!(one.number(), other.number());
+                assert_ne!(one.name(), other.name());
+            }
+        }
+        assert!(locks[0].name().len() <= 64);
+    }
+
+    /// Clients of all versions exclude each other by these, and no two keys have the same one by chance:
+    /// `printf 'test.polylock_locks\0orders/42' | sha256sum` says them.
+    #[test]
+    fn a_hash_is_what_it_was() {
+        let key = LockKey::new("orders/42").unwrap();
+        let lock = Advisory::of("test.polylock_locks", &key);
+        let (number, name) = (
+            -3_215_004_926_899_838_976_i64,
+            "polylock:d362020d85012000e500a44118758f9e30498797",
+        );
+        assert_eq!(lock.number(), number, "PostgreSQL locks all 64 bits");
+        assert_eq!(lock.name(), name, "MySQL locks 160 bits");
+        let bytes = |is_postgres| lock.hash(is_postgres).bytes().map(<[u8]>::to_vec);
+        assert_eq!(bytes(true), Some(number.to_be_bytes().to_vec()), "its row");
+        let hex: String = bytes(false)
+            .unwrap()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        assert_eq!(Some(&*hex), name.strip_prefix("polylock:"), "its row");
+    }
+
+    #[test]
+    fn tokens_are_some() {
+        assert_eq!(tokens(1, 64), Some(Tokens { next: 1, last: 64 }));
+        assert_eq!(tokens(0, 64), None);
+        assert_eq!(tokens(65, 64), None);
+        assert_eq!(tokens(-5, 64), None);
+    }
+}

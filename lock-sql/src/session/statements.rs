@@ -1,0 +1,125 @@
+use std::sync::Arc;
+
+use super::context::SessionMode;
+use super::server_age::StartTexts;
+use crate::config::{Server, SqlConfig};
+use crate::dialect;
+use crate::wire::{Flavour, Sql, Target};
+
+/// The statements of one mode on one database.
+///
+/// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
+#[derive(Debug)]
+pub(crate) struct SessionStatements {
+    /// Makes a new connection fit, and records the session if the start of the server is admitted; the
+    /// last row has the server's number of the session, and whether it is recorded.
+    pub(crate) setup: Arc<Sql>,
+    /// Settings that not every server has; an error is none.
+    pub(crate) setup_more: Option<Arc<Sql>>,
+    /// One attempt for an exclusive or a shared lock.
+    pub(crate) try_take: [Arc<Sql>; 2],
+    /// The same with a wait.
+    pub(crate) wait_take: [Arc<Sql>; 2],
+    /// Frees what a take that failed may have left.
+    pub(crate) undo: [Arc<Sql>; 2],
+    /// Gives a lock back; a 0 says that it was not held.
+    pub(crate) release: [Arc<Sql>; 2],
+    /// The same for a lock with a record of its holder that would outlive it.
+    pub(crate) release_recorded: [Arc<Sql>; 2],
+    /// Makes an exclusive lock a shared one, where the database can.
+    pub(crate) downgrade: Option<Arc<Sql>>,
+    /// For servers that start anew.
+    pub(crate) start: StartTexts,
+    /// Asks whether the session is there: the last row has the server's number of it.
+    pub(crate) probe: Arc<Sql>,
+    /// Ends the wait of another session.
+    pub(crate) cancel: Arc<Sql>,
+    /// Makes the row of a key, where a row is locked.
+    pub(crate) seed: Arc<Sql>,
+    /// Keeps out new shared holders while an exclusive request waits, where the server lets them
+    /// pass.
+    pub(crate) claim: Option<Arc<Sql>>,
+    /// Ends that, for the waiter that has the lock.
+    pub(crate) unclaim: Option<Arc<Sql>>,
+    /// Draws a block of tokens for hand-overs in the session that holds the lock; the last row has the
+    /// first and the last one.
+    pub(crate) draw: Arc<Sql>,
+    /// Records an exclusive holder, unless a later one is recorded.
+    pub(crate) record: Arc<Sql>,
+    /// Records a shared holder.
+    pub(crate) record_shared: Arc<Sql>,
+    /// Reads the records of locks that may be held.
+    pub(crate) list: Arc<Sql>,
+    /// Reads the record of one lock.
+    pub(crate) inspect: Arc<Sql>,
+    /// How many sessions there are that hold what a record says.
+    pub(crate) alive: Arc<Sql>,
+    /// Records that a lock is broken.
+    pub(crate) mark_broken: Arc<Sql>,
+    /// Ends a session.
+    pub(crate) terminate: Arc<Sql>,
+}
+
+/// How many tokens a holder draws at once to hand its lock over inside of the process.
+pub(crate) const HANDOVER_TOKENS: u64 = 64;
+
+/// What a take answers with.
+pub(crate) mod got {
+    /// In a row of its own: the row of the key is locked.
+    pub(crate) const TAKEN: i64 = 7_205_759;
+    /// In place of a token: another session holds the lock.
+    pub(crate) const NOT: i64 = 0;
+    /// In place of a token: the statement ran in another session of the server.
+    pub(crate) const ELSEWHERE: i64 = -2;
+    /// In place of a token: the server gave up.
+    pub(crate) const INTERRUPTED: i64 = -3;
+}
+
+/// The columns of the last row that a take answers with.
+pub(crate) mod column {
+    pub(crate) const TOKEN: usize = 0;
+    /// Microseconds from the arrival of the message to the answer, if it waits.
+    pub(crate) const ELAPSED: usize = 1;
+    pub(crate) const SESSION: usize = 2;
+    /// When the transaction began, where that distinguishes one hold from the next.
+    pub(crate) const BEGAN: usize = 3;
+    /// Whether an exclusive request waits, where that is queried.
+    pub(crate) const CLAIMED: usize = 4;
+    /// Whether the session is recorded on the start of the server, where each transaction may meet another
+    /// server.
+    pub(crate) const ADMITTED: usize = 5;
+}
+
+/// The statements of a mode on a server.
+pub(super) fn of(
+    config: &SqlConfig,
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_variables, reason = "PostgreSQL's")
+    )]
+    target: &Target,
+    mode: SessionMode,
+    #[cfg_attr(not(feature = "mysql"), expect(unused_variables, reason = "MySQL's"))]
+    flavour: Flavour,
+) -> SessionStatements {
+    let table = config.table_sql();
+    match config.server {
+        #[cfg(feature = "postgres")]
+        Server::Postgres => {
+            let is_pooled = target.is_pooled();
+            let mut statements = match mode {
+                SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
+                SessionMode::Advisory => dialect::postgres::session::advisory(&table),
+            };
+            if !is_pooled {
+                statements.setup_more = Some(dialect::postgres::session::settings());
+            }
+            statements
+        }
+        #[cfg(feature = "mysql")]
+        Server::MySql => match mode {
+            SessionMode::Row => dialect::mysql::session::row(&table, flavour),
+            SessionMode::Advisory => dialect::mysql::session::advisory(&table, flavour),
+        },
+    }
+}

@@ -1,0 +1,232 @@
+//! The queue of those who wait for an exclusive lock, where nobody can be told that it is free.
+//!
+//! A waiter has a row with the order of its arrival, and renews it for as long as it waits. Nobody
+//! overtakes one that does; the row of one that died ends soon.
+
+use std::time::Duration;
+
+use lock_core::engine::LeaseId;
+
+use super::Refusal;
+use super::record::Record;
+use super::row::{Holder, QUEUE, ReadContext};
+
+impl Record {
+    /// Refuses those who are not the first in the queue.
+    pub(super) fn check_turn(
+        &self,
+        ticket: Option<LeaseId>,
+        read_context: &ReadContext,
+    ) -> Result<(), Refusal> {
+        match self.first_waiter(read_context) {
+            Some(first) if Some(first.id) != ticket => {
+                let until = first.ends(read_context);
+                Err(Refusal::Held { until })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says to the first ones in the queue that their turn comes soon.
+    pub(super) fn tell_place(
+        &self,
+        refusal: Refusal,
+        ticket: Option<LeaseId>,
+        read_context: &ReadContext,
+    ) -> Refusal {
+        let mut waiters: Vec<_> = self
+            .waiters(read_context)
+            .map(|(_, waiter)| waiter)
+            .collect();
+        waiters.sort_by_key(|waiter| waiter.token);
+        let mut first = waiters.iter().take(SOON);
+        match refusal {
+            Refusal::Held { until } if first.any(|waiter| Some(waiter.id) == ticket) => {
+                Refusal::Soon { until }
+            }
+            refusal => refusal,
+        }
+    }
+
+    /// Whether a waiter has to say that it is there: it has no place, or not for long.
+    pub(crate) fn is_ticket_due(&self, ticket: LeaseId, read_context: &ReadContext) -> bool {
+        let mine = self
+            .waiters(read_context)
+            .find(|(_, waiter)| waiter.id == ticket);
+        match mine {
+            Some((_, waiter)) => waiter.ends(read_context).since(read_context.moment) < TICKET / 2,
+            None => self.waiters(read_context).count() < MAX_WAITERS,
+        }
+    }
+
+    /// Enters a waiter into the queue, or keeps its place.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn enqueue(&mut self, ticket: LeaseId, read_context: &ReadContext) {
+        if !self.is_ticket_due(ticket, read_context) {
+            return;
+        }
+        let slot = self.place(ticket, read_context);
+        let mine = self
+            .waiters(read_context)
+            .find(|(_, waiter)| waiter.id == ticket);
+        let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
+            let tokens = self.waiters(read_context).map(|(_, waiter)| waiter.token);
+            tokens.max().map_or(1, |last| last + 1)
+        });
+        self.seat(slot, read_context).sit(Holder {
+            id: ticket,
+            token,
+            permits: 0,
+            boot: read_context.boot,
+            shift: read_context.shift,
+            expires: read_context.moment + TICKET,
+            end: None,
+            ttl: TICKET,
+            label: String::new(),
+            since: read_context.unix,
+        });
+    }
+
+    /// The slot of a waiter, or one for it.
+    pub(crate) fn place(&self, ticket: LeaseId, read_context: &ReadContext) -> u32 {
+        let waiters: Vec<_> = self.waiters(read_context).collect();
+        let mine = waiters.iter().find(|(_, waiter)| waiter.id == ticket);
+        let taken = |slot: &u32| waiters.iter().any(|(other, _)| other == slot);
+        let free = || (QUEUE..).find(|slot| !taken(slot)).unwrap_or(QUEUE);
+        mine.map_or_else(free, |(slot, _)| *slot)
+    }
+
+    /// Takes a waiter out of the queue.
+    pub(crate) fn dequeue(&mut self, ticket: LeaseId, read_context: &ReadContext) {
+        if let Some(slot) = self.find(ticket) {
+            self.seat(slot, read_context).holder = None;
+        }
+    }
+
+    fn first_waiter(&self, read_context: &ReadContext) -> Option<&Holder> {
+        let waiters = self.waiters(read_context).map(|(_, waiter)| waiter);
+        waiters.min_by_key(|waiter| waiter.token)
+    }
+}
+
+/// How long a place is kept for a waiter that does not renew it. It looks several times as often.
+pub(crate) const TICKET: Duration = Duration::from_secs(1);
+
+/// How many of the first ones are told: the second one needs to see that it is the first.
+const SOON: usize = 2;
+
+/// More wait without a place, so that a look at the lock costs no more.
+const MAX_WAITERS: usize = 16;
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::table::testing::{EXCLUSIVE, SHARED, at, claim, id, now};
+    use crate::table::{Claim, Tokens};
+
+    fn queued(n: u8) -> Claim {
+        Claim {
+            ticket: Some(id(100 + n)),
+            ..claim(n, EXCLUSIVE)
+        }
+    }
+
+    fn take(
+        lock: &mut Record,
+        claim: &Claim,
+        read_context: &ReadContext,
+    ) -> Result<Tokens, Refusal> {
+        let taken = lock.take(claim, read_context);
+        if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
+            lock.enqueue(ticket, read_context);
+        }
+        taken
+    }
+
+    fn later(millis: u64) -> ReadContext {
+        ReadContext {
+            moment: at(0) + Duration::from_millis(millis),
+            ..now(0)
+        }
+    }
+
+    #[test]
+    fn waiters_are_served_in_the_order_of_their_arrival() {
+        let mut lock = Record::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        let held = at(0) + Duration::from_secs(30);
+        let (soon, not_soon) = (
+            Err(Refusal::Soon { until: held }),
+            Err(Refusal::Held { until: held }),
+        );
+        for (n, then) in [(2, soon), (3, soon), (5, not_soon)] {
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), not_soon);
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), then);
+        }
+        lock.dequeue(id(105), &later(2));
+        lock.release(id(1), &later(10));
+        let ends = Err(Refusal::Held {
+            until: later(1002).moment,
+        });
+        // Neither the former holder, nor who asks once, nor who came later.
+        assert_eq!(take(&mut lock, &queued(1), &later(11)), ends);
+        assert_eq!(take(&mut lock, &claim(4, EXCLUSIVE), &later(11)), ends);
+        assert!(take(&mut lock, &queued(3), &later(11)).is_err());
+        assert!(lock.look(&queued(3), &later(11)).is_err());
+        assert_eq!(lock.look(&queued(2), &later(11)), Ok(()));
+        take(&mut lock, &queued(2), &later(12)).unwrap();
+        lock.release(id(2), &later(13));
+        assert_eq!(lock.look(&queued(1), &later(14)).ok(), None);
+        take(&mut lock, &queued(3), &later(14)).unwrap();
+        lock.release(id(3), &later(15));
+        take(&mut lock, &queued(1), &later(16)).unwrap();
+        lock.release(id(1), &later(17));
+        take(&mut lock, &claim(4, EXCLUSIVE), &later(18)).unwrap();
+    }
+
+    #[test]
+    fn a_waiter_that_died_or_gave_up_is_in_nobodys_way() {
+        for is_dead in [true, false] {
+            let mut lock = Record::default();
+            take(&mut lock, &queued(1), &later(0)).unwrap();
+            take(&mut lock, &queued(2), &later(1)).unwrap_err();
+            take(&mut lock, &queued(3), &later(2)).unwrap_err();
+            assert_eq!(lock.look(&queued(3), &later(500)).ok(), None);
+            // Half of its time is over: it has to say that it is there.
+            assert_eq!(lock.look(&queued(3), &later(600)), Ok(()));
+            take(&mut lock, &queued(3), &later(600)).unwrap_err();
+            lock.release(id(1), &later(900));
+            assert_eq!(take(&mut lock, &queued(3), &later(901)).ok(), None);
+            match is_dead {
+                true => {
+                    take(&mut lock, &queued(3), &later(1001)).unwrap();
+                }
+                false => {
+                    lock.dequeue(id(102), &later(902));
+                    take(&mut lock, &queued(3), &later(903)).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_is_no_holder_and_has_an_end() {
+        let mut lock = Record::default();
+        take(&mut lock, &queued(1), &later(0)).unwrap();
+        for n in 2..40 {
+            take(&mut lock, &queued(n), &later(1)).unwrap_err();
+        }
+        assert_eq!(lock.waiters(&later(2)).count(), MAX_WAITERS);
+        let info = lock.info(&lock_core::LockKey::new("k").unwrap(), &later(2));
+        assert_eq!(info.unwrap().holders.len(), 1);
+        lock.release(id(1), &later(3));
+        assert!(
+            lock.info(&lock_core::LockKey::new("k").unwrap(), &later(4))
+                .is_none()
+        );
+        // Who shares it does not queue.
+        take(&mut lock, &claim(50, SHARED), &later(4)).unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// What a database, or the way to it, answers instead of a result.
+#[derive(Clone, Debug)]
+pub(crate) struct DbError {
+    pub(crate) class: Class,
+    pub(crate) source: Arc<sqlx::Error>,
+}
+
+/// What kind of trouble it is, as far as it matters here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Class {
+    /// A statement was cancelled, by us, by an administrator or by a time-out of the server.
+    Cancelled,
+    /// A deadlock, or two transactions that cannot both be; the statement did nothing.
+    Conflict,
+    /// The user may not do that, or is not who it says.
+    Denied,
+    /// The disk or the memory of the server is full.
+    Full,
+    /// The connection is broken.
+    Gone,
+    /// The server asks for TLS.
+    Insecure,
+    /// The connection was ended on purpose, by an administrator or a time-out of the server.
+    Killed,
+    /// A lock was not free, or not in time.
+    LockTimeout,
+    /// There is no such table, schema or database.
+    NoTable,
+    /// The server has no TLS.
+    NoTls,
+    /// The server is a replica, or takes no writes.
+    ReadOnly,
+    /// The server starts, stops or recovers.
+    Starting,
+    /// The server has no room for another connection.
+    TooMany,
+    /// A certificate is refused, on this side or on the other.
+    Untrusted,
+    /// A prepared statement is on another connection of the server's: a pooler is in the path.
+    Unprepared,
+    Other,
+}
+
+impl Class {
+    /// Whether the connection is of no use any more: it is broken, or leads to a server that others
+    /// have taken over from.
+    pub(crate) fn is_the_end(self) -> bool {
+        self.ends_connection() || self == Self::ReadOnly
+    }
+
+    /// Whether the connection broke, and nobody knows what became of the statement.
+    pub(crate) fn ends_connection(self) -> bool {
+        matches!(self, Self::Gone | Self::Killed | Self::Starting)
+    }
+}
+
+impl DbError {
+    pub(super) fn new(class: Class, source: sqlx::Error) -> Self {
+        Self {
+            class,
+            source: Arc::new(source),
+        }
+    }
+
+    /// What the client of PostgreSQL says.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_postgres(error: sqlx::Error) -> Self {
+        super::postgres::db_error(error)
+    }
+
+    /// Errors that are no database's.
+    pub(super) fn of_client(error: sqlx::Error) -> Self {
+        let class = match &error {
+            // How the TLS library says that a handshake failed.
+            sqlx::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Class::Untrusted,
+            sqlx::Error::Tls(_) => Class::NoTls,
+            sqlx::Error::Io(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::PoolClosed => Class::Gone,
+            _ => Class::Other,
+        };
+        Self::new(class, error)
+    }
+}
+
+impl fmt::Display for DbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.source, f)
+    }
+}

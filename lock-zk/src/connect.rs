@@ -1,0 +1,159 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_core::engine::{Engine, Moment};
+use tokio::time::{Instant, sleep, timeout_at};
+use zookeeper_client::{Client, CreateMode, Error as ClientError};
+
+use crate::acl::acls;
+use crate::config::ZooKeeperConfig;
+use crate::diagnose_connect::{Answers, address, diagnose_connect};
+use crate::error::{Cause, Failure};
+use crate::login::log_in;
+use crate::negotiated::{Negotiated, listen};
+use crate::session::write;
+use crate::tls::Certificates;
+
+/// Opens a session, logs in, and makes sure that the root is there.
+///
+/// The root of the client is that of the configuration: the path of a lock begins with `/<directory>`.
+/// The session is served by a task of the runtime that polls this, and closes with its last client.
+pub(crate) async fn open_session(
+    config: &ZooKeeperConfig,
+    engine: &Engine,
+) -> Result<OpenedSession, Failure> {
+    let deadline = Instant::now() + config.connect_timeout;
+    let (opened, negotiated) = listen(engine, open(config, deadline, engine)).await;
+    let (client, asked) = opened?;
+    let rooted = timeout_at(deadline, rooted(client, config)).await;
+    let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
+    Ok(OpenedSession {
+        client,
+        asked,
+        negotiated,
+    })
+}
+
+/// Opens a session on the runtime that polls this, to look at the ensemble and at each server that is
+/// named.
+pub(crate) async fn visit(
+    config: &ZooKeeperConfig,
+    engine: &Engine,
+) -> Result<(Client, Answers), Failure> {
+    let deadline = Instant::now() + config.connect_timeout;
+    let (client, _) = open(config, deadline, engine).await?;
+    let tls = config.tls.as_ref();
+    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
+    let answers = diagnose_connect(config, certificates.as_ref(), time_to_probe(config)).await;
+    Ok((client, answers))
+}
+
+/// A session that is open.
+pub(crate) struct OpenedSession {
+    pub(crate) client: Client,
+    /// Before the request for the session left.
+    pub(crate) asked: Moment,
+    pub(crate) negotiated: Arc<Negotiated>,
+}
+
+/// Tries all servers, and again as long as that can help.
+async fn open(
+    config: &ZooKeeperConfig,
+    deadline: Instant,
+    engine: &Engine,
+) -> Result<(Client, Moment), Failure> {
+    let tls = config.tls.as_ref();
+    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
+    let certificates = certificates.as_ref();
+    let reserve = time_to_probe(config);
+    loop {
+        let began = engine.now();
+        match timeout_at(deadline - reserve, connect(config, certificates)).await {
+            Ok(Ok(client)) => {
+                // Other servers may have been asked in vain before.
+                let last_turn = engine.now() - longest_turn(patience(config));
+                return Ok((client, began.max(last_turn)));
+            }
+            Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        let answers = diagnose_connect(config, certificates, reserve).await;
+        if !answers.may_change() || Instant::now() + PAUSE + reserve >= deadline {
+            return Err(answers.into());
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What finding out why no server opens a session may take, of the time to connect.
+fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
+    (config.connect_timeout / 5).min(Duration::from_secs(1))
+}
+
+/// Whether the client has tried all servers and keeps to itself what happened.
+fn is_silence(failure: &Failure) -> bool {
+    matches!(
+        failure.client(),
+        Some(ClientError::NoHosts | ClientError::Timeout)
+    )
+}
+
+/// Tries all servers once.
+async fn connect(
+    config: &ZooKeeperConfig,
+    certificates: Option<&Certificates>,
+) -> Result<Client, Failure> {
+    let mut connector = Client::connector()
+        .with_session_timeout(config.session_timeout)
+        .with_connection_timeout(patience(config))
+        .with_fail_eagerly();
+    if let Some(login) = &config.login {
+        connector = log_in(connector, login)?;
+    }
+    let servers = servers(config);
+    match certificates {
+        None => Ok(connector.connect(&servers).await?),
+        Some(certificates) => certificates.connect(connector, &servers).await,
+    }
+}
+
+/// How long a server may be silent before the next one is tried, now and later.
+///
+/// Two fifths of the session leave time for a second server before it expires; and where two servers
+/// of three or more hang, the third has to have its turn within the time to connect.
+fn patience(config: &ZooKeeperConfig) -> Duration {
+    let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
+    let turn = (config.connect_timeout - time_to_probe(config)) / turns;
+    turn.min(config.session_timeout * 2 / 5)
+}
+
+/// The client looks at the clock eight times within its patience.
+fn longest_turn(patience: Duration) -> Duration {
+    patience * 9 / 8
+}
+
+fn servers(config: &ZooKeeperConfig) -> String {
+    let hosts = config.hosts.iter();
+    let hosts = hosts.map(|(host, port)| address(host, *port));
+    hosts.collect::<Vec<_>>().join(",")
+}
+
+async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Failure> {
+    // To create what exists takes the right to create it; to ask takes none.
+    if client.check_stat(&config.root).await?.is_none() {
+        let directory = CreateMode::Persistent.with_acls(acls(config.access()));
+        client.mkdir(&config.root, &directory).await?;
+    }
+    let client = client.chroot(config.root.as_str()).map_err(|_| {
+        let message = format!("{:?} is no path of ZooKeeper", config.root);
+        Failure::from(Cause::Config(message))
+    })?;
+    // Who may not do that keeps no lock.
+    write(&client).await?;
+    Ok(client)
+}
+
+#[cfg(test)]
+mod tests;

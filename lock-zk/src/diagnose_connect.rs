@@ -1,0 +1,231 @@
+//! Why no server opens a session: the client does not say.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::task::spawn_blocking;
+
+use crate::config::ZooKeeperConfig;
+use crate::error::{Cause, Failure};
+use crate::tls::Certificates;
+
+/// What all servers answer to a question that needs no session.
+#[derive(Debug)]
+pub(crate) struct Answers(pub(crate) Vec<(String, Answer)>);
+
+/// What one of them answers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Answer {
+    Closed {
+        tls: bool,
+    },
+    Electing,
+    ReadOnly,
+    /// With its version, if it says that.
+    Serving(Option<String>),
+    Silent,
+    Unreachable(String),
+    Untrusted(String),
+}
+
+/// Asks every server, each within this time.
+pub(crate) async fn diagnose_connect(
+    config: &ZooKeeperConfig,
+    certificates: Option<&Certificates>,
+    within: Duration,
+) -> Answers {
+    let answers = config.hosts.iter().map(async |(host, port)| {
+        let address = address(host, *port);
+        let (host, port) = (host.clone(), *port);
+        let certificates = certificates.cloned();
+        let asked = spawn_blocking(move || ask(&host, port, certificates.as_ref(), within));
+        // Names are looked up without a limit.
+        let answer = match tokio::time::timeout(within, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Answer::Silent,
+        };
+        (address, answer)
+    });
+    Answers(join_all(answers).await)
+}
+
+/// As it stands in a URL.
+pub(crate) fn address(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+impl Answers {
+    /// Whether asking again can help soon.
+    pub(crate) fn may_change(&self) -> bool {
+        let lasting =
+            |answer: &Answer| matches!(answer, Answer::Unreachable(_) | Answer::Untrusted(_));
+        !self.0.iter().all(|(_, answer)| lasting(answer))
+    }
+}
+
+impl From<Answers> for Failure {
+    fn from(answers: Answers) -> Self {
+        let untrusted = |answer: &Answer| matches!(answer, Answer::Untrusted(_));
+        let said = answers.0.iter();
+        let said = said.map(|(address, answer)| format!("{address} {answer}"));
+        let said = said.collect::<Vec<_>>().join("; ");
+        if answers.0.iter().all(|(_, answer)| untrusted(answer)) {
+            Cause::Untrusted(said).into()
+        } else {
+            Cause::NoSession(said).into()
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { tls: false } => f.write_str(
+                "closes connections: it has maxClientCnxns of them, takes TLS only, or is no \
+                 ZooKeeper",
+            ),
+            Self::Closed { tls: true } => f.write_str(
+                "closes connections: it has maxClientCnxns of them, or takes no TLS at this port",
+            ),
+            Self::Electing => f.write_str("waits for a majority of its ensemble to elect a leader"),
+            Self::ReadOnly => {
+                f.write_str("is cut off from the majority of its ensemble and takes no writes")
+            }
+            Self::Serving(_) => f.write_str("serves, and opens none: its log says why"),
+            Self::Silent => f.write_str("does not answer"),
+            Self::Unreachable(why) => write!(f, "cannot be reached ({why})"),
+            Self::Untrusted(why) => write!(f, "and this client do not trust each other ({why})"),
+        }
+    }
+}
+
+fn ask(host: &str, port: u16, certificates: Option<&Certificates>, within: Duration) -> Answer {
+    let stream = match connect(host, port, within) {
+        Ok(stream) => stream,
+        Err(error) => return Answer::Unreachable(error.to_string()),
+    };
+    let reply = match certificates {
+        None => srvr(stream),
+        Some(certificates) => certificates.dress(host, stream).and_then(srvr),
+    };
+    read(reply, certificates.is_some())
+}
+
+fn connect(host: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, within) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(within))?;
+                stream.set_write_timeout(Some(within))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The one word that servers answer unless they are told not to.
+fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
+    // The fifth byte lets a server that takes TLS only see that this is none.
+    stream.write_all(b"srvr\n")?;
+    stream.flush()?;
+    let mut reply = Vec::new();
+    let outcome = stream.take(4_096).read_to_end(&mut reply);
+    if reply.is_empty() {
+        outcome?;
+    }
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}
+
+fn read(reply: io::Result<String>, tls: bool) -> Answer {
+    match reply {
+        Ok(text) if text.contains("not currently serving requests") => Answer::Electing,
+        Ok(text) if text.contains("Mode: read-only") => Answer::ReadOnly,
+        Ok(text) if text.contains("Mode: ") || text.contains("srvr is not executed") => {
+            Answer::Serving(version(&text))
+        }
+        Ok(_) => Answer::Closed { tls },
+        // rustls wraps its reasons like this.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Answer::Untrusted(error.to_string())
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
+            ) =>
+        {
+            Answer::Silent
+        }
+        Err(_) => Answer::Closed { tls },
+    }
+}
+
+/// The numbers at the beginning of the first line of `srvr`.
+fn version(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("Zookeeper version: ")?;
+    let is_number = |c: &char| c.is_ascii_digit() || *c == '.';
+    let version: String = rest.chars().take_while(is_number).collect();
+    (!version.is_empty()).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_read() {
+        let ok = |text: &str| Ok(text.to_owned());
+        let serving = "Zookeeper version: 3.8.0-, built on 2023\nMode: leader\nNode count: 5\n";
+        let hidden = "srvr is not executed because it is not in the whitelist.\n";
+        let electing = "This ZooKeeper instance is not currently serving requests\n";
+        let read_only = "Zookeeper version: 3.8.0\nMode: read-only\n";
+        for (reply, answer) in [
+            (ok(serving), Answer::Serving(Some("3.8.0".to_owned()))),
+            (ok(hidden), Answer::Serving(None)),
+            (ok(electing), Answer::Electing),
+            (ok(read_only), Answer::ReadOnly),
+            (ok(""), Answer::Closed { tls: false }),
+            (
+                ok("HTTP/1.1 400 Bad Request"),
+                Answer::Closed { tls: false },
+            ),
+            (
+                Err(io::ErrorKind::ConnectionReset.into()),
+                Answer::Closed { tls: false },
+            ),
+        ] {
+            assert_eq!(read(reply, false), answer);
+        }
+    }
+
+    #[test]
+    fn servers_that_are_not_there_are_not_asked_again() {
+        let gone = || Answer::Unreachable("refused".to_owned());
+        let unknown = || Answer::Untrusted("UnknownIssuer".to_owned());
+        let cases = [
+            (vec![gone(), gone()], false, ErrorKind::Unavailable),
+            (vec![gone(), Answer::Electing], true, ErrorKind::Unavailable),
+            (vec![gone(), unknown()], false, ErrorKind::Unavailable),
+            (vec![unknown(), unknown()], false, ErrorKind::Denied),
+            (vec![Answer::ReadOnly], true, ErrorKind::Unavailable),
+        ];
+        for (said, may_change, kind) in cases {
+            let names = ["a:1", "b:1"].into_iter().map(str::to_owned);
+            let answers = Answers(names.zip(said).collect());
+            assert_eq!(answers.may_change(), may_change, "{answers:?}");
+            assert_eq!(Error::from(Failure::from(answers)).kind(), kind);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Who of the contenders holds the lock, and what the others wait for. Pure.
+//!
+//! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
+//! with the nearest writer in place of the first for readers, as in Madelson's `DistributedLock`,
+//! and a queue for permits whose head alone watches the directory: each of the others waits for the
+//! one before it to write its node, which it does when it gets a permit, or to go.
+
+use std::collections::HashMap;
+
+use lock_core::Mode;
+
+use crate::names::Contender;
+
+/// Where a contender stands.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum QueuePosition {
+    /// Its node is not there.
+    Gone,
+    /// It holds the lock.
+    Holds,
+    /// It waits.
+    Behind(Blocker),
+    /// Its permit is of another limit than those before it.
+    OtherLimit(u32),
+}
+
+/// What a contender waits for; each wakes as few as can be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Blocker {
+    /// The end of this node.
+    End(String),
+    /// The end of this node, or its getting a permit.
+    EndOrPermit(String),
+    /// Any change of the directory: the first who waits for a permit.
+    Directory,
+}
+
+/// The contenders among the children of a directory, in line.
+///
+/// Numbers are compared with the one of `own`, if it is there, so that the order holds across the
+/// wrap of the counter.
+pub(crate) fn contenders_in_order<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    own: Option<&str>,
+) -> Vec<Contender> {
+    let mut line: Vec<_> = names.into_iter().filter_map(Contender::parse).collect();
+    let pivot = line
+        .iter()
+        .find(|contender| Some(&*contender.name) == own)
+        .or_else(|| line.first());
+    if let Some(pivot) = pivot.map(|contender| contender.sequence) {
+        line.sort_by_key(|contender| contender.sequence.after(pivot));
+    }
+    line
+}
+
+/// Those whose numbers do not tell their order, but only when they were created.
+pub(crate) fn out_of_numbers(line: &[Contender]) -> impl Iterator<Item = &Contender> {
+    line.iter()
+        .filter(|contender| contender.sequence.is_used_up())
+}
+
+/// Puts contenders whose numbers are used up in the order in which they were created; those of them
+/// whose node is gone drop out. They are behind all others.
+///
+/// The others keep their numbers: a downgrade gives a contender a new node with the number it had, so
+/// that its creation tells nothing.
+pub(crate) fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
+    let is_there = |own: &Contender| !own.sequence.is_used_up() || created.contains_key(&own.name);
+    line.retain(is_there);
+    line.sort_by_key(|own| match own.sequence.is_used_up() {
+        true => (true, created.get(&own.name).copied()),
+        false => (false, Some(own.sequence.0)),
+    });
+}
+
+/// Where the contender of this name stands.
+pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
+    let Some(at) = line.iter().position(|contender| contender.name == name) else {
+        return QueuePosition::Gone;
+    };
+    let (before, own) = (&line[..at], &line[at]);
+    let end = |blocker: &Contender| QueuePosition::Behind(Blocker::End(blocker.name.clone()));
+    match own.mode {
+        Mode::Permit { limit } => {
+            let limit = limit.get() as usize;
+            let other = before.iter().find_map(|other| other_limit(other, own.mode));
+            if let Some(blocker) = before.iter().rposition(|other| !is_permit(other)) {
+                return match before.last() {
+                    // Whoever is woken by the blocker's end gets a permit, and others after it.
+                    Some(last) if at - blocker > limit && other.is_none() => {
+                        QueuePosition::Behind(Blocker::EndOrPermit(last.name.clone()))
+                    }
+                    _ => end(&before[blocker]),
+                };
+            }
+            if let Some(other) = other {
+                return QueuePosition::OtherLimit(other);
+            }
+            match before.last() {
+                Some(last) if at > limit => {
+                    QueuePosition::Behind(Blocker::EndOrPermit(last.name.clone()))
+                }
+                _ if at >= limit => QueuePosition::Behind(Blocker::Directory),
+                _ => QueuePosition::Holds,
+            }
+        }
+        Mode::Shared => {
+            let is_in_the_way = |other: &&Contender| other.mode != Mode::Shared;
+            before
+                .iter()
+                .rev()
+                .find(is_in_the_way)
+                .map_or(QueuePosition::Holds, end)
+        }
+        _ => before.last().map_or(QueuePosition::Holds, end),
+    }
+}
+
+/// Those who hold the lock; they come first.
+pub(crate) fn holders(line: &[Contender]) -> usize {
+    let holds =
+        |contender: &&Contender| queue_position(line, &contender.name) == QueuePosition::Holds;
+    line.iter().take_while(holds).count()
+}
+
+fn is_permit(contender: &Contender) -> bool {
+    matches!(contender.mode, Mode::Permit { .. })
+}
+
+fn other_limit(other: &Contender, own: Mode) -> Option<u32> {
+    match other.mode {
+        Mode::Permit { limit } if other.mode != own => Some(limit.get()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! The arithmetic of a session: until when its locks are held. Pure.
+//!
+//! The leader that serves the session ends it one timeout after it learned last that the client lives.
+//! Servers tell the leader with its pings, twice in a tick: what it knows is not the moment of a
+//! heartbeat but of an earlier one, of which it has been told by then. At most half a tick lies
+//! between two pings, and a timeout is two ticks at least.
+//!
+//! Another leader gives each session a whole timeout from its own start. A write that is committed
+//! proves that no other one had started when it left: the majority that stored it has a server in
+//! common with the majority that another leader needs, and that server stored it before it followed
+//! the other one. An answer that needs no majority proves nothing: a leader that has lost its
+//! followers gives it for up to `syncLimit` ticks.
+//!
+//! So the session lasts for one timeout after the earlier of two moments: when the client lived for all
+//! that the leader behind the connection was told, and when the last write left that was committed on
+//! that same connection. All answers on one connection come from one leader, for a server that changes
+//! its leader closes its connections.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lock_core::engine::{Moment, is_mutant};
+
+/// Durations that follow from the session time-out that was negotiated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct SessionTiming {
+    timeout: Duration,
+}
+
+impl SessionTiming {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { timeout }
+    }
+
+    /// Until when the locks are held if no leader ends the session within one timeout after `known`.
+    /// The rest is for clocks that run at different rates.
+    fn valid_until(self, known: Moment) -> Moment {
+        known + self.timeout - self.timeout / 16
+    }
+
+    /// Until when they are held once the connection has broken, at `now`.
+    pub(super) fn doubted_until(self, now: Moment, valid_until: Moment) -> Moment {
+        (now + self.timeout / 2).min(valid_until)
+    }
+
+    /// Until when an answer is worth to be relied on anew.
+    pub(super) fn recent_until(self, sent: Moment) -> Moment {
+        sent + self.timeout / 2
+    }
+
+    /// Time between two heartbeats.
+    pub(super) fn beat(self) -> Duration {
+        self.timeout / 7
+    }
+
+    /// After which the leader has been told of a heartbeat that its server has answered. Two heartbeats
+    /// that are answered at once are as far from each other.
+    fn told_within(self) -> Duration {
+        self.timeout * 2 / 7
+    }
+
+    /// Time between two looks at the clock while there is no connection.
+    pub(super) fn tick(self) -> Duration {
+        self.timeout / 16
+    }
+
+    /// Whether the process has been stopped since the clock was looked at last.
+    pub(super) fn was_suspended(self, looked: Moment, now: Moment) -> bool {
+        now.since(looked) > self.timeout / 8
+    }
+}
+
+/// What is known of the moment from which on the session lasts for one timeout.
+#[derive(Clone, Debug)]
+pub(super) struct LivenessEvidence {
+    timing: SessionTiming,
+    /// No leader ends the session before one timeout after it.
+    known: Moment,
+    /// A moment at which the client lived, for all that the leader behind this connection has been told;
+    /// `None` before it was asked on this connection.
+    told: Option<Moment>,
+    /// When the last write left that was committed on this connection.
+    committed: Option<Moment>,
+    /// The heartbeats that were answered since, of which the leader may not have been told yet.
+    answered: VecDeque<Beat>,
+    needs_quorum: bool,
+}
+
+/// A heartbeat that was answered.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    sent: Moment,
+    answered: Moment,
+}
+
+impl LivenessEvidence {
+    /// A leader opens a session by a write that is committed; the request for it left at `sent`.
+    pub(super) fn opened(timing: SessionTiming, sent: Moment) -> Self {
+        Self {
+            timing,
+            known: sent,
+            told: Some(sent),
+            committed: Some(sent),
+            answered: VecDeque::new(),
+            needs_quorum: !is_mutant("zookeeper-heartbeat"),
+        }
+    }
+
+    pub(super) fn timing(&self) -> SessionTiming {
+        self.timing
+    }
+
+    /// A server has granted this timeout for another connection.
+    pub(super) fn shorten(&mut self, timeout: Duration) {
+        self.timing.timeout = self.timing.timeout.min(timeout);
+    }
+
+    /// There is another connection, whose leader was asked whether the session lives by a request that
+    /// left at `asked`.
+    pub(super) fn resumed(&mut self, asked: Moment) {
+        self.tell(asked);
+        self.settle();
+    }
+
+    /// The leader has answered, by `answered`, a heartbeat that left at `sent`.
+    pub(super) fn answered(&mut self, sent: Moment, answered: Moment) {
+        self.answered.push_back(Beat { sent, answered });
+        while let Some(earlier) = self.answered.front().copied() {
+            if sent.since(earlier.answered) < self.timing.told_within() {
+                break;
+            }
+            self.answered.pop_front();
+            self.tell(earlier.sent);
+        }
+        self.settle();
+    }
+
+    /// A write that left at `sent` has been committed, on this connection.
+    pub(super) fn committed(&mut self, sent: Moment) {
+        self.committed = self.committed.max(Some(sent));
+        self.settle();
+    }
+
+    /// Whether a write would prove more than what was committed: one that is younger than what the
+    /// leader has been told of would not.
+    pub(super) fn needs_write(&self, now: Moment) -> bool {
+        let is_old = |sent| now.since(sent) >= self.timing.told_within();
+        self.needs_quorum && self.committed.is_none_or(is_old)
+    }
+
+    /// What was asked on a connection that is broken says nothing of the next one.
+    pub(super) fn broken(&mut self) {
+        self.answered.clear();
+        self.told = None;
+        self.committed = None;
+    }
+
+    pub(super) fn valid_until(&self) -> Moment {
+        self.timing.valid_until(self.known)
+    }
+
+    /// Until when the session lasts for the leader behind the connection, whether others have replaced
+    /// it or not: it counts by the timeout of that connection.
+    pub(super) fn told_until(&self) -> Moment {
+        self.timing.valid_until(self.told.unwrap_or(self.known))
+    }
+
+    fn tell(&mut self, moment: Moment) {
+        self.told = self.told.max(Some(moment));
+    }
+
+    fn settle(&mut self) {
+        let committed = match self.needs_quorum {
+            true => self.committed,
+            false => self.told,
+        };
+        if let (Some(told), Some(committed)) = (self.told, committed) {
+            self.known = self.known.max(told.min(committed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(millis * 1_000_000)
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// A heartbeat leaves every 2 s, and locks are held for 13,125 ms after what the leader knows.
+    fn timing() -> SessionTiming {
+        SessionTiming::new(ms(14_000))
+    }
+
+    const HELD: u64 = 13_125;
+
+    impl LivenessEvidence {
+        /// A heartbeat that is a write.
+        fn written(&mut self, sent: Moment, answered: Moment) {
+            self.committed(sent);
+            self.answered(sent, answered);
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_proves_what_the_leader_has_been_told_of_by_then() {
+        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        assert_eq!(evidence.valid_until(), at(HELD));
+        for (sent, known) in [(2_000, 0), (4_000, 0), (6_000, 2_000), (8_000, 4_000)] {
+            evidence.written(at(sent), at(sent));
+            assert_eq!(evidence.valid_until(), at(known + HELD), "after {sent}");
+        }
+        // One that comes after a pause proves what was before the pause, and that is old.
+        evidence.written(at(17_900), at(17_900));
+        assert_eq!(evidence.valid_until(), at(8_000 + HELD));
+    }
+
+    #[test]
+    fn of_one_that_was_long_under_way_the_leader_is_told_later() {
+        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        evidence.written(at(1_000), at(4_000));
+        evidence.written(at(6_000), at(6_000));
+        assert_eq!(evidence.valid_until(), at(HELD));
+        evidence.written(at(8_000), at(8_000));
+        assert_eq!(evidence.valid_until(), at(1_000 + HELD));
+    }
+
+    #[test]
+    fn another_connection_is_known_to_the_leader_itself_once_that_commits_a_write() {
+        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        evidence.written(at(2_000), at(2_000));
+        evidence.broken();
+        evidence.resumed(at(3_000));
+        assert_eq!(evidence.valid_until(), at(HELD));
+        evidence.committed(at(3_600));
+        assert_eq!(evidence.valid_until(), at(3_000 + HELD));
+        // After a long outage, when the last attempt began counts.
+        evidence.broken();
+        evidence.resumed(at(7_700));
+        evidence.written(at(14_000), at(14_000));
+        assert_eq!(evidence.valid_until(), at(7_700 + HELD));
+        evidence.written(at(18_000), at(18_000));
+        assert_eq!(evidence.valid_until(), at(14_000 + HELD));
+    }
+
+    #[test]
+    fn what_a_leader_without_a_majority_answers_proves_nothing() {
+        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        for sent in (2_000..20_000).step_by(2_000) {
+            evidence.answered(at(sent), at(sent));
+            assert_eq!(evidence.valid_until(), at(HELD));
+        }
+        // Neither does that of one that takes the session to another connection.
+        evidence.broken();
+        evidence.resumed(at(20_000));
+        assert_eq!(evidence.valid_until(), at(HELD));
+        // A write proves what was told on its own connection and no more.
+        evidence.committed(at(20_500));
+        assert_eq!(evidence.valid_until(), at(20_000 + HELD));
+    }
+
+    #[test]
+    fn a_smaller_timeout_counts_at_once_and_for_good() {
+        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        evidence.broken();
+        evidence.shorten(ms(1_600));
+        evidence.resumed(at(3_000));
+        assert_eq!(evidence.valid_until(), at(1_500));
+        assert_eq!(evidence.told_until(), at(3_000 + 1_500));
+        evidence.shorten(ms(14_000));
+        evidence.committed(at(3_100));
+        assert_eq!(evidence.valid_until(), at(3_000 + 1_500));
+    }
+
+    #[test]
+    fn every_other_heartbeat_is_a_write_and_more_would_prove_nothing() {
+        let timing = timing();
+        let simulate = |always: bool| {
+            let mut evidence = LivenessEvidence::opened(timing, at(0));
+            let (mut next, mut writes, mut deadlines) = (at(2_000), 0, Vec::new());
+            for _ in 0..100 {
+                let answered = next + ms(30);
+                if always || evidence.needs_write(next) {
+                    evidence.committed(next);
+                    writes += 1;
+                }
+                evidence.answered(next, answered);
+                deadlines.push(evidence.valid_until());
+                next = answered + timing.beat();
+            }
+            (writes, deadlines)
+        };
+        let ((writes, deadlines), (_, best)) = (simulate(false), simulate(true));
+        assert_eq!(writes, 50);
+        assert_eq!(deadlines, best);
+    }
+
+    #[test]
+    fn a_lock_is_lost_half_a_time_out_after_a_disconnect() {
+        let timing = timing();
+        assert_eq!(timing.doubted_until(at(1_500), at(16_000)), at(8_500));
+        // After a long silence, what the leader was told of last counts.
+        assert_eq!(timing.doubted_until(at(9_500), at(16_000)), at(16_000));
+    }
+
+    #[test]
+    fn heartbeats_that_are_answered_leave_half_a_time_out_at_least() {
+        let timing = timing();
+        // The first one leaves at once.
+        let mut evidence = LivenessEvidence::opened(timing, at(0));
+        let mut next = at(0);
+        for _ in 0..100 {
+            let answered = next + ms(30);
+            let left = evidence.valid_until().since(answered);
+            assert!(left >= timing.timeout / 2, "{left:?}");
+            evidence.written(next, answered);
+            next = answered + timing.beat();
+        }
+    }
+
+    #[test]
+    fn a_session_that_took_long_to_open_lasts_until_heartbeats_prove_it() {
+        let timing = timing();
+        let opened = at(100_000);
+        let mut evidence = LivenessEvidence::opened(timing, opened - ms(6_300));
+        let mut next = opened;
+        for _ in 0..10 {
+            let answered = next + ms(30);
+            assert!(evidence.valid_until() > answered + ms(2_000));
+            evidence.written(next, answered);
+            next = answered + timing.beat();
+        }
+    }
+}
