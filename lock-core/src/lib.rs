@@ -52,12 +52,12 @@
 
 pub mod admin;
 mod capabilities;
-mod diagnosis;
 pub mod engine;
 mod error;
 mod ext;
 pub mod fencing;
 mod guard;
+mod health;
 mod key;
 mod label;
 pub mod layers;
@@ -71,10 +71,10 @@ mod token;
 mod url;
 
 pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
-pub use crate::diagnosis::{Finding, Verdict};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, PendingRelease};
+pub use crate::health::{HealthCheck, HealthRule, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{

@@ -349,7 +349,11 @@ impl AcquireRequest {
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) names the option, its range and its value.
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: &str, range: &str, value: Duration| {
-            let message = format!("{what} must be {range}, not {value:?}");
+            let value = match value.is_zero() {
+                true => "0s".to_owned(),
+                false => format!("{value:?}"),
+            };
+            let message = format!("{what} must be {range}, not {value}");
             Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.0.key))
         };
         if self.0.ttl < Self::MIN_TTL || self.0.ttl > Self::MAX_TTL {

@@ -34,7 +34,6 @@ use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 #[cfg(feature = "postgres")]
-pub(crate) use self::listen::SILENCE as LISTENER_SILENCE;
 use self::purge::Purge;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};

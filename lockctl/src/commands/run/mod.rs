@@ -229,7 +229,7 @@ impl Run {
         Exit::Of(self.plan.args.lost_exit_code)
     }
 
-    /// The lease expires by itself where there is one; elsewhere `--at-least-for` lasts as long as
+    /// The lease expires by itself where there is one; elsewhere `--min-hold` lasts as long as
     /// this process.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {

@@ -63,7 +63,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "[backend.main]\nurl = 'memory:'\nmax-hold = '0s'",
-        "3:12: max-hold must be more than zero, not 0ns",
+        "3:12: max-hold must be more than zero, not 0s",
     ),
     (
         "[backend.main]\nurl = 'memory:'\nmax-hold = '1m'\nmin-hold = '2m'",
