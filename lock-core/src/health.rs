@@ -34,6 +34,9 @@ pub enum Status {
     Error,
 }
 
+/// What a rule finds: a status with its summary; `None` if the rule does not apply.
+pub type Judgment = Option<(Status, Cow<'static, str>)>;
+
 /// One entry of a table of health checks, judged by an input of facts.
 ///
 /// Several entries may have one id: each has an impact and a fix of its own.
@@ -46,7 +49,7 @@ pub struct HealthRule<I: ?Sized> {
     /// The name of the check.
     pub id: &'static str,
     /// The status and the summary; `None` if the entry does not apply.
-    pub rule: fn(&I) -> Option<(Status, Cow<'static, str>)>,
+    pub rule: fn(&I) -> Judgment,
     /// The impact where something is wrong.
     pub impact: &'static str,
     /// The fix where something is wrong.
