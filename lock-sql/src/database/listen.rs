@@ -94,9 +94,14 @@ impl Listener {
         self.hears.load(Ordering::Acquire)
     }
 
+    /// Whether a pooler is in the path, so that no message ever arrives.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.target.is_pooled()
+    }
+
     /// Somebody waits for a lock; whether messages arrive.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
+        if self.is_pooled() {
             return false;
         }
         let now = self.engine.now();
@@ -117,7 +122,7 @@ impl Listener {
 
     /// Somebody holds a lease. Nothing is opened for those who hold it for a moment only.
     pub(super) fn attend_holders(self: &Arc<Self>) {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
+        if self.is_pooled() {
             return;
         }
         let is_running = std::mem::replace(&mut self.lock().is_running, true);

@@ -23,8 +23,8 @@ pub(crate) struct Statements {
     pub(crate) load: Arc<Sql>,
     /// Asks whoever releases the lock to tell those who wait, where they can be told.
     pub(crate) want: Option<Arc<Sql>>,
-    /// Where nobody can be told, the queue of those who wait.
-    pub(crate) queue: Option<Queue>,
+    /// The queue of waiters that cannot be notified.
+    pub(crate) queue: Queue,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
     /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so

@@ -43,13 +43,13 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         insert: sql(INSERT),
         load: sql(load),
         want: None,
-        queue: Some(Queue {
+        queue: Queue {
             note: sql("UPDATE %table% l SET l.queued_until = %now% + {2}
                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
             enter: sql(ENTER),
             leave: sql("UPDATE %table% l SET l.id = NULL
                         WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
-        }),
+        },
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, Many, PURGE_ROWS, Queue, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -36,7 +36,13 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         insert: sql(INSERT),
         load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
         want: Some(sql(WANT)),
-        queue: None,
+        queue: Queue {
+            note: sql("UPDATE %table% l SET queued_until = m.now + {2} %clock%
+                       WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
+            enter: sql(ENTER),
+            leave: sql("UPDATE %table% l SET id = NULL
+                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
+        },
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
@@ -85,7 +91,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2}
     claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.last_token >= 0 AND l.version >= 0
+    AND l.queued_until <= m.now AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "
@@ -139,6 +145,19 @@ SELECT l.lock_key, l.last_token,
 FROM %table% l, (SELECT %now% AS now) m
 WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
+
+/// A place is kept by who has it, or given to another waiter.
+const ENTER: &str = "
+INSERT INTO %table% AS l
+    (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
+SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now
+%clock%
+ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
+    token = CASE WHEN l.id IS NULL OR l.expires_at <= excluded.changed_at
+        THEN excluded.token ELSE l.token END,
+    id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
+    changed_at = excluded.changed_at
+WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
 const RENEW: &str = "
 UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,
