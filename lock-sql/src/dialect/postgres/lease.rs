@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Queue, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -34,19 +35,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         leave: sql(&format!("{LEAVE}{}", tell(3))),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
-        load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
+        load: sql(LOAD),
         want: Some(sql(WANT)),
         queue: Queue {
-            note: sql("UPDATE %table% l SET queued_until = m.now + {2} %clock%
-                       WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
+            note: sql(NOTE_QUEUE),
             enter: sql(ENTER),
-            leave: sql("UPDATE %table% l SET id = NULL
-                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
+            leave: sql(LEAVE_QUEUE),
         },
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
-        raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
-                    WHERE kind = 0 AND lock_key = ''::bytea"),
+        raise: sql(RAISE),
         renew: many(RENEW),
         load_many: many(
             "SELECT %now%, %columns% FROM unnest(%1%::bytea[]) AS d(k)
@@ -132,12 +130,6 @@ const WANT: &str = "
 UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
-
-const LIST: &str = "
-SELECT %now%, %columns% FROM %table% l
-WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
-    AND l.id IS NOT NULL
-ORDER BY l.lock_key";
 
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,
