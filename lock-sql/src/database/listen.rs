@@ -1,7 +1,6 @@
 //! Hearing of locks that others give back or break.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
-use crate::wire::{DbError, Sql, Target, Value};
+use crate::wire::{DbError, Sql, Target, Value, hex};
 
 /// One connection of the process that listens for all its waiters and holders: while somebody waits,
 /// or has held a lease for more than a moment.
@@ -57,13 +56,6 @@ pub(super) fn topic(table: &str, key: &LockKey) -> String {
     hash.update([0]);
     hash.update(key.as_bytes());
     hex(&hash.finalize()[..8])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
 }
 
 impl Listener {
