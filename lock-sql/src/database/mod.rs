@@ -152,7 +152,11 @@ impl Store for DatabaseStore {
     }
 
     fn has_queue(&self) -> bool {
-        self.statements.queue.is_some()
+        #[cfg(feature = "postgres")]
+        if let Some(listener) = &self.listener {
+            return listener.is_pooled();
+        }
+        true
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
