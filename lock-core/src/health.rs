@@ -34,8 +34,8 @@ pub enum Status {
     Error,
 }
 
-/// What a rule finds: a status with its summary; `None` if the rule does not apply.
-pub type Judgment = Option<(Status, Cow<'static, str>)>;
+/// The status and the summary of a check; `None` if it does not apply.
+pub type RuleOutcome = Option<(Status, Cow<'static, str>)>;
 
 /// One entry of a table of health checks, judged by an input of facts.
 ///
@@ -48,8 +48,8 @@ pub type Judgment = Option<(Status, Cow<'static, str>)>;
 pub struct HealthRule<I: ?Sized> {
     /// The name of the check.
     pub id: &'static str,
-    /// The status and the summary; `None` if the entry does not apply.
-    pub rule: fn(&I) -> Judgment,
+    /// Judges the input; [`Status::because`] makes the result.
+    pub rule: fn(&I) -> RuleOutcome,
     /// The impact where something is wrong.
     pub impact: &'static str,
     /// The fix where something is wrong.
@@ -135,6 +135,12 @@ impl<I: ?Sized> fmt::Debug for HealthRule<I> {
 }
 
 impl Status {
+    /// The result of a rule, with the facts that it is based on.
+    #[must_use]
+    pub fn because(self, summary: impl Into<Cow<'static, str>>) -> RuleOutcome {
+        Some((self, summary.into()))
+    }
+
     /// Its name for programs: `"ok"`, `"not-checked"`, `"warning"` or `"error"`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -188,8 +194,8 @@ mod tests {
             id: "small",
             rule: |number| match number {
                 0 => None,
-                1..5 => Some((Status::Ok, "few".into())),
-                _ => Some((Status::Warning, format!("{number} are many").into())),
+                1..5 => Status::Ok.because("few"),
+                _ => Status::Warning.because(format!("{number} are many")),
             },
             impact: "impact",
             fix: "fix",

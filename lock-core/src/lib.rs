@@ -74,7 +74,7 @@ pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, PendingRelease};
-pub use crate::health::{HealthCheck, HealthRule, Judgment, Status};
+pub use crate::health::{HealthCheck, HealthRule, RuleOutcome, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::Escaped;
+use crate::output::{Escaped, Failure};
 
 /// Name of the variable with the locks that outer commands hold.
 pub(crate) const VARIABLE: &str = "LOCK_HELD_KEYS";

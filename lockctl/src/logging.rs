@@ -10,7 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Color, GlobalArgs};
-use crate::writer::Writer;
+use crate::output::Writer;
 
 /// Sets up what the options ask for.
 pub(crate) fn start(args: &GlobalArgs) {

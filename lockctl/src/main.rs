@@ -6,23 +6,19 @@ mod args;
 mod backend;
 mod child;
 mod commands;
-mod events;
 mod exit;
 mod held;
 mod logging;
-mod messages;
 mod output;
 mod pattern;
-mod text;
 mod waiting;
-mod writer;
 
 use std::process::ExitCode;
 
 use crate::args::Cli;
 use crate::child::{Linger, Successor};
 use crate::exit::Exit;
-use crate::messages::{Console, Failure};
+use crate::output::{Console, Failure};
 
 fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.

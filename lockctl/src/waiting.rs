@@ -15,10 +15,10 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::child::{Signals, name};
-use crate::events::Events;
-use crate::messages::{Console, Failure};
-use crate::output::holders_json;
-use crate::text::{Escaped, escaped, holder_refusing, holder_waited_for, human, quoted};
+use crate::output::{
+    Console, Escaped, Events, Failure, escaped, holder_refusing, holder_waited_for, holders_json,
+    human, quoted,
+};
 
 /// What is waited for, and who is told about it.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use lock_core::{HealthCheck, HealthRule, Status};
+use lock_core::{HealthCheck, HealthRule, RuleOutcome, Status};
 
 use super::facts::Facts;
 use crate::config::{RedisConfig, Servers};
@@ -27,7 +27,6 @@ impl Wanted {
 }
 
 type Server = (Facts, Wanted);
-type Judged = Option<(Status, Cow<'static, str>)>;
 
 /// The checks of every start.
 pub(super) fn startup_checks(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
@@ -208,7 +207,7 @@ const DEEP: &[HealthRule<Server>] = &[HealthRule {
     fix: "raise maxmemory or remove data",
 }];
 
-fn unwaited(facts: &Facts, wanted: &Wanted) -> Judged {
+fn unwaited(facts: &Facts, wanted: &Wanted) -> RuleOutcome {
     let has_replicas = facts.replicas.is_some_and(|replicas| replicas > 0);
     (has_replicas && wanted.replica_acks == 0).then_some((
         Status::Warning,
@@ -216,21 +215,21 @@ fn unwaited(facts: &Facts, wanted: &Wanted) -> Judged {
     ))
 }
 
-fn ok(summary: impl Into<Cow<'static, str>>) -> Judged {
-    Some((Status::Ok, summary.into()))
+fn ok(summary: impl Into<Cow<'static, str>>) -> RuleOutcome {
+    Status::Ok.because(summary)
 }
 
-fn warning(summary: impl Into<Cow<'static, str>>) -> Judged {
-    Some((Status::Warning, summary.into()))
+fn warning(summary: impl Into<Cow<'static, str>>) -> RuleOutcome {
+    Status::Warning.because(summary)
 }
 
-fn error(summary: impl Into<Cow<'static, str>>) -> Judged {
-    Some((Status::Error, summary.into()))
+fn error(summary: impl Into<Cow<'static, str>>) -> RuleOutcome {
+    Status::Error.because(summary)
 }
 
-fn not_told(command: &str) -> Judged {
+fn not_told(command: &str) -> RuleOutcome {
     let summary = format!("this user may not run {command}, or the server lacks it");
-    Some((Status::NotChecked, summary.into()))
+    Status::NotChecked.because(summary)
 }
 
 const INFO: &str = "INFO";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::HealthCheck;
+use lock_core::{HealthCheck, HealthRule, Status};
 use zookeeper_client::{Client, Error as ClientError};
 
 use crate::config::{Access, ZooKeeperConfig};
@@ -53,99 +53,90 @@ fn voters(text: &str) -> Members {
     Members::Voters(voters.count().max(1))
 }
 
-/// What each check shows.
+/// The checks of every start.
 pub(super) fn health_checks(facts: &Facts) -> Vec<HealthCheck> {
-    vec![
-        version(facts),
-        ensemble(facts),
-        session_timeout(facts),
-        access(facts),
-    ]
+    HealthRule::check_all(STARTUP, facts)
 }
 
-fn version(facts: &Facts) -> HealthCheck {
-    match facts.members {
-        Some(Members::Unlisted) => HealthCheck::warning(
-            "version",
-            "the server is older than ZooKeeper 3.5",
-            "it has no container nodes, and the directories of locks stay for ever",
-            "use ZooKeeper 3.6 or later",
-        ),
-        Some(Members::Voters(_)) => {
-            HealthCheck::ok("version", "the server is ZooKeeper 3.5 or later")
-        }
-        None => HealthCheck::not_checked("version", PRIVATE),
-    }
-}
-
-fn ensemble(facts: &Facts) -> HealthCheck {
-    match facts.members {
-        Some(Members::Voters(1)) => HealthCheck::warning(
-            "ensemble",
-            "the ensemble is one server",
-            "nobody gets a lock, and holders lose theirs, while it is down",
-            "use three servers, or five",
-        ),
-        Some(Members::Voters(voters)) if voters % 2 == 0 => HealthCheck::warning(
-            "ensemble",
-            format!("the ensemble has {voters} servers that vote"),
-            "an even number survives the loss of no more servers than the odd one below it",
-            "add a server, or make one an observer",
-        ),
-        Some(Members::Voters(voters)) => HealthCheck::ok(
-            "ensemble",
-            format!("the ensemble has {voters} servers that vote"),
-        ),
-        Some(Members::Unlisted) => {
-            HealthCheck::not_checked("ensemble", "a server before 3.5 does not tell its members")
-        }
-        None => HealthCheck::not_checked("ensemble", PRIVATE),
-    }
-}
+const STARTUP: &[HealthRule<Facts>] = &[
+    HealthRule {
+        id: "version",
+        rule: |facts| match facts.members {
+            Some(Members::Unlisted) => {
+                Status::Warning.because("the server is older than ZooKeeper 3.5")
+            }
+            Some(Members::Voters(_)) => Status::Ok.because("the server is ZooKeeper 3.5 or later"),
+            None => Status::NotChecked.because(PRIVATE),
+        },
+        impact: "it has no container nodes, and the directories of locks stay forever",
+        fix: "use ZooKeeper 3.6 or later",
+    },
+    HealthRule {
+        id: "ensemble",
+        rule: |facts| match facts.members {
+            Some(Members::Voters(1)) => Status::Warning.because("the ensemble is one server"),
+            _ => None,
+        },
+        impact: "nothing can be acquired, and holders lose their locks, while it is down",
+        fix: "use three servers, or five",
+    },
+    HealthRule {
+        id: "ensemble",
+        rule: |facts| match facts.members {
+            Some(Members::Voters(1)) => None,
+            Some(Members::Voters(voters)) => {
+                let summary = format!("the ensemble has {voters} servers that vote");
+                match voters % 2 {
+                    0 => Status::Warning.because(summary),
+                    _ => Status::Ok.because(summary),
+                }
+            }
+            Some(Members::Unlisted) => {
+                Status::NotChecked.because("a server before 3.5 does not tell its members")
+            }
+            None => Status::NotChecked.because(PRIVATE),
+        },
+        impact: "an even number survives the loss of no more servers than the odd one below it",
+        fix: "add a server, or make one an observer",
+    },
+    HealthRule {
+        id: "session-timeout",
+        rule: |Facts { granted, asked, .. }| match granted == asked {
+            true => Status::Ok.because(format!("the session timeout is {granted:?}, as requested")),
+            false => Status::Warning.because(format!(
+                "the session timeout is {granted:?}, not the requested {asked:?}"
+            )),
+        },
+        impact: "the locks of a client that dies are free after that time",
+        fix: "set session-timeout between minSessionTimeout and maxSessionTimeout of the servers, or \
+              change these",
+    },
+    HealthRule {
+        id: "access",
+        rule: |facts| match facts.access {
+            _ if facts.is_open => {
+                Status::Warning.because("everyone may change and delete the nodes of locks")
+            }
+            Access::Creator => {
+                Status::Ok.because("only this user may read or change the nodes of its locks")
+            }
+            Access::CreatorAndReaders => {
+                Status::Ok.because("only this user may change the nodes of its locks")
+            }
+            Access::Everybody => {
+                Status::Ok.because("everyone may change the nodes of locks, as requested")
+            }
+        },
+        impact: "any client that reaches the server can end a lock while it is held",
+        fix: "give the URL a user and a password, or keep the network closed and set \
+              access=everybody",
+    },
+];
 
 const PRIVATE: &str = "the list of servers, /zookeeper/config, is closed to this user";
 
-fn session_timeout(facts: &Facts) -> HealthCheck {
-    if facts.granted != facts.asked {
-        return HealthCheck::warning(
-            "session-timeout",
-            format!(
-                "the session time-out is {:?}, not the {:?} that were asked for",
-                facts.granted, facts.asked
-            ),
-            "the locks of a client that dies are free after that time",
-            "ask for a session-timeout between the minSessionTimeout and the maxSessionTimeout of \
-             the servers, or change these",
-        );
-    }
-    let what = format!("the session time-out is {:?}, as asked for", facts.granted);
-    HealthCheck::ok("session-timeout", what)
-}
-
-fn access(facts: &Facts) -> HealthCheck {
-    if facts.is_open {
-        return HealthCheck::warning(
-            "access",
-            "everybody may change and delete the nodes of locks",
-            "whoever reaches the server can end a lock while it is held",
-            "give the URL a user and a password, or keep the network closed and say so with \
-             access=everybody",
-        );
-    }
-    HealthCheck::ok(
-        "access",
-        match facts.access {
-            Access::Creator => "only this user may touch the nodes of its locks",
-            Access::CreatorAndReaders => "only this user may change the nodes of its locks",
-            Access::Everybody => "everybody may touch the nodes of locks, as asked for",
-        },
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use lock_core::Status;
-
     use super::*;
 
     fn good() -> Facts {
@@ -188,7 +179,7 @@ mod tests {
             (
                 |f| f.granted = Duration::from_secs(40),
                 "session-timeout",
-                "is 40s, not the 20s",
+                "is 40s, not the requested 20s",
             ),
             (|f| f.is_open = true, "access", "a user and a password"),
         ];

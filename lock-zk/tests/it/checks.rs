@@ -20,7 +20,7 @@ async fn a_strict_configuration_refuses_a_server_that_is_alone() {
     let config = config(&[server.port()], "/locks");
     let error = refusal(config.clone().with_strict_checks()).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    for says in ["one server", "everybody may change"] {
+    for says in ["one server", "everyone may change"] {
         assert!(error.message().contains(says), "{error}");
     }
     assert!(!error.message().contains("time-out"), "{error}");
@@ -28,7 +28,10 @@ async fn a_strict_configuration_refuses_a_server_that_is_alone() {
     // The testkit grants half a second to ten.
     let long = config.clone().with_session_timeout(Duration::from_secs(30));
     let error = refusal(long.expect("in range").with_strict_checks()).await;
-    assert!(error.message().contains("is 10s, not the 30s"), "{error}");
+    assert!(
+        error.message().contains("is 10s, not the requested 30s"),
+        "{error}"
+    );
     ZooKeeper::connect(config).await.expect("warned of only");
 }
 

@@ -97,7 +97,7 @@ async fn each_fault_is_found_by_its_name() {
     .await;
 
     let long = faults(&at("me:s3cret@", "session-timeout=30s")).await;
-    let says = "session-timeout the session time-out is 10s, not the 30s";
+    let says = "session-timeout the session timeout is 10s, not the requested 30s";
     assert_are(&long, &[ALONE, says]);
     let short = faults(&at("me:s3cret@", "session-timeout=2s")).await;
     assert_are(
@@ -106,7 +106,7 @@ async fn each_fault_is_found_by_its_name() {
     );
     let open = at("", "session-timeout=10s").replace("/locks", "/open");
     let open_by_default = faults(&open).await;
-    assert_are(&open_by_default, &[ALONE, "access everybody may change"]);
+    assert_are(&open_by_default, &[ALONE, "access everyone may change"]);
     let said = faults(&format!("{open}&access=everybody")).await;
     assert_are(&said, &[ALONE]);
     let strict = faults(&format!("{good}&strict=on")).await;

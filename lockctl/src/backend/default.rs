@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::exit::Exit;
-use crate::messages::Failure;
+use crate::output::Failure;
 
 /// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.
 pub(super) fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {

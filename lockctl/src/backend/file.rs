@@ -10,8 +10,7 @@ use polylock::layers::Observer;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::{escaped, quoted};
+use crate::output::{Failure, escaped, quoted};
 
 /// Looks up variables of the environment.
 pub(crate) trait Env: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static {}

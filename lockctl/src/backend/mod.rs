@@ -15,8 +15,7 @@ use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
-use crate::messages::Failure;
-use crate::text::quoted;
+use crate::output::{Failure, quoted};
 
 use self::default::{default_url, state_dir};
 use self::file::FromFile;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
+use crate::output::Failure;
 
 /// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in
 /// line is not the one that was meant.

@@ -6,7 +6,7 @@ use polylock::{FencingToken, Label, MultiGuard};
 
 use crate::backend::BackendUrl;
 use crate::held::{self, HeldKeys};
-use crate::text::unix_ms;
+use crate::output::unix_ms;
 
 /// A variable, with `None` for one that must not be inherited.
 pub(crate) type Variable = (&'static str, Option<String>);

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use super::environment::Variable;
 use crate::args::Pgid;
 use crate::exit::Exit;
-use crate::messages::Failure;
+use crate::output::Failure;
 
 /// The command while it runs.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ fn die_with(_: i32) -> Result<(), Failure> {
 }
 
 fn cannot_execute(command: &OsStr, error: &io::Error) -> Failure {
-    let name = crate::text::escaped(&command.to_string_lossy());
+    let name = crate::output::escaped(&command.to_string_lossy());
     match error.kind() {
         io::ErrorKind::NotFound => {
             Failure::new(Exit::NotFound, format!("{name}: command not found"))

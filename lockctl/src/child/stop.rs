@@ -12,7 +12,7 @@ use super::signals::name;
 use super::supervise::Watch;
 use super::valid_for;
 use crate::args::OnLost;
-use crate::text::{Escaped, human};
+use crate::output::{Escaped, human};
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -16,9 +16,8 @@ use super::spawn::Running;
 use super::stop::{Stop, Stopping};
 use super::valid_for;
 use crate::args::OnLost;
-use crate::events::Events;
 use crate::exit::Exit;
-use crate::messages::Console;
+use crate::output::{Console, Events};
 
 /// What the command may do, and for how long.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,7 @@ use serde_json::json;
 use super::{App, admin, key};
 use crate::args::BreakArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{lock_json, print, print_json};
-use crate::text::{Escaped, holder_refusing};
+use crate::output::{Escaped, Failure, holder_refusing, lock_json, print, print_json};
 
 /// Breaks a lock, after a question on a terminal.
 pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Failure> {

@@ -4,8 +4,7 @@ use clap::CommandFactory;
 
 use crate::args::{Cli, CompletionsArgs};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::print;
+use crate::output::{Failure, print};
 
 /// Prints the completion script of a shell.
 pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {

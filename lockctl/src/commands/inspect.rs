@@ -5,9 +5,7 @@ use serde_json::json;
 use super::{App, admin, key};
 use crate::args::KeyArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{lock_json, lock_page, print, print_json};
-use crate::text::Escaped;
+use crate::output::{Escaped, Failure, lock_json, lock_page, print, print_json};
 
 /// Prints what the backend knows of a lock.
 pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {

@@ -12,12 +12,9 @@ use super::{App, SHUTDOWN, admin, key};
 use crate::args::{AcquireArgs, ReleaseArgs, RenewArgs};
 use crate::backend::BackendUrl;
 use crate::child::Signals;
-use crate::events::Events;
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
-use crate::messages::Failure;
-use crate::output::{deliver, print, print_json};
-use crate::text::{Escaped, unix_ms};
+use crate::output::{Escaped, Events, Failure, deliver, print, print_json, unix_ms};
 use crate::waiting::{Acquired, Outcome, Waiting};
 
 /// Takes a lease and leaves it to its time.

@@ -5,8 +5,7 @@ use serde_json::json;
 use super::{App, admin};
 use crate::args::PatternArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{lock_json, locks_table, print, print_json};
+use crate::output::{Failure, lock_json, locks_table, print, print_json};
 use crate::pattern::Pattern;
 
 /// Prints the locks whose keys match.

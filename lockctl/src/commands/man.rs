@@ -6,8 +6,7 @@ use clap::CommandFactory;
 
 use crate::args::Cli;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::print;
+use crate::output::{Failure, print};
 
 /// Prints the manual page of `lockctl`, followed by those of its commands.
 pub(super) fn man() -> Result<Exit, Failure> {

@@ -27,7 +27,7 @@ pub(crate) use self::bench::worker;
 use crate::args::{Command, Format, GlobalArgs};
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::messages::{Console, Failure};
+use crate::output::{Console, Failure};
 
 /// Does what the command line asks for.
 pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Failure> {

@@ -6,8 +6,7 @@ use serde_json::json;
 use super::App;
 use crate::args::{SchemaArgs, SchemaCommand};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{print, print_json};
+use crate::output::{Failure, print, print_json};
 
 /// Prints the statements that make the table, or makes it and says what was done.
 pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, Failure> {

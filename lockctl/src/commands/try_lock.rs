@@ -5,9 +5,7 @@ use serde_json::json;
 use super::{App, admin, key};
 use crate::args::KeyArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{holders_json, print, print_json};
-use crate::text::{Escaped, holder_refusing};
+use crate::output::{Escaped, Failure, holder_refusing, holders_json, print, print_json};
 
 /// Ends with success if nobody holds the lock.
 pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {

@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 use super::{App, admin};
 use crate::args::PatternArgs;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{deliver, lock_json};
+use crate::output::{Escaped, Failure, clock, deliver, lock_json, timestamp, unix_ms, who};
 use crate::pattern::Pattern;
-use crate::text::{Escaped, clock, timestamp, unix_ms, who};
 
 /// Prints changes until the process is interrupted or the backend ends the watch.
 pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure> {

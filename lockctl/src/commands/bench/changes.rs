@@ -3,7 +3,7 @@
 use lock_bench::report::compare::{Change, Comparison};
 use serde_json::{Value, json};
 
-use crate::text::{Escaped, escaped};
+use crate::output::{Escaped, escaped};
 
 pub(super) fn json(comparison: &Comparison) -> Value {
     let mut value = json!({ "schema": "lock-bench-comparison/1" });

@@ -8,8 +8,7 @@ use lock_bench::report::Report;
 use super::is_directory;
 use crate::args::{FormArgs, MeasureArgs};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::escaped;
+use crate::output::{Failure, escaped};
 
 /// Sees before the measurement that there is a place for what comes out of it.
 pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {

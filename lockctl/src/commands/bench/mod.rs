@@ -14,9 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::App;
 use crate::args::{BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{print, print_json};
-use crate::text::escaped;
+use crate::output::{Failure, escaped, print, print_json};
 
 use self::files::{read, write_forms, write_json};
 use self::progress::Bar;

@@ -3,7 +3,7 @@ use std::fmt;
 use indicatif::{ProgressBar, ProgressStyle};
 use lock_bench::Progress;
 
-use crate::text::escaped;
+use crate::output::escaped;
 
 /// How far the run is, on a terminal alone.
 pub(super) struct Bar(ProgressBar);

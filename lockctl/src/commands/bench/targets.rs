@@ -11,8 +11,7 @@ use super::{App, failure};
 use crate::args::MeasureArgs;
 use crate::backend::{BackendUrl, in_namespace};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::escaped;
+use crate::output::{Failure, escaped};
 
 /// The targets, with the directory of the one that nobody named.
 pub(super) struct Targets {

@@ -11,9 +11,7 @@ use super::App;
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::backend::{failure, loader};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{plain_table, print, print_json};
-use crate::text::escaped;
+use crate::output::{Failure, escaped, plain_table, print, print_json};
 
 pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, Failure> {
     match &args.command {

@@ -14,9 +14,7 @@ use super::App;
 use crate::args::DoctorArgs;
 use crate::backend::in_namespace;
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::output::{print, print_json};
-use crate::text::{escaped, human};
+use crate::output::{Failure, escaped, human, print, print_json};
 
 use self::report::Report;
 

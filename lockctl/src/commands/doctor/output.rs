@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::report::{Entry, Report};
 use super::round_trip::Quantiles;
 use super::timing::Advice;
-use crate::text::{Escaped, escaped, millis};
+use crate::output::{Escaped, escaped, millis};
 
 /// The report as it is printed; `follows` says that another one stands above.
 pub(super) fn page(report: &Report, follows: bool) -> String {

@@ -12,7 +12,7 @@ use super::timing::{Advice, Asked, DEFAULT_SESSION_TIMEOUT};
 use super::tls;
 use super::trial::{self, Pair, Scratch};
 use crate::commands::SHUTDOWN;
-use crate::text::human;
+use crate::output::human;
 
 /// Checks the service of a URL; `ttl` is the length of lease that its round trips are judged for.
 pub(super) async fn check(text: &str, ttl: Duration) -> Report {

@@ -6,7 +6,7 @@ use polylock::engine::{renewal_interval, renewal_timeout};
 use polylock::{HealthCheck, LockLifetime};
 
 use super::round_trip::RoundTrips;
-use crate::text::human;
+use crate::output::human;
 
 /// What follows from the round trips of a service for what its locks live with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

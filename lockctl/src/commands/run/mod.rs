@@ -15,11 +15,9 @@ use super::{App, SHUTDOWN};
 use crate::args::RunArgs;
 use crate::backend::BackendUrl;
 use crate::child::{self, Ending, Facts, Linger, Signals, Stop, Suspensions, Watch};
-use crate::events::{Events, Renewals};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
-use crate::messages::{Console, Failure};
-use crate::text::{escaped, human, millis, unix_ms};
+use crate::output::{Console, Events, Failure, Renewals, escaped, human, millis, unix_ms};
 use crate::waiting::{Acquired, Outcome, Waiting};
 
 use self::plan::Plan;

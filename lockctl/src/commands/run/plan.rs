@@ -11,8 +11,7 @@ use crate::args::RunArgs;
 use crate::backend::BackendUrl;
 use crate::child::{Rules, wants_own_group};
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::human;
+use crate::output::{Failure, human};
 
 /// What the options amount to.
 #[derive(Debug)]

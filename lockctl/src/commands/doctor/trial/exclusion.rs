@@ -8,7 +8,7 @@ use polylock::prelude::*;
 use polylock::{Fencing, HealthCheck, LockGuard, Wait};
 
 use super::{Outcome, PATIENCE, Pair};
-use crate::text::human;
+use crate::output::human;
 
 /// Lets them contend for this long, and judges what they saw.
 pub(super) async fn try_it(

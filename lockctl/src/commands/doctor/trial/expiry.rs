@@ -7,7 +7,7 @@ use polylock::{HealthCheck, Wait};
 
 use super::{Outcome, PATIENCE, Pair};
 use crate::commands::doctor::timing::exact;
-use crate::text::human;
+use crate::output::human;
 
 pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
     match leave(pair, &key, SHORT).await {

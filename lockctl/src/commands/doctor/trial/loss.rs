@@ -8,7 +8,7 @@ use polylock::{ErrorKind, HealthCheck, LockKey};
 
 use super::{Outcome, Pair};
 use crate::commands::doctor::timing::exact;
-use crate::text::human;
+use crate::output::human;
 
 pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
     let Some(admin) = pair.second.admin() else {

@@ -9,10 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::EventsTarget;
 use crate::exit::Exit;
-use crate::messages::{Console, Failure};
-use crate::text::{Escaped, millis, timestamp, unix_ms};
+use crate::output::{Console, Escaped, Failure, Writer, millis, timestamp, unix_ms};
 use crate::waiting::Acquired;
-use crate::writer::Writer;
 
 /// Writes what happens, one JSON object for each line.
 #[derive(Clone, Debug)]

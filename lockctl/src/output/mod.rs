@@ -1,4 +1,10 @@
-//! Answers of the commands that ask: tables for people, JSON for programs.
+//! Everything that `lockctl` prints: answers on standard output, messages on standard error, events
+//! as JSON lines.
+
+mod console;
+mod events;
+mod text;
+mod writer;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
@@ -9,8 +15,14 @@ use polylock::{Label, Mode};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::messages::Failure;
-use crate::text::{Escaped, age, clock, escaped, human, millis, timestamp, who};
+
+pub(crate) use self::console::{Console, Failure};
+pub(crate) use self::events::{Events, Renewals};
+pub(crate) use self::text::{
+    Escaped, age, clock, escaped, holder_refusing, holder_waited_for, human, millis, quoted,
+    timestamp, unix_ms, who,
+};
+pub(crate) use self::writer::Writer;
 
 /// Prints an answer on standard output.
 ///

@@ -9,8 +9,7 @@ use anstyle::{AnsiColor, Style};
 use polylock::Error;
 
 use crate::exit::Exit;
-use crate::text::escaped;
-use crate::writer::Writer;
+use crate::output::{Writer, escaped};
 
 /// Says things on standard error, as loud as the options ask for.
 #[derive(Clone, Debug)]
