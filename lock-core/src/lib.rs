@@ -47,7 +47,7 @@
 //!
 //! # Threads
 //!
-//! The first lock of a process starts one thread, `polylock-scheduler`. It renews the leases of all
+//! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
 //! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
 pub mod admin;

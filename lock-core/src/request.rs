@@ -168,7 +168,7 @@ impl AcquireRequest {
     /// Default: zero, at most 24 h.
     ///
     /// For jobs that must not run twice within a period although their clocks differ. A release
-    /// within that time leaves the lease to lapse at its end and does not wait for it. Where a lock
+    /// within that time lets the lease expire and does not wait for it. Where a lock
     /// lives with a session or a connection this process keeps it, and
     /// [`shutdown`](crate::DistributedLock::shutdown) waits for that.
     #[must_use]

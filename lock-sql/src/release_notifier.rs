@@ -42,7 +42,7 @@ impl ReleaseNotifier {
 
 impl fmt::Debug for ReleaseNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wakes")
+        f.debug_struct("ReleaseNotifier")
             .field("keys", &self.lock().len())
             .finish()
     }

@@ -51,11 +51,11 @@ pub struct Engine {
 impl Engine {
     /// The engine of this process, for the backend of this name.
     ///
-    /// The first call starts the thread `polylock-scheduler`.
+    /// The first call starts the thread `polylock-engine`.
     #[must_use]
     pub fn of_this_process(backend: &'static str) -> Self {
-        static KEEPER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
-        let scheduler = KEEPER.get_or_init(|| {
+        static SCHEDULER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
+        let scheduler = SCHEDULER.get_or_init(|| {
             let spawn = Arc::new(OwnThread::of_this_process());
             RenewalScheduler::new(
                 Arc::new(BootClock::default()),

@@ -1,7 +1,6 @@
 //! Hearing of locks that others give back or break.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
-use crate::wire::{DbError, Sql, Target, Value};
+use crate::wire::{DbError, Sql, Target, Value, hex};
 
 /// One connection of the process that listens for all its waiters and holders: while somebody waits,
 /// or has held a lease for more than a moment.
@@ -59,13 +58,6 @@ pub(super) fn topic(table: &str, key: &LockKey) -> String {
     hex(&hash.finalize()[..8])
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").unwrap_or_default();
-        text
-    })
-}
-
 impl Listener {
     pub(super) fn new(
         engine: &Engine,
@@ -94,9 +86,14 @@ impl Listener {
         self.hears.load(Ordering::Acquire)
     }
 
+    /// Whether a pooler is in the path, so that no message ever arrives.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.target.is_pooled()
+    }
+
     /// Somebody waits for a lock; whether messages arrive.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
+        if self.is_pooled() {
             return false;
         }
         let now = self.engine.now();
@@ -117,7 +114,7 @@ impl Listener {
 
     /// Somebody holds a lease. Nothing is opened for those who hold it for a moment only.
     pub(super) fn attend_holders(self: &Arc<Self>) {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
+        if self.is_pooled() {
             return;
         }
         let is_running = std::mem::replace(&mut self.lock().is_running, true);

@@ -137,7 +137,7 @@ impl DatabaseStore {
 /// How long a statement that renews leases may take at most: the next attempt is due by then.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// A keeper gives an attempt up long before that when leases are short: the next one must not wait
+/// A scheduler gives an attempt up long before that when leases are short: the next one must not wait
 /// behind it for a connection that hangs.
 const RENEWERS: usize = 2;
 
@@ -152,7 +152,11 @@ impl Store for DatabaseStore {
     }
 
     fn has_queue(&self) -> bool {
-        self.statements.queue.is_some()
+        #[cfg(feature = "postgres")]
+        if let Some(listener) = &self.listener {
+            return listener.is_pooled();
+        }
+        true
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {

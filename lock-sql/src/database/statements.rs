@@ -23,8 +23,8 @@ pub(crate) struct Statements {
     pub(crate) load: Arc<Sql>,
     /// Asks whoever releases the lock to tell those who wait, where they can be told.
     pub(crate) want: Option<Arc<Sql>>,
-    /// Where nobody can be told, the queue of those who wait.
-    pub(crate) queue: Option<Queue>,
+    /// The queue of waiters that cannot be notified.
+    pub(crate) queue: Queue,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
     /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so
@@ -183,6 +183,24 @@ pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
         });
     filled.split_whitespace().collect::<Vec<_>>().join(" ")
 }
+
+/// Reads the rows of a key.
+pub(crate) const LOAD: &str =
+    "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
+
+pub(crate) const LIST: &str = "
+SELECT %now%, %columns% FROM %table% l
+WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2} AND l.id IS NOT NULL
+ORDER BY l.lock_key";
+
+pub(crate) const RAISE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
+pub(crate) const NOTE_QUEUE: &str = "
+UPDATE %table% SET queued_until = %now% + {2} WHERE kind = 1 AND lock_key = {1} AND slot = 0";
+
+pub(crate) const LEAVE_QUEUE: &str = "
+UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND id = {2}";
 
 /// What is read of a row.
 pub(crate) fn columns() -> String {

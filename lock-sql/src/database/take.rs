@@ -77,9 +77,7 @@ impl DatabaseStore {
         ticket: LeaseId,
         stored: &Stored,
     ) -> Result<(), Failure> {
-        let Some(queue) = &self.statements.queue else {
-            return Ok(());
-        };
+        let queue = &self.statements.queue;
         if !stored.record.is_ticket_due(ticket, &stored.read_context) {
             return Ok(());
         }
@@ -101,9 +99,8 @@ impl DatabaseStore {
         // What enters it may come after this otherwise.
         let patience = self.patience;
         self.unfinished.settle(&self.engine, ticket, patience).await;
-        if let Some(queue) = &self.statements.queue {
-            self.pool.statement(&queue.leave, on(key, ticket)).await?;
-        }
+        let leave = &self.statements.queue.leave;
+        self.pool.statement(leave, on(key, ticket)).await?;
         Ok(())
     }
 

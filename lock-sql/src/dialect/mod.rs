@@ -8,6 +8,8 @@ pub(crate) mod postgres;
 mod range;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+#[cfg(feature = "_server")]
+mod table;
 
 pub(crate) use self::name::TableName;
 #[cfg(feature = "_server")]

@@ -125,7 +125,7 @@ impl SqlLock {
         let kind = match config.mode {
             SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
             SqlMode::Advisory | SqlMode::Row => {
-                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavour()))
+                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavor()))
             }
         };
         Ok(Self { kind })

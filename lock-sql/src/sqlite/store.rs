@@ -144,7 +144,7 @@ impl Store for SqliteStore {
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
         self.change(key, move |record, read_context| {
-            record.dequeue(ticket, read_context)
+            record.dequeue(ticket, read_context);
         })
         .await
     }

@@ -153,7 +153,7 @@ pub(super) const MAX_KEYS: usize = 256;
 
 impl fmt::Debug for WriteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk")
+        f.debug_struct("WriteQueue")
             .field("transactor", &self.transactor)
             .finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@ use sqlx::MySqlConnection;
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::dialog::DatabaseTransaction;
-use super::place::{Place, hex};
+use super::place::Place;
 use super::server::{
     FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
@@ -14,7 +14,7 @@ use crate::dialect::mysql::tokens;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
-use crate::wire::{Answer, Class, DbError, Sql, mysql};
+use crate::wire::{Answer, Class, DbError, Sql, hex, mysql};
 
 impl DatabaseTransaction for MySqlConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {

@@ -43,18 +43,6 @@ impl Place {
     }
 }
 
-/// Bytes as hexadecimal digits, which no setting of a session gives another meaning.
-#[cfg(feature = "_server")]
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-
-    let mut digits = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        write!(digits, "{byte:02x}").unwrap_or_default();
-    }
-    digits
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::PgConnection;
 
 use super::dialog::DatabaseTransaction;
-use super::place::{Place, hex};
+use super::place::Place;
 use super::server::{
     FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
 };
@@ -14,7 +14,7 @@ use crate::dialect::sequence;
 use crate::error::Failure;
 use crate::session::args::Args;
 use crate::session::server_age::{Start, first_text, witness_args};
-use crate::wire::{Answer, Class, DbError, Sql, postgres};
+use crate::wire::{Answer, Class, DbError, Sql, hex, postgres};
 
 impl DatabaseTransaction for PgConnection {
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {

@@ -120,21 +120,24 @@ fn write_literal(out: &mut String, value: &Value, literals: Literals) {
         (Value::Bytes(bytes), Literals::Postgres) => {
             // No backslash: what one means in a text is a setting.
             out.push_str("decode('");
-            write_hex(out, bytes);
+            out.push_str(&hex(bytes));
             out.push_str("', 'hex')");
         }
         (Value::Bytes(bytes), Literals::MySql) => {
             out.push_str("x'");
-            write_hex(out, bytes);
+            out.push_str(&hex(bytes));
             out.push('\'');
         }
     }
 }
 
-fn write_hex(out: &mut String, bytes: &[u8]) {
+/// Bytes as hexadecimal digits, which no setting of a session gives another meaning.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        write!(out, "{byte:02x}").unwrap_or_default();
+        write!(digits, "{byte:02x}").unwrap_or_default();
     }
+    digits
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ pub(crate) struct GlobalArgs {
     /// Form of the answers on standard output
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) format: Format,
-    /// When to colour messages
+    /// When to color messages
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
     pub(crate) color: Color,
 }
@@ -121,7 +121,7 @@ pub(crate) enum Format {
     Text,
 }
 
-/// When messages are coloured.
+/// When messages are colored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Color {
     /// Always

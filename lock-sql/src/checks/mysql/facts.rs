@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::checks::{clock, text};
 use crate::error::Failure;
-use crate::wire::{Connection, Flavour, Sql};
+use crate::wire::{Connection, Flavor, Sql};
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default)]
@@ -52,10 +52,10 @@ impl Facts {
     }
 }
 
-pub(super) fn flavour(version: &str) -> Flavour {
+pub(super) fn flavor(version: &str) -> Flavor {
     match version.to_ascii_lowercase().contains("mariadb") {
-        true => Flavour::MariaDb,
-        false => Flavour::MySql,
+        true => Flavor::MariaDb,
+        false => Flavor::MySql,
     }
 }
 

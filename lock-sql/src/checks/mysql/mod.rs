@@ -8,7 +8,7 @@ mod tests;
 
 use lock_core::HealthCheck;
 
-use self::facts::{Facts, flavour};
+use self::facts::{Facts, flavor};
 use super::clock::is_trusted;
 use super::found::Found;
 use crate::config::SqlConfig;
@@ -23,7 +23,7 @@ pub(super) async fn check(
 ) -> Result<Vec<Found>, Failure> {
     let facts = Facts::ask(connection).await?;
     target.set_fencing(start::fencing(&facts));
-    target.set_flavour(flavour(&facts.version));
+    target.set_flavor(flavor(&facts.version));
     Ok(start::health_checks(
         &facts,
         config.mode,

@@ -2,11 +2,11 @@
 
 use lock_core::{Fencing, HealthCheck};
 
-use super::facts::{Facts, flavour};
+use super::facts::{Facts, flavor};
 use crate::checks::clock::clock;
 use crate::checks::found::{Found, faults_or};
 use crate::config::SqlMode;
-use crate::wire::Flavour;
+use crate::wire::Flavor;
 
 /// `trusts_clock` says whether locks end by the clock of the server.
 pub(super) fn health_checks(facts: &Facts, mode: SqlMode, trusts_clock: bool) -> Vec<Found> {
@@ -21,9 +21,9 @@ pub(super) fn health_checks(facts: &Facts, mode: SqlMode, trusts_clock: bool) ->
 }
 
 fn version(text: &str) -> HealthCheck {
-    let (name, oldest, fix) = match flavour(text) {
-        Flavour::MariaDb => ("MariaDB", (10, 3), "use MariaDB 10.6 or later"),
-        Flavour::MySql => ("MySQL", (8, 0), "use MySQL 8.0 or later"),
+    let (name, oldest, fix) = match flavor(text) {
+        Flavor::MariaDb => ("MariaDB", (10, 3), "use MariaDB 10.6 or later"),
+        Flavor::MySql => ("MySQL", (8, 0), "use MySQL 8.0 or later"),
     };
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next().and_then(|n| n.parse::<u32>().ok());

@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use lock_core::{HealthCheck, Status};
 
-use super::facts::{Facts, flavour};
+use super::facts::{Facts, flavor};
 use super::start;
 use crate::checks::found::Found;
 use crate::config::SqlMode;
-use crate::wire::Flavour;
+use crate::wire::Flavor;
 
 const MODES: [SqlMode; 3] = [SqlMode::Advisory, SqlMode::Lease, SqlMode::Row];
 
@@ -43,8 +43,8 @@ fn faults(facts: &Facts, mode: SqlMode) -> Vec<(HealthCheck, bool)> {
 
 #[test]
 fn a_server_says_which_it_is() {
-    assert_eq!(flavour(MARIADB), Flavour::MariaDb);
-    assert_eq!(flavour("8.0.36"), Flavour::MySql);
+    assert_eq!(flavor(MARIADB), Flavor::MariaDb);
+    assert_eq!(flavor("8.0.36"), Flavor::MySql);
     for (version, status) in [
         (MARIADB, Status::Ok),
         ("8.0.36", Status::Ok),

@@ -122,6 +122,35 @@ async fn a_waiter_asks_where_nobody_tells_it() {
 }
 
 #[tokio::test]
+async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
+    let server = PostgresServer::start(PostgresOptions::new());
+    let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &[]);
+    let queued = "SELECT count(*) FROM polylock_locks WHERE slot > 1000000 AND id IS NOT NULL";
+    for (url, parameters) in [
+        (server.database(), "&notify=off"),
+        (pooler.url(), "&pooler=transaction"),
+        (MariaDbServer::shared().database(), ""),
+    ] {
+        let client = Client::open(&url, parameters).await;
+        let holder = leases(&url, parameters).await;
+        let mut guard = holder.acquire(&request("k")).await.expect("free");
+        let mut waiting = Vec::new();
+        for n in 1..=4 {
+            waiting.push(wait(&leases(&url, parameters).await, request("k")));
+            let has_place = async || client.number(queued).await == n;
+            until("a waiter enters the queue", has_place).await;
+        }
+        // One that came earlier would wait for one that came later, until its time is over.
+        for next in waiting {
+            guard.release().await.expect("released");
+            guard = next.await.expect("no panic").0;
+        }
+        guard.release().await.expect("released");
+        assert_eq!(client.number(queued).await, 0, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn a_waiter_whose_listener_was_killed_is_told_again() {
     let server = PostgresServer::shared();
     let url = server.database();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Queue, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -21,7 +22,6 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         columns,
         after: format!(" {}", text(usage, after)),
     };
-    let load = "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
     let names = FIELDS.map(|(name, _)| name);
     let store = || {
         many(
@@ -41,19 +41,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         leave: sql(LEAVE),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
-        load: sql(load),
+        load: sql(LOAD),
         want: None,
-        queue: Some(Queue {
-            note: sql("UPDATE %table% l SET l.queued_until = %now% + {2}
-                       WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0"),
+        queue: Queue {
+            note: sql(NOTE_QUEUE),
             enter: sql(ENTER),
-            leave: sql("UPDATE %table% l SET l.id = NULL
-                        WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}"),
-        }),
+            leave: sql(LEAVE_QUEUE),
+        },
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
-        raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
-                    WHERE kind = 0 AND lock_key = ''"),
+        raise: sql(RAISE),
         renew: many("UPDATE", vec!["k", "i", "ttl"], RENEW),
         load_many: many(
             "SELECT %now%, %columns% FROM",
@@ -125,12 +122,6 @@ INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
 SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
 WHERE t.kind = 0 AND t.lock_key = ''
 ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
-
-const LIST: &str = "
-SELECT %now%, %columns% FROM %table% l
-WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
-    AND l.id IS NOT NULL
-ORDER BY l.lock_key";
 
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,

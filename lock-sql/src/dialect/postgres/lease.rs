@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, Many, PURGE_ROWS, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -34,13 +35,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         leave: sql(&format!("{LEAVE}{}", tell(3))),
         reserve: sql(RESERVE),
         insert: sql(INSERT),
-        load: sql("SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}"),
+        load: sql(LOAD),
         want: Some(sql(WANT)),
-        queue: None,
+        queue: Queue {
+            note: sql(NOTE_QUEUE),
+            enter: sql(ENTER),
+            leave: sql(LEAVE_QUEUE),
+        },
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
-        raise: sql("UPDATE %table% SET last_token = GREATEST(last_token, {1})
-                    WHERE kind = 0 AND lock_key = ''::bytea"),
+        raise: sql(RAISE),
         renew: many(RENEW),
         load_many: many(
             "SELECT %now%, %columns% FROM unnest(%1%::bytea[]) AS d(k)
@@ -85,7 +89,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2}
     claimed_until = 0, version = l.version + 1, changed_at = m.now
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND %free%
-    AND l.last_token >= 0 AND l.version >= 0
+    AND l.queued_until <= m.now AND l.last_token >= 0 AND l.version >= 0
 RETURNING l.last_token";
 
 const RELEASE: &str = "
@@ -127,18 +131,25 @@ UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
 
-const LIST: &str = "
-SELECT %now%, %columns% FROM %table% l
-WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2}
-    AND l.id IS NOT NULL
-ORDER BY l.lock_key";
-
 const SCAN: &str = "
 SELECT l.lock_key, l.last_token,
     (%free% AND l.changed_at <= m.now - {2})::int::bigint
 FROM %table% l, (SELECT %now% AS now) m
 WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
+
+/// A place is kept by who has it, or given to another waiter.
+const ENTER: &str = "
+INSERT INTO %table% AS l
+    (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
+SELECT 1, {1}, {2}, {3}, m.now, m.now, {4}, %end%, m.now
+%clock%
+ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
+    token = CASE WHEN l.id IS NULL OR l.expires_at <= excluded.changed_at
+        THEN excluded.token ELSE l.token END,
+    id = excluded.id, ttl = excluded.ttl, expires_at = excluded.expires_at,
+    changed_at = excluded.changed_at
+WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
 const RENEW: &str = "
 UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,

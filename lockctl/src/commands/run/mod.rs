@@ -60,7 +60,7 @@ impl Run {
             console: self.console.clone(),
         };
         let locks = tokio::select! {
-            signal = signals.next_that_ends() => return Ok(Exit::Signalled(signal.as_raw())),
+            signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
             locks = self.backend.connect(Some(Arc::new(renewals))) => locks?,
         };
         let waiting = Waiting {
@@ -85,7 +85,7 @@ impl Run {
                 self.holding(&locks, guard, signals).await
             }
             Ok(Outcome::Held(failure)) => self.not_acquired(failure),
-            Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signalled(signal.as_raw())),
+            Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
             Err(failure) => Err(failure),
         };
         locks.shutdown(self.time_to_shut_down(&*locks)).await;

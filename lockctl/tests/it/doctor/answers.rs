@@ -150,8 +150,8 @@ fn people_get_lines_with_the_impact_and_the_fix() {
         assert!(is_there, "no line begins with {begins:?}: {ended}");
     }
     ended.says_nothing_of(&["\u{1b}"]);
-    let coloured = place.expect(1, "--color always doctor redis://127.0.0.1:1");
-    coloured.prints(&["\u{1b}[1m\u{1b}[31merror"]);
+    let colored = place.expect(1, "--color always doctor redis://127.0.0.1:1");
+    colored.prints(&["\u{1b}[1m\u{1b}[31merror"]);
 }
 
 #[test]

@@ -47,7 +47,7 @@ const MANUAL: &str = include_str!("../../../../docs/doctor.md");
 const EXAMINATION: Duration = Duration::from_secs(60);
 
 /// Gives a server the time that a login and a handshake of TLS take clients that are not
-/// optimised, on a machine that has other things to do.
+/// optimized, on a machine that has other things to do.
 fn patient(url: &str) -> String {
     let time = match url.split(':').next() {
         Some("mysql" | "postgres") => "timeout=10s",

@@ -27,8 +27,8 @@ const TABLE: &[(&str, &str)] = &[
         "3:1: unknown key \"kind\" of [class.a]; the scheme of the url selects the backend",
     ),
     (
-        "backend.main.url = 'memory:'\n[class.a]\ncolour = 'x'\n",
-        "3:1: unknown key \"colour\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
+        "backend.main.url = 'memory:'\n[class.a]\ncolor = 'x'\n",
+        "3:1: unknown key \"color\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
          wait)",
     ),
     (
