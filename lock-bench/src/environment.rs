@@ -15,7 +15,7 @@ pub(crate) fn of_this_machine() -> Environment {
     let load = load();
     let mut warnings = Vec::new();
     if cfg!(debug_assertions) {
-        warnings.push("built without optimisation: the figures are those of a debug build".into());
+        warnings.push("built without optimization: the figures are those of a debug build".into());
     }
     if load > cores as f64 / 2.0 {
         let text = format!("the machine was busy before the run: load {load:.1} on {cores} cores");

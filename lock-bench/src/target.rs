@@ -247,7 +247,7 @@ impl Opener for Polylocks {
     }
 
     async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
-        let found = polylock::compiled_in().examine(url).await?;
+        let found = polylock::compiled_in().check_health(url).await?;
         let faults = found.iter().filter(|finding| finding.is_fault());
         Ok(faults.map(ToString::to_string).collect())
     }

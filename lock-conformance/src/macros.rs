@@ -114,7 +114,7 @@ macro_rules! __conformance_table {
         $crate::__conformance_group! { $skip lease {
             a_blocked_runtime_keeps_its_locks [];
             a_guard_is_valid_for_less_than_the_ttl_from_before_the_request [Lease];
-            a_held_lock_is_not_signalled [];
+            a_held_lock_is_not_signaled [];
             a_lease_without_renewal_runs_out [Lease];
             expiring_does_not_warn_of_a_lock_that_is_renewed [];
             expiring_warns_before_the_loss [Lease];
@@ -129,7 +129,7 @@ macro_rules! __conformance_table {
             a_holder_that_was_cut_off_is_out_before_the_next_is_in [Faults];
             a_released_lock_is_never_lost [];
             a_short_outage_costs_no_lock [Faults];
-            loss_is_signalled_before_another_client_gets_the_lock [Lease];
+            loss_is_signaled_before_another_client_gets_the_lock [Lease];
             lost_is_final [Lease];
             run_drops_the_work_on_loss [Lease];
             run_returns_what_the_work_returns [];

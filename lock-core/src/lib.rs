@@ -47,17 +47,17 @@
 //!
 //! # Threads
 //!
-//! The first lock of a process starts one thread, `polylock-scheduler`. It renews the leases of all
+//! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
 //! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
 pub mod admin;
 mod capabilities;
-mod diagnosis;
 pub mod engine;
 mod error;
 mod ext;
 pub mod fencing;
 mod guard;
+mod health;
 mod key;
 mod label;
 pub mod layers;
@@ -71,10 +71,10 @@ mod token;
 mod url;
 
 pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
-pub use crate::diagnosis::{Finding, Verdict};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostReason, LostSignal, MultiGuard, PendingRelease};
+pub use crate::health::{HealthCheck, HealthRule, Judgment, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{

@@ -168,7 +168,7 @@ impl AcquireRequest {
     /// Default: zero, at most 24 h.
     ///
     /// For jobs that must not run twice within a period although their clocks differ. A release
-    /// within that time leaves the lease to lapse at its end and does not wait for it. Where a lock
+    /// within that time lets the lease expire and does not wait for it. Where a lock
     /// lives with a session or a connection this process keeps it, and
     /// [`shutdown`](crate::DistributedLock::shutdown) waits for that.
     #[must_use]
@@ -349,7 +349,11 @@ impl AcquireRequest {
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) names the option, its range and its value.
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: &str, range: &str, value: Duration| {
-            let message = format!("{what} must be {range}, not {value:?}");
+            let value = match value.is_zero() {
+                true => "0s".to_owned(),
+                false => format!("{value:?}"),
+            };
+            let message = format!("{what} must be {range}, not {value}");
             Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.0.key))
         };
         if self.0.ttl < Self::MIN_TTL || self.0.ttl > Self::MAX_TTL {

@@ -79,7 +79,7 @@ pub enum What {
         /// Entries in the queue.
         waiters: u64,
     },
-    /// The loss was signalled.
+    /// The loss was signaled.
     Lost {
         /// One word. `broken`, `session_ended` and `stolen` mean that the server ended the hold
         /// before its deadline, which takes an [`Interfered`](Self::Interfered).

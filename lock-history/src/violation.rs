@@ -23,7 +23,7 @@ pub enum Violation {
         /// Entries in the queue.
         waiters: u64,
     },
-    /// The loss was signalled later than the lease had run out.
+    /// The loss was signaled later than the lease had run out.
     LateSignal {
         /// Who lost the lock.
         holder: u64,
@@ -96,7 +96,7 @@ impl fmt::Display for Violation {
             Self::LateSignal { holder, by } => {
                 write!(
                     f,
-                    "the loss of {holder} was signalled {} us late",
+                    "the loss of {holder} was signaled {} us late",
                     by / 1_000
                 )
             }

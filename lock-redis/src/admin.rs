@@ -54,7 +54,7 @@ impl LockAdmin for Client {
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
-        // No keeper waits for it: only the configured timeouts count.
+        // No scheduler waits for it: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
         let told = RenewalCallbacks {
             lost: &|_, _| (),

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
 use crate::config::{RedisConfig, SCHEMES, Servers};
 use crate::lock::{self, Redis};
@@ -29,11 +29,11 @@ impl Backend for RedisBackend {
         }
     }
 
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
         let config = RedisConfig::from_url(url)?;
         match config.servers {
-            Servers::Quorum(_) => quorum::examine(config, url.namespace()).await,
-            _ => lock::examine(config, url.namespace()).await,
+            Servers::Quorum(_) => quorum::check_health(config).await,
+            _ => lock::check_health(config).await,
         }
     }
 }

@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use lock_core::{Error, ErrorKind, LockKey, Result};
 
-use crate::config::{RedisConfig, Servers};
-
 /// The four keys of one lock, which a cluster keeps in one slot.
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
@@ -31,16 +29,6 @@ pub(crate) enum Counter {
     Namespace,
     /// Those of a namespace in one slot, `{<number>}:<namespace>:tokens`: a cluster.
     Slot,
-}
-
-impl Counter {
-    pub(crate) fn of(config: &RedisConfig) -> Self {
-        match config.servers {
-            Servers::Cluster(_) => Self::Slot,
-            Servers::Quorum(_) => Self::Lock,
-            Servers::Sentinel { .. } | Servers::Standalone(_) => Self::Namespace,
-        }
-    }
 }
 
 /// Where a node of a quorum keeps how old clients know it to be.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, LockGuard, Result,
     Waiting,
 };
 
@@ -121,13 +121,13 @@ impl Redis {
     }
 }
 
-/// Looks at the servers of a configuration, and closes the connections to them.
-pub(crate) async fn examine(config: RedisConfig, namespace: &str) -> Result<Vec<Finding>> {
+/// Checks the servers of a configuration, and closes the connections to them.
+pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     let seen = async {
         let topology = topology::open(&config, Arc::new(NoEvents), &engine).await?;
-        look(&*topology, &config, namespace).await
+        look(&*topology, &config).await
     };
     match seen.await {
         Ok((_, found)) => Ok(found),

@@ -53,10 +53,6 @@ script!(
     DOWNGRADE = "downgrade": "holders", "queue", "downgrade"
 );
 script!(
-    /// Finds out which commands of the other scripts this user may run.
-    EXAMINE = "examine": "examine"
-);
-script!(
     /// Names the types of keys, of which one is no part of a lock.
     TYPES = "types": "types"
 );
@@ -196,7 +192,6 @@ mod tests {
             &AGE,
             &BREAK,
             &DOWNGRADE,
-            &EXAMINE,
             &INSPECT,
             &RAISE,
             &RELEASE,

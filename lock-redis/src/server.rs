@@ -361,7 +361,7 @@ impl Server {
         due: &[RenewalRequest],
         told: RenewalCallbacks<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
-        // The keeper drops all answers of a round that takes longer than its shortest timeout.
+        // The scheduler drops all answers of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
         let (most, at_once) = match self.topology.one_slot() {

@@ -59,7 +59,7 @@ async fn assert_lost(config: RedisConfig, ttl: Duration, fail_over: impl FnOnce(
         "the token does not grow"
     );
     let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("the loss is signalled"), LostReason::Stolen);
+    assert_eq!(lost.expect("the loss is signaled"), LostReason::Stolen);
     assert_eq!(
         guard.release().await.expect("no error"),
         Released::AlreadyLost

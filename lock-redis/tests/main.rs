@@ -2,9 +2,9 @@
 
 mod cancellation;
 mod conformance;
-mod examine;
 mod failover;
 mod fencing;
+mod health;
 mod interop;
 mod network;
 mod partition;

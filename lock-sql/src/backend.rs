@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
 #[cfg(feature = "_server")]
 use crate::config::SqlConfig;
@@ -33,8 +33,8 @@ impl Backend for MySqlBackend {
         connect(url).await
     }
 
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
-        SqlLock::examine(SqlConfig::from_url(url)?).await
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
+        SqlLock::check_health(SqlConfig::from_url(url)?).await
     }
 }
 
@@ -59,8 +59,8 @@ impl Backend for PostgresBackend {
         connect(url).await
     }
 
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
-        SqlLock::examine(SqlConfig::from_url(url)?).await
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
+        SqlLock::check_health(SqlConfig::from_url(url)?).await
     }
 }
 
@@ -91,7 +91,7 @@ impl Backend for SqliteBackend {
         Ok(Arc::new(Sqlite::connect(config).await?))
     }
 
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
-        Sqlite::examine(&SqliteConfig::from_url(url)?).await
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
+        Sqlite::check_health(&SqliteConfig::from_url(url)?).await
     }
 }

@@ -122,9 +122,9 @@ impl Leases {
             // There are two of them for each key at most.
             let last = if is_soon { pace.last / 4 } else { pace.last };
             pause = pause.clamp(pace.first, last);
-            let nap = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
-            let nap = deadline.map_or(nap, |deadline| deadline.min(nap));
-            is_told = before(nap, released).await.is_some();
+            let wake_at = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
+            let wake_at = deadline.map_or(wake_at, |deadline| deadline.min(wake_at));
+            is_told = before(wake_at, released).await.is_some();
             pause = if is_told { Duration::ZERO } else { pause * 2 };
         }
         Err(contended(request))

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, Finding, LockUrl, Result};
+use lock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
 use crate::config::{SCHEMES, ZooKeeperConfig};
 use crate::lock::{self, ZooKeeper};
@@ -26,7 +26,7 @@ impl Backend for ZooKeeperBackend {
         Ok(Arc::new(ZooKeeper::connect(config).await?))
     }
 
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
-        lock::examine(&ZooKeeperConfig::from_url(url)?).await
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
+        lock::check_health(&ZooKeeperConfig::from_url(url)?).await
     }
 }

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Finding, Lease,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
     LockGuard, LockLifetime, Result, Waiting,
 };
 
@@ -75,7 +75,7 @@ impl ZooKeeper {
 }
 
 /// Looks at the ensemble of a configuration, and closes the session.
-pub(crate) async fn examine(config: &ZooKeeperConfig) -> Result<Vec<Finding>> {
+pub(crate) async fn check_health(config: &ZooKeeperConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     let found = look(config, &engine).await;

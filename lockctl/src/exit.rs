@@ -29,7 +29,7 @@ pub(crate) enum Exit {
     /// The code of the command, or one that an option chose.
     Of(u8),
     /// 128 + n: `lockctl` gave up waiting because of signal n, or the command died from it.
-    Signalled(i32),
+    Signaled(i32),
     /// 0: done.
     Success,
     /// 69: the backend cannot be reached, or its database file cannot be opened.
@@ -51,7 +51,7 @@ impl Exit {
             Self::NotExecutable => 126,
             Self::NotFound => 127,
             Self::Of(code) => code,
-            Self::Signalled(signal) => u8::try_from(128 + signal).unwrap_or(255),
+            Self::Signaled(signal) => u8::try_from(128 + signal).unwrap_or(255),
             Self::Success => 0,
             Self::Unavailable => 69,
             Self::Usage => 64,
@@ -62,7 +62,7 @@ impl Exit {
     pub(crate) fn of_child(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Of(u8::try_from(code).unwrap_or(255)),
-            (None, Some(signal)) => Self::Signalled(signal),
+            (None, Some(signal)) => Self::Signaled(signal),
             (None, None) => Self::Internal,
         }
     }

@@ -1,4 +1,4 @@
-//! Colours, and the log of the library for `-v`.
+//! Colors, and the log of the library for `-v`.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -27,14 +27,14 @@ pub(crate) fn start(args: &GlobalArgs) {
     let filter = Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets(OURS.map(|target| (target, level)));
-    let coloured = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+    let colored = anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never;
     let Ok(writer) = Writer::start("lockctl-log", io::stderr()) else {
         return;
     };
     let writer = LOG.get_or_init(|| Arc::new(writer));
     // A second call would fail, and there is none.
     let lines = tracing_subscriber::fmt::layer()
-        .with_ansi(coloured)
+        .with_ansi(colored)
         .with_writer(|| Log(Arc::clone(writer)));
     drop(
         tracing_subscriber::registry()
@@ -59,7 +59,7 @@ static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 /// Time for somebody who reads slowly.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Hands lines to a thread of their own: the keeper logs as well, and a pipe that nobody reads must
+/// Hands lines to a thread of their own: the scheduler logs as well, and a pipe that nobody reads must
 /// not hold up its renewals.
 struct Log(Arc<Writer>);
 

@@ -143,11 +143,15 @@ impl Failure {
         self
     }
 
-    /// Adds what caused it.
+    /// Adds its causes, unless a line above says the same.
     pub(crate) fn with_cause(mut self, cause: &dyn StdError) -> Self {
         let mut next = Some(cause);
         while let Some(cause) = next {
-            self.details.push(("cause", escaped(&cause.to_string())));
+            let text = escaped(&cause.to_string());
+            let mut details = self.details.iter().map(|(_, detail)| detail);
+            if !self.message.contains(&text) && !details.any(|detail| detail.contains(&text)) {
+                self.details.push(("cause", text));
+            }
             next = cause.source();
         }
         self
@@ -195,6 +199,16 @@ mod tests {
         assert_eq!(failure.exit().code(), 69);
         assert_eq!(failure.message, "sqlite: cannot open the database");
         assert_eq!(failure.details, [("cause", "disk\\u{1b} gone".to_owned())]);
+    }
+
+    #[test]
+    fn a_cause_is_printed_once() {
+        let inner = Error::new(ErrorKind::Unavailable, "cannot connect: refused")
+            .with_source(io::Error::other("refused"));
+        let error =
+            Error::new(ErrorKind::Unavailable, "the backend cannot be opened").with_source(inner);
+        let details = Failure::from(error).details;
+        assert_eq!(details, [("cause", "cannot connect: refused".to_owned())]);
     }
 
     #[test]

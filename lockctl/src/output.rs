@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::messages::Failure;
-use crate::text::{age, clock, escaped, human, millis, timestamp, who};
+use crate::text::{Escaped, age, clock, escaped, human, millis, timestamp, who};
 
 /// Prints an answer on standard output.
 ///
@@ -171,7 +171,12 @@ pub(crate) fn lock_page(info: &LockInfo) -> String {
         Some(waiters) => {
             for (at, waiter) in waiters.iter().enumerate() {
                 let name = if at == 0 { "waiters" } else { "" };
-                table.add_row([name.to_owned(), format!("{}. {}", at + 1, who(waiter))]);
+                let note = match waiter.note() {
+                    "" => String::new(),
+                    note => format!(", note \"{}\"", Escaped(note)),
+                };
+                let waiter = format!("{}. {}{note}", at + 1, who(waiter));
+                table.add_row([name.to_owned(), waiter]);
             }
         }
         None => drop(table.add_row(["waiters", "unknown to this backend"])),

@@ -65,9 +65,9 @@ use std::sync::{Arc, LazyLock};
 
 pub use lock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind,
-    Expiring, Fencing, FencingToken, Finding, Host, Label, LeaseState, LockGuard, LockKey,
+    Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard, LockKey,
     LockLifetime, LockUrl, LostReason, LostSignal, Mode, MultiGuard, MultiRequestBuilder, Owner,
-    Params, Registry, Released, Renewal, RequestBuilder, Result, Verdict, Wait, Waiting, admin,
+    Params, Registry, Released, Renewal, RequestBuilder, Result, Status, Wait, Waiting, admin,
     engine, fencing, layers, memory, prelude,
 };
 #[cfg(feature = "redis")]

@@ -89,7 +89,7 @@ pub struct Environment {
     pub build: String,
     /// Load of the machine over the last minute, before the run.
     pub load: f64,
-    /// What else a reader of the figures has to know, such as a build without optimisation.
+    /// What else a reader of the figures has to know, such as a build without optimization.
     pub warnings: Vec<String>,
 }
 

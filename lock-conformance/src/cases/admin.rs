@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
-use super::lost::signalled;
+use super::lost::signaled;
 use super::need::admin;
 use super::support::{eventually, finish};
 use super::waiting::queued;
@@ -135,7 +135,7 @@ pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
     let broken = broken.expect("it was held");
     assert_eq!((&broken.key, broken.holders.len()), (&key, 1));
     assert_eq!(
-        signalled(&guard, case.after_death()).await,
+        signaled(&guard, case.after_death()).await,
         LostReason::Broken
     );
     assert!(!guard.is_held());
@@ -162,7 +162,7 @@ pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
         .expect("the waiter is served");
     let next = next.expect("no panic").expect("it is granted");
     assert_eq!(
-        signalled(&guard, case.after_death()).await,
+        signaled(&guard, case.after_death()).await,
         LostReason::Broken
     );
     drop(guard);

@@ -103,7 +103,7 @@ pub async fn hostile_names_do_not_share_a_lock(case: Case) {
     hold_all(&case, &client, hostile()).await;
 }
 
-/// Names that are taken for the same by a store that folds, trims, decodes or normalises.
+/// Names that are taken for the same by a store that folds, trims, decodes or normalizes.
 pub async fn names_that_look_alike_do_not_share_a_lock(case: Case) {
     let client = case.client().await;
     let alike = [

@@ -49,7 +49,7 @@ pub async fn a_lease_without_renewal_runs_out(case: Case) {
     let guard = case.lease(&client, &key).await;
     case.assert_taken(&key).await;
     let lost = tokio::time::timeout(case.after_death(), guard.lost().into_future()).await;
-    assert_eq!(lost.expect("the loss is signalled"), LostReason::Expired);
+    assert_eq!(lost.expect("the loss is signaled"), LostReason::Expired);
     assert!(!guard.is_held());
     case.assert_free_within(&key, SOON).await;
 }
@@ -148,7 +148,7 @@ pub async fn expiring_does_not_warn_of_a_lock_that_is_renewed(case: Case) {
 }
 
 /// A signal that nobody awaits costs nothing and changes nothing.
-pub async fn a_held_lock_is_not_signalled(case: Case) {
+pub async fn a_held_lock_is_not_signaled(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
     let mut signal = guard.lost().into_future();

@@ -1,4 +1,4 @@
-//! A loss is signalled in time, with its reason, once and for all.
+//! A loss is signaled in time, with its reason, once and for all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use super::Case;
 use super::case::SOON;
 use crate::history::{Checker, Recorder};
 
-/// The loss of a lease is signalled when it runs out, and before another client gets the lock.
-pub async fn loss_is_signalled_before_another_client_gets_the_lock(case: Case) {
+/// The loss of a lease is signaled when it runs out, and before another client gets the lock.
+pub async fn loss_is_signaled_before_another_client_gets_the_lock(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let recorder = Recorder::new();
     let lease = case.request(&key).with_renewal(lock_core::Renewal::Manual);
@@ -36,7 +36,7 @@ pub async fn lost_is_final(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
     assert_eq!(
-        signalled(&guard, case.after_death()).await,
+        signaled(&guard, case.after_death()).await,
         LostReason::Expired
     );
     let errors = [
@@ -106,7 +106,7 @@ pub async fn the_longest_hold_ends_a_lock(case: Case) {
         .acquire(&request)
         .await
         .expect("a free lock is granted");
-    assert_eq!(signalled(&guard, SOON).await, LostReason::MaxHold);
+    assert_eq!(signaled(&guard, SOON).await, LostReason::MaxHold);
     assert!(!guard.is_held());
     drop(guard);
     case.assert_free_within(&key, SOON).await;
@@ -123,7 +123,7 @@ pub async fn the_signal_outlives_the_guard(case: Case) {
     let (awaited, asked) = (guard.lost(), guard.lost());
     let reason = tokio::time::timeout(SOON, awaited.into_future()).await;
     drop(guard);
-    assert_eq!(reason.expect("the loss is signalled"), LostReason::MaxHold);
+    assert_eq!(reason.expect("the loss is signaled"), LostReason::MaxHold);
     assert_eq!(asked.reason(), Some(LostReason::MaxHold));
 }
 
@@ -147,7 +147,7 @@ pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
         .acquire(&case.request(&key))
         .await
         .expect("a lock that is ended is free");
-    let reason = signalled(&guard, case.after_death()).await;
+    let reason = signaled(&guard, case.after_death()).await;
     assert!(
         matches!(
             reason,
@@ -169,7 +169,7 @@ pub async fn a_holder_does_not_take_back_what_the_server_ended(case: Case) {
     let (holder, key) = (case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
     case.faults().end(&key).await;
-    let reason = signalled(&guard, case.after_death()).await;
+    let reason = signaled(&guard, case.after_death()).await;
     assert_ne!(reason, LostReason::MaxHold);
     case.assert_free(&key).await;
     drop(guard);
@@ -183,13 +183,13 @@ pub async fn a_holder_that_is_cut_off_loses_its_lock_in_time(case: Case) {
     let began = tokio::time::Instant::now();
     case.faults().set_reachable(Reachable::Cut);
     assert_eq!(
-        signalled(&guard, case.after_death()).await,
+        signaled(&guard, case.after_death()).await,
         LostReason::Unreachable
     );
     let after = began.elapsed();
     assert!(
         after < case.ttl() + Duration::from_millis(400),
-        "signalled after {after:?}"
+        "signaled after {after:?}"
     );
     case.faults().set_reachable(Reachable::Connected);
     drop(guard);
@@ -231,8 +231,8 @@ pub async fn a_short_outage_costs_no_lock(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-pub(super) async fn signalled(guard: &LockGuard, within: Duration) -> LostReason {
+pub(super) async fn signaled(guard: &LockGuard, within: Duration) -> LostReason {
     let signal: LostSignal = guard.lost();
     let lost = tokio::time::timeout(within, signal.into_future()).await;
-    lost.expect("the loss is signalled")
+    lost.expect("the loss is signaled")
 }

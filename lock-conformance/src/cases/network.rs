@@ -156,7 +156,7 @@ pub async fn renewals_that_hang_cost_the_lock_in_time(case: Case) {
         case.faults().plan(Request::Renew, Fault::Silence);
     }
     let began = Instant::now();
-    let reason = super::lost::signalled(&guard, case.after_death()).await;
+    let reason = super::lost::signaled(&guard, case.after_death()).await;
     assert_eq!(reason, lock_core::LostReason::Unreachable);
     assert!(
         began.elapsed() < case.ttl() + Duration::from_millis(400),

@@ -6,7 +6,7 @@ use lock_core::{DistributedLock, LostReason, Owner, Released, Renewal, Wait};
 
 use super::Case;
 use super::case::SOON;
-use super::lost::signalled;
+use super::lost::signaled;
 
 /// An owner gets the lock again with the same token, and gives it back with its last guard.
 pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
@@ -95,7 +95,7 @@ pub async fn guards_of_an_owner_are_lost_together(case: Case) {
         .acquire(&request)
         .await
         .expect("the owner enters again");
-    assert_eq!(signalled(&inner, SOON).await, LostReason::MaxHold);
+    assert_eq!(signaled(&inner, SOON).await, LostReason::MaxHold);
     assert_eq!(outer.lost().reason(), Some(LostReason::MaxHold));
     drop((inner, outer));
     case.assert_free_within(&key, SOON).await;
@@ -112,7 +112,7 @@ pub async fn an_owner_does_not_enter_a_lock_that_it_lost(case: Case) {
         .acquire(&request)
         .await
         .expect("a free lock is granted");
-    signalled(&old, case.after_death()).await;
+    signaled(&old, case.after_death()).await;
     let patient = request.with_wait(Wait::AtMost(case.after_death()));
     let new = queue
         .acquire(&patient)

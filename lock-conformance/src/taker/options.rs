@@ -106,7 +106,7 @@ mod tests {
                 "--ttl needs a value",
             ),
             (&["--url", "memory:", "--key", "k", "--ttl", "x"], "--ttl"),
-            (&["--colour", "red"], "--colour is unknown"),
+            (&["--color", "red"], "--color is unknown"),
         ] {
             assert!(parse(args).unwrap_err().contains(wrong), "{args:?}");
         }

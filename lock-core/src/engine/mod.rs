@@ -35,6 +35,7 @@ pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
 pub use self::mutant::is_mutant;
 pub use self::spawn::{OnRuntime, Spawn, Task};
+pub use crate::lease::{renewal_interval, renewal_timeout};
 
 /// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.
 ///
@@ -50,11 +51,11 @@ pub struct Engine {
 impl Engine {
     /// The engine of this process, for the backend of this name.
     ///
-    /// The first call starts the thread `polylock-scheduler`.
+    /// The first call starts the thread `polylock-engine`.
     #[must_use]
     pub fn of_this_process(backend: &'static str) -> Self {
-        static KEEPER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
-        let scheduler = KEEPER.get_or_init(|| {
+        static SCHEDULER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
+        let scheduler = SCHEDULER.get_or_init(|| {
             let spawn = Arc::new(OwnThread::of_this_process());
             RenewalScheduler::new(
                 Arc::new(BootClock::default()),

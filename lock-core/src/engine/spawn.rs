@@ -36,7 +36,7 @@ impl OwnThread {
             .expect("BUG: a current-thread runtime needs no more than an epoll descriptor");
         let handle = runtime.handle().clone();
         std::thread::Builder::new()
-            .name("polylock-keeper".to_owned())
+            .name("polylock-engine".to_owned())
             .spawn(move || runtime.block_on(std::future::pending::<()>()))
             .expect("BUG: one thread per process can be started");
         Self(handle)

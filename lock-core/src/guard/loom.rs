@@ -42,7 +42,7 @@ fn assert_final(earlier: State, later: State) {
 }
 
 #[test]
-fn a_reader_sees_no_lock_come_back_while_the_keeper_moves_its_deadline() {
+fn a_reader_sees_no_lock_come_back_while_the_scheduler_moves_its_deadline() {
     ::loom::model(|| {
         let validity = Arc::new(Validity::until(at(10)));
         let scheduler = beside(&validity, |validity| {

@@ -20,6 +20,7 @@ use crate::token::FencingToken;
 pub use self::control::LeaseControl;
 pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, renew};
 pub(crate) use self::timing::LeaseTiming;
+pub use self::timing::{renewal_interval, renewal_timeout};
 
 /// One acquisition, seen from the server.
 ///

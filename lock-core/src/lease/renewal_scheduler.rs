@@ -160,7 +160,7 @@ impl RenewalScheduler {
 
 impl fmt::Debug for RenewalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("RenewalScheduler")
             .field("locks", &self.len())
             .finish_non_exhaustive()
     }

@@ -36,7 +36,7 @@ impl LeaseTiming {
     /// When to renew a lease whose request left at `sent`: at a third of the ttl, earlier by up to
     /// a tenth of that so that leases taken together drift apart. `jitter` is in `0.0..1.0`.
     pub(crate) fn renew_at(self, sent: Moment, jitter: f64) -> Moment {
-        sent + (self.ttl / 3).mul_f64(1.0 - 0.1 * jitter)
+        sent + renewal_interval(self.ttl).mul_f64(1.0 - 0.1 * jitter)
     }
 
     /// When to extend a first lease that is shorter than later ones, granted by `now`: as late as
@@ -62,9 +62,7 @@ impl LeaseTiming {
 
     /// Longest time that one renewal may take, so that a hanging one leaves room for others.
     pub(crate) fn attempt_timeout(self) -> Duration {
-        (self.ttl / 30)
-            .clamp(Duration::from_secs(1), Duration::from_secs(5))
-            .min(self.ttl / 5)
+        renewal_timeout(self.ttl)
     }
 
     /// How much earlier than due a lease is renewed when another one of its server is: an eighth of
@@ -72,6 +70,20 @@ impl LeaseTiming {
     pub(crate) fn batch_window(self) -> Duration {
         self.ttl / 3 / 8
     }
+}
+
+/// Time after which a lease of this length is renewed, at the latest.
+#[must_use]
+pub fn renewal_interval(ttl: Duration) -> Duration {
+    ttl / 3
+}
+
+/// Time that one attempt to renew a lease of this length may take.
+#[must_use]
+pub fn renewal_timeout(ttl: Duration) -> Duration {
+    (ttl / 30)
+        .clamp(Duration::from_secs(1), Duration::from_secs(5))
+        .min(ttl / 5)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::diagnosis::Finding;
 use crate::error::Result;
+use crate::health::HealthCheck;
 use crate::lock::DistributedLock;
 use crate::url::LockUrl;
 
@@ -41,22 +41,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// all.
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>>;
 
-    /// Looks at the service for what is known to cost locks, and says of each check what it showed,
-    /// the good ones included. Users call [`Registry::examine`](crate::Registry::examine).
+    /// Checks the service for what is known to lose locks, and returns the result of each check, also
+    /// of those that found nothing wrong. Users call [`Registry::check_health`](crate::Registry::check_health).
     ///
     /// Without an implementation there are no checks.
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Backend::connect), which say that nothing could be looked at. What is
-    /// found is no error, also where [`connect`](Backend::connect) would refuse it.
+    /// Those of [`connect`](Backend::connect), which say that nothing could be checked. A bad
+    /// result is not an error, also where [`connect`](Backend::connect) would refuse it.
     ///
     /// # Cancel safety
     ///
     /// A dropped future closes what it opened. Nothing stays at the service but what
     /// [`connect`](Backend::connect) leaves there.
-    async fn examine(&self, url: &LockUrl) -> Result<Vec<Finding>> {
-        let _not_looked_at = url;
+    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
+        let _not_checked = url;
         Ok(Vec::new())
     }
 }

@@ -7,8 +7,8 @@ mod stack;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::diagnosis::Finding;
 use crate::error::{Error, Result};
+use crate::health::HealthCheck;
 use crate::layers::{Migrate, Observer};
 use crate::lock::DistributedLock;
 use crate::url::{LockUrl, is_scheme};
@@ -201,19 +201,19 @@ impl Registry {
             .map_err(|error| error.with_backend(scheme))
     }
 
-    /// Looks at the service at `url` for what is known to cost locks, see [`Backend::examine`].
+    /// Checks the service at `url` for what is known to lose locks, see [`Backend::check_health`].
     ///
     /// # Errors
     ///
-    /// As for [`connect`](Registry::connect), but that no finding is an error.
+    /// As for [`connect`](Registry::connect), but the result of a check is not an error.
     ///
     /// # Cancel safety
     ///
-    /// As for [`Backend::examine`].
-    pub async fn examine(&self, url: &str) -> Result<Vec<Finding>> {
+    /// As for [`Backend::check_health`].
+    pub async fn check_health(&self, url: &str) -> Result<Vec<HealthCheck>> {
         let url = self.backend_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
-        let found = backend.examine(&url).await;
+        let found = backend.check_health(&url).await;
         found.map_err(|error| error.with_backend(scheme))
     }
 

@@ -2,7 +2,6 @@
 
 mod api;
 mod hand_over;
-mod keeper;
 mod layers;
 mod local_queue;
 mod migrate;
@@ -12,6 +11,7 @@ mod owners;
 mod pending;
 mod registry;
 mod runtimes;
+mod scheduler;
 mod server;
 mod silence;
 mod stress;

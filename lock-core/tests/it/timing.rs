@@ -1,4 +1,4 @@
-//! When the keeper looks, and what it counts from, under virtual time.
+//! When the scheduler looks, and what it counts from, under virtual time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -27,10 +27,10 @@ async fn lost_after(signal: LostSignal, since: Instant) -> (LostReason, Duration
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_is_renewed_although_the_keeper_sleeps_for_a_long_one() {
+async fn a_short_lease_is_renewed_although_the_scheduler_sleeps_for_a_long_one() {
     let locks = memory();
     let long = locks.lock("long").await.unwrap();
-    // The keeper looks once a second unless something is due before.
+    // The scheduler looks once a second unless something is due before.
     tokio::time::sleep(millis(50)).await;
     let short = locks.request("short").ttl(secs(1)).acquire().await.unwrap();
     tokio::time::sleep(secs(10)).await;

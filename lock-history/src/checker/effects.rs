@@ -23,7 +23,7 @@ pub(super) fn check(history: &KeyHistory, signal_delay: u64, found: &mut Vec<Vio
     }
 }
 
-/// How much later than the deadline the loss was signalled.
+/// How much later than the deadline the loss was signaled.
 fn lateness(span: &Span, tenure: &Tenure) -> Option<u64> {
     let (at, _) = tenure.lost.as_ref()?;
     at.checked_sub(span.exact_deadline()?)

@@ -17,11 +17,9 @@ pub(crate) struct Facts {
     pub(crate) fsync: Option<String>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
-    /// After which silence of a client, in seconds, its connection is closed; 0 for never.
-    pub(crate) idle_limit: Option<u64>,
     pub(crate) is_cluster: Option<bool>,
     /// Without so many replicas the server takes no writes.
-    pub(crate) least_replicas: Option<u32>,
+    pub(crate) min_replicas: Option<u32>,
     /// After which silence, in seconds, a replica does not count for that.
     pub(crate) max_lag: Option<u64>,
     pub(crate) maxmemory: Option<u64>,
@@ -42,13 +40,12 @@ pub(crate) struct Offset {
 }
 
 /// The settings that the checks at the start ask for.
-pub(super) const AT_START: &[&str] = &["save", "appendfsync"];
+pub(super) const STARTUP: &[&str] = &["save", "appendfsync"];
 
-/// The settings that are looked at besides when there is time for it.
-pub(super) const BESIDES: &[&str] = &[
+/// The settings that the doctor asks for.
+pub(super) const DEEP: &[&str] = &[
     "save",
     "appendfsync",
-    "timeout",
     "min-replicas-to-write",
     "min-replicas-max-lag",
 ];
@@ -130,13 +127,10 @@ impl Facts {
             self.fsync = Some(fsync);
         }
         if let Some(count) = values.remove("min-replicas-to-write") {
-            self.least_replicas = count.parse().ok();
+            self.min_replicas = count.parse().ok();
         }
         if let Some(seconds) = values.remove("min-replicas-max-lag") {
             self.max_lag = seconds.parse().ok();
-        }
-        if let Some(seconds) = values.remove("timeout") {
-            self.idle_limit = seconds.parse().ok();
         }
     }
 

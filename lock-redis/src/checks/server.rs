@@ -1,13 +1,14 @@
-//! What one server is like: the checks of every start.
+//! The checks of one server: a table over what it says about itself.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::{HealthCheck, HealthRule, Status};
 
 use super::facts::Facts;
 use crate::config::{RedisConfig, Servers};
 
-/// What the configuration says of a server.
+/// What the configuration says about a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) cluster: bool,
@@ -25,224 +26,223 @@ impl Wanted {
     }
 }
 
-/// What each check shows; one that does not apply is left out.
-pub(super) fn findings(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
-    let checks = [
-        Some(version(facts)),
-        Some(replica(facts)),
-        Some(cluster(facts, wanted)),
-        Some(eviction(facts)),
-        Some(persistence(facts)),
-        flush(facts),
-        Some(replication(facts, wanted)),
-        Some(clock(facts)),
-    ];
-    checks.into_iter().flatten().collect()
+type Server = (Facts, Wanted);
+type Judged = Option<(Status, Cow<'static, str>)>;
+
+/// The checks of every start.
+pub(super) fn startup_checks(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
+    HealthRule::check_all(STARTUP, &(facts.clone(), *wanted))
 }
 
-fn version(facts: &Facts) -> Finding {
-    let Some((major, minor)) = facts.version else {
-        return untold("version", INFO);
-    };
-    if (major, minor) < OLDEST {
-        return Finding::warning(
-            "version",
-            format!("the server is Redis {major}.{minor}"),
-            "it is older than anything that this library is tested with",
-            "use Redis 6.0 or later",
-        );
-    }
-    let what = match &facts.valkey {
-        Some(version) => format!("the server is Valkey {version}"),
-        None => format!("the server is Redis {major}.{minor}"),
-    };
-    Finding::good("version", what)
+/// The checks that only the doctor makes.
+pub(super) fn deep_checks(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
+    HealthRule::check_all(DEEP, &(facts.clone(), *wanted))
 }
 
-fn replica(facts: &Facts) -> Finding {
-    match facts.role.as_deref() {
-        None => untold("replica", INFO),
-        Some("master") => Finding::good("replica", "the server is a master"),
-        Some(_) => Finding::error(
-            "replica",
-            "the server is a replica",
-            "it takes no writes",
-            "name its master, or the Sentinels that know it",
-        ),
-    }
-}
-
-fn cluster(facts: &Facts, wanted: &Wanted) -> Finding {
-    match facts.is_cluster {
-        None => untold("cluster", INFO),
-        Some(true) if !wanted.cluster => Finding::error(
-            "cluster",
-            "the server is a node of a cluster",
-            "it refuses the keys of other nodes",
-            "use redis-cluster://",
-        ),
-        Some(true) => Finding::good("cluster", "the server is a node of a cluster"),
-        Some(false) => Finding::good("cluster", "the server is no node of a cluster"),
-    }
-}
-
-fn eviction(facts: &Facts) -> Finding {
-    match (facts.maxmemory, &facts.policy) {
-        (Some(0), _) => Finding::good("eviction", "there is no maxmemory, and nothing is evicted"),
-        (Some(_), Some(policy)) if policy == "noeviction" => {
-            Finding::good("eviction", "maxmemory-policy is noeviction")
-        }
-        (Some(_), Some(policy)) => Finding::warning(
-            "eviction",
-            format!("maxmemory-policy is {policy}"),
-            "a lock may be evicted while it is held",
-            "set maxmemory-policy to noeviction, or give locks a server of their own",
-        ),
-        _ => untold("eviction", INFO),
-    }
-}
-
-fn persistence(facts: &Facts) -> Finding {
-    let (what, why) = match (facts.has_aof, facts.has_snapshots) {
-        (None, _) => return untold("persistence", INFO),
-        (Some(true), _) => {
-            return Finding::good("persistence", "the server has an append-only file");
-        }
-        (Some(false), Some(false)) => (
-            "the server persists nothing",
-            "a restart frees all locks while they are held",
-        ),
-        (Some(false), Some(true)) => (
-            "the server persists snapshots only",
-            "a restart frees the locks since the last one while they are held",
-        ),
-        (Some(false), None) => (
-            "the server has no append-only file",
-            "a restart frees locks while they are held",
-        ),
-    };
-    Finding::warning("persistence", what, why, APPEND)
-}
-
-/// When the append-only file reaches the disk, if there is one.
-fn flush(facts: &Facts) -> Option<Finding> {
-    (facts.has_aof == Some(true)).then_some(())?;
-    Some(match facts.fsync.as_deref() {
-        None => untold("flush", CONFIG),
-        Some("no") => Finding::warning(
-            "flush",
-            "appendfsync is no",
-            "a crash of the machine frees the locks of the last half minute",
-            APPEND,
-        ),
-        Some("everysec") => Finding::good(
-            "flush",
-            "appendfsync is everysec; a crash of the machine may cost the locks of the last second",
-        ),
-        Some(fsync) => Finding::good("flush", format!("appendfsync is {fsync}")),
-    })
-}
-
-const APPEND: &str = "set appendonly to yes and appendfsync to everysec, or to always if no crash \
-                      may cost a lock";
-
-fn replication(facts: &Facts, wanted: &Wanted) -> Finding {
-    let acks = wanted.replica_acks;
-    let Some(replicas) = facts.replicas else {
-        return untold("replication", INFO);
-    };
-    if acks > replicas {
-        return Finding::error(
-            "replication",
-            format!("min-replica-acks is {acks} and the master has {replicas} replicas"),
-            "nothing can be acquired",
-            "connect more replicas or ask for fewer",
-        );
-    }
-    if replicas > 0 && acks == 0 {
-        return Finding::warning(
-            "replication",
-            "the master has replicas and does not wait for them",
-            "a fail-over loses the locks that have not reached the new master",
-            if wanted.quorum {
-                "promote no replica of a quorum: the other masters stand in for one that fails"
-            } else {
-                "set min-replica-acks=1, and min-replicas-to-write on the server"
-            },
-        );
-    }
-    if replicas == 0 {
-        return Finding::good("replication", "the master has no replicas");
-    }
-    let what = format!("a grant waits for {acks} of {replicas} replicas");
-    let (Some(least), Some(lag)) = (facts.least_replicas, facts.max_lag) else {
-        let what = format!("{what}, and the server does not tell its min-replicas-to-write");
-        return Finding::unknown("replication", what);
-    };
-    // Either of them switches both off.
-    let (least, lag) = if least == 0 || lag == 0 {
-        (0, 0)
-    } else {
-        (least, lag)
-    };
-    if least < acks {
-        return Finding::warning(
-            "replication",
-            format!("{what}, and the master takes writes with {least}"),
-            "a master that is cut off goes on to grant locks to clients that wait for no replica",
-            format!(
-                "set min-replicas-to-write to {acks} or more on all servers, and \
-                 min-replicas-max-lag to {MAX_LAG} or less"
-            ),
-        );
-    }
-    if lag > MAX_LAG {
-        return Finding::warning(
-            "replication",
-            format!("{what}, and min-replicas-max-lag is {lag} s"),
-            "a master that is cut off goes on for so long to grant locks to clients that wait for \
-             no replica",
-            format!("set min-replicas-max-lag to {MAX_LAG} or less on all servers"),
-        );
-    }
-    Finding::good(
-        "replication",
-        format!("{what}, and the master takes no writes without {least} that answer every {lag} s"),
-    )
-}
-
-/// What Redis has by default for replicas that have to answer, in seconds.
-const MAX_LAG: u64 = 10;
-
-fn clock(facts: &Facts) -> Finding {
-    let Some(offset) = facts.clock else {
-        return untold("clock", "TIME");
-    };
-    if offset.least > MAX_OFFSET {
-        return Finding::warning(
-            "clock",
-            format!(
+const STARTUP: &[HealthRule<Server>] = &[
+    HealthRule {
+        id: "version",
+        rule: |(facts, _)| match (facts.version, &facts.valkey) {
+            (None, _) => not_told(INFO),
+            (Some((major, minor)), _) if (major, minor) < MIN_VERSION => {
+                warning(format!("the server is Redis {major}.{minor}"))
+            }
+            (_, Some(version)) => ok(format!("the server is Valkey {version}")),
+            (Some((major, minor)), None) => ok(format!("the server is Redis {major}.{minor}")),
+        },
+        impact: "it is older than all that this library is tested with",
+        fix: "use Redis 6.0 or later",
+    },
+    HealthRule {
+        id: "replica",
+        rule: |(facts, _)| match facts.role.as_deref() {
+            None => not_told(INFO),
+            Some("master") => ok("the server is a master"),
+            Some(_) => error("the server is a replica"),
+        },
+        impact: "it takes no writes",
+        fix: "name its master, or the Sentinels that know it",
+    },
+    HealthRule {
+        id: "cluster",
+        rule: |(facts, wanted)| match facts.is_cluster {
+            None => not_told(INFO),
+            Some(true) if !wanted.cluster => error("the server is a node of a cluster"),
+            Some(true) => ok("the server is a node of a cluster"),
+            Some(false) => ok("the server is not a node of a cluster"),
+        },
+        impact: "it refuses the keys of other nodes",
+        fix: "use redis-cluster://",
+    },
+    HealthRule {
+        id: "eviction",
+        rule: |(facts, _)| match (facts.maxmemory, &facts.policy) {
+            (Some(0), _) => ok("there is no maxmemory, and nothing is evicted"),
+            (Some(_), Some(policy)) if policy == "noeviction" => {
+                ok("maxmemory-policy is noeviction")
+            }
+            (Some(_), Some(policy)) => warning(format!("maxmemory-policy is {policy}")),
+            _ => not_told(INFO),
+        },
+        impact: "a lock may be evicted while it is held",
+        fix: "set maxmemory-policy to noeviction, or give locks a server of their own",
+    },
+    HealthRule {
+        id: "persistence",
+        rule: |(facts, _)| match (facts.has_aof, facts.has_snapshots) {
+            (None, _) => not_told(INFO),
+            (Some(true), _) => ok("the server has an append-only file"),
+            (_, Some(false)) => warning("the server persists nothing"),
+            (_, Some(true)) => warning("the server persists snapshots only"),
+            (_, None) => warning("the server has no append-only file"),
+        },
+        impact: "a restart frees locks while they are held: all, or those since the last snapshot",
+        fix: APPEND,
+    },
+    HealthRule {
+        id: "flush",
+        rule: |(facts, _)| match facts.fsync.as_deref() {
+            _ if facts.has_aof != Some(true) => None,
+            None => not_told(CONFIG),
+            Some("no") => warning("appendfsync is no"),
+            Some("everysec") => {
+                ok("appendfsync is everysec; a crash of the machine may lose the last second")
+            }
+            Some(fsync) => ok(format!("appendfsync is {fsync}")),
+        },
+        impact: "a crash of the machine frees the locks of the last half minute",
+        fix: APPEND,
+    },
+    HealthRule {
+        id: "replication",
+        rule: |(facts, wanted)| match (facts.replicas, wanted.replica_acks) {
+            (Some(replicas), acks) if acks > replicas => error(format!(
+                "min-replica-acks is {acks} and the master has {replicas} replicas"
+            )),
+            _ => None,
+        },
+        impact: "nothing can be acquired",
+        fix: "connect more replicas, or require fewer",
+    },
+    HealthRule {
+        id: "replication",
+        rule: |(facts, wanted)| unwaited(facts, wanted).filter(|_| !wanted.quorum),
+        impact: FAILOVER,
+        fix: "set min-replica-acks=1, and min-replicas-to-write on the server",
+    },
+    HealthRule {
+        id: "replication",
+        rule: |(facts, wanted)| unwaited(facts, wanted).filter(|_| wanted.quorum),
+        impact: FAILOVER,
+        fix: "promote no replica of a quorum: the other masters stand in for one that fails",
+    },
+    HealthRule {
+        id: "replication",
+        rule: |(facts, wanted)| {
+            let (acks, replicas) = (wanted.replica_acks, facts.replicas);
+            let waits = |n| format!("a grant waits for {acks} of {n} replicas");
+            match (replicas, facts.min_replicas, facts.max_lag) {
+                (None, ..) => not_told(INFO),
+                (Some(0), ..) if acks == 0 => ok("the master has no replicas"),
+                (Some(n), ..) if acks == 0 || acks > n => None,
+                (Some(n), Some(0), Some(_)) | (Some(n), Some(_), Some(0)) => {
+                    warning(format!("{}, and the master takes writes with 0", waits(n)))
+                }
+                (Some(n), Some(min), Some(_)) if min < acks => warning(format!(
+                    "{}, and the master takes writes with {min}",
+                    waits(n)
+                )),
+                (Some(n), Some(_), Some(lag)) if lag > MAX_LAG => {
+                    warning(format!("{}, and min-replicas-max-lag is {lag} s", waits(n)))
+                }
+                (Some(n), Some(min), Some(lag)) => ok(format!(
+                    "{}, and the master takes no writes without {min} that reply every {lag} s",
+                    waits(n)
+                )),
+                (Some(n), ..) => Some((
+                    Status::NotChecked,
+                    format!("{}; min-replicas-to-write is not known", waits(n)).into(),
+                )),
+            }
+        },
+        impact: "a master that is cut off goes on to grant locks to clients that wait for no replica",
+        fix: "set min-replicas-to-write to min-replica-acks or more, and min-replicas-max-lag to 10 or \
+              less, on all servers",
+    },
+    HealthRule {
+        id: "clock",
+        rule: |(facts, _)| match facts.clock {
+            None => not_told("TIME"),
+            Some(offset) if offset.least > MAX_OFFSET => warning(format!(
                 "the clock of the server differs by {} s",
                 offset.least.as_secs()
-            ),
-            "a clock that is set by a jump ends leases early, or makes them stay",
-            "run a time service that slews clocks on both machines",
-        );
-    }
-    let within = offset.most.as_millis() + 1;
-    let what = format!("the clock of the server agrees with this one to within {within} ms");
-    Finding::good("clock", what)
+            )),
+            Some(offset) => ok(format!(
+                "the clock of the server agrees with this one to within {} ms",
+                offset.most.as_millis() + 1
+            )),
+        },
+        impact: "a clock that jumps ends leases early, or late",
+        fix: "run a time service that slews clocks on both machines",
+    },
+];
+
+const DEEP: &[HealthRule<Server>] = &[HealthRule {
+    id: "memory",
+    rule: |(facts, _)| {
+        let (used, limit) = match (facts.used_memory, facts.maxmemory) {
+            (_, Some(0)) => return ok("there is no maxmemory"),
+            (Some(used), Some(limit)) => (used, limit),
+            _ => return not_told(INFO),
+        };
+        let percent = u128::from(used) * 100 / u128::from(limit);
+        let summary = format!("the server uses {percent} % of its maxmemory");
+        // A server that evicts is full in normal use, which is the check `eviction`.
+        let is_kept = facts.policy.as_deref() == Some("noeviction");
+        match is_kept && percent >= MAX_MEMORY_PERCENT {
+            true => warning(summary),
+            false => ok(summary),
+        }
+    },
+    impact: "a full server refuses renewals, and holders lose their locks",
+    fix: "raise maxmemory or remove data",
+}];
+
+fn unwaited(facts: &Facts, wanted: &Wanted) -> Judged {
+    let has_replicas = facts.replicas.is_some_and(|replicas| replicas > 0);
+    (has_replicas && wanted.replica_acks == 0).then_some((
+        Status::Warning,
+        "the master has replicas and does not wait for them".into(),
+    ))
 }
 
-pub(super) fn untold(check: &'static str, command: &str) -> Finding {
-    let what = format!("the server does not tell: this user may not run {command}, or it lacks it");
-    Finding::unknown(check, what)
+fn ok(summary: impl Into<Cow<'static, str>>) -> Judged {
+    Some((Status::Ok, summary.into()))
 }
 
-pub(super) const INFO: &str = "INFO";
-pub(super) const CONFIG: &str = "CONFIG GET";
+fn warning(summary: impl Into<Cow<'static, str>>) -> Judged {
+    Some((Status::Warning, summary.into()))
+}
+
+fn error(summary: impl Into<Cow<'static, str>>) -> Judged {
+    Some((Status::Error, summary.into()))
+}
+
+fn not_told(command: &str) -> Judged {
+    let summary = format!("this user may not run {command}, or the server lacks it");
+    Some((Status::NotChecked, summary.into()))
+}
+
+const INFO: &str = "INFO";
+const CONFIG: &str = "CONFIG GET";
+const APPEND: &str = "set appendonly to yes and appendfsync to everysec, or to always if no crash \
+                      may lose a lock";
+const FAILOVER: &str = "a failover loses the locks that have not reached the new master";
 
 /// The first version with RESP3 and access rules.
-const OLDEST: (u32, u32) = (6, 0);
+const MIN_VERSION: (u32, u32) = (6, 0);
 
+/// In seconds, the default of Redis.
+const MAX_LAG: u64 = 10;
+const MAX_MEMORY_PERCENT: u128 = 90;
 const MAX_OFFSET: Duration = Duration::from_secs(1);

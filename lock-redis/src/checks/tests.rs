@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind, Verdict};
+use lock_core::{Error, ErrorKind, Status};
 use lock_testkit::servers::{RedisOptions, RedisServer};
 
 use super::facts::Offset;
@@ -19,7 +19,6 @@ fn good() -> Facts {
         fsync: Some("everysec".to_owned()),
         has_aof: Some(true),
         has_snapshots: Some(false),
-        idle_limit: Some(0),
         is_cluster: Some(false),
         maxmemory: Some(1 << 30),
         policy: Some("noeviction".to_owned()),
@@ -37,15 +36,15 @@ const ALONE: Wanted = Wanted {
     replica_acks: 0,
 };
 
-fn all(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
-    let mut found = findings(facts, wanted);
-    found.extend(besides::findings(facts));
+fn all(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
+    let mut found = startup_checks(facts, wanted);
+    found.extend(deep_checks(facts, wanted));
     found
 }
 
-fn faults(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
+fn faults(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
     let mut found = all(facts, wanted);
-    found.retain(Finding::is_fault);
+    found.retain(HealthCheck::is_fault);
     found
 }
 
@@ -54,7 +53,7 @@ type Change = fn(&mut Facts);
 #[test]
 fn each_fault_is_found_by_itself() {
     assert_eq!(faults(&good(), &ALONE), []);
-    let cases: [(Change, &str, &str); 15] = [
+    let cases: [(Change, &str, &str); 13] = [
         (|f| f.version = Some((5, 9)), "version", "Redis 5.9"),
         (|f| f.version = Some((4, 0)), "version", "6.0 or later"),
         (|f| f.role = Some("slave".to_owned()), "replica", "replica"),
@@ -92,28 +91,25 @@ fn each_fault_is_found_by_itself() {
         ),
         (|f| f.clock = offset(3_000), "clock", "by 3 s"),
         (|f| f.used_memory = Some(1 << 30), "memory", "100 %"),
-        (|f| f.idle_limit = Some(1), "client-timeout", "is 1 s"),
-        (|f| f.idle_limit = Some(10), "client-timeout", "is 10 s"),
     ];
     for (change, check, says) in cases {
         let mut facts = good();
         change(&mut facts);
         let found = faults(&facts, &ALONE);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].check, check);
+        assert_eq!(found[0].id, check);
         assert!(found[0].to_string().contains(says), "{}", found[0]);
     }
 }
 
 #[test]
 fn what_is_harmless_is_not_found() {
-    let cases: [Change; 6] = [
+    let cases: [Change; 5] = [
         |f| (f.maxmemory, f.policy) = (Some(0), Some("allkeys-lru".to_owned())),
         |f| f.fsync = Some("always".to_owned()),
         |f| f.fsync = None,
         |f| f.version = Some((6, 0)),
         |f| (f.version, f.valkey) = (Some((7, 2)), Some("8.0.1".to_owned())),
-        |f| f.idle_limit = Some(300),
     ];
     for change in cases {
         let mut facts = good();
@@ -137,36 +133,36 @@ fn what_is_harmless_is_not_found() {
         (Some(2), Some(0), Some("takes writes with 0")),
         (Some(2), Some(60), Some("min-replicas-max-lag is 60 s")),
     ] {
-        (facts.least_replicas, facts.max_lag) = (least, lag);
+        (facts.min_replicas, facts.max_lag) = (least, lag);
         let found = faults(&facts, &wanted(2));
-        let what = found.first().map(|finding| finding.what.as_ref());
-        let is_so = what.map(|what| what.contains(says.unwrap_or("-")));
+        let summary = found.first().map(|health| health.summary.as_ref());
+        let is_so = summary.map(|summary| summary.contains(says.unwrap_or("-")));
         assert_eq!(is_so, says.map(|_| true), "{least:?} {lag:?}: {found:?}");
     }
     let found = faults(&facts, &wanted(3));
-    assert!(found[0].what.contains("has 2 replicas"));
-    assert_eq!(found[0].verdict, Verdict::Error);
+    assert!(found[0].summary.contains("has 2 replicas"));
+    assert_eq!(found[0].status, Status::Error);
     facts.is_cluster = Some(false);
     let of_quorum = Wanted {
         quorum: true,
         ..ALONE
     };
     let found = faults(&facts, &of_quorum);
-    assert!(found[0].way_out.contains("promote no replica"));
+    assert!(found[0].fix.contains("promote no replica"));
 }
 
 #[test]
 fn what_is_not_told_is_unknown() {
     let found = all(&Facts::default(), &ALONE);
-    assert_eq!(found.len(), 9);
-    for finding in found {
-        assert_eq!(finding.verdict, Verdict::Unknown, "{finding:?}");
+    assert_eq!(found.len(), 8);
+    for health in found {
+        assert_eq!(health.status, Status::NotChecked, "{health:?}");
     }
     let mut facts = good();
     facts.fsync = None;
     let found = all(&facts, &ALONE);
-    let unknown = found.iter().filter(|f| f.verdict == Verdict::Unknown);
-    assert_eq!(unknown.map(|f| f.check).collect::<Vec<_>>(), ["flush"]);
+    let unknown = found.iter().filter(|f| f.status == Status::NotChecked);
+    assert_eq!(unknown.map(|f| f.id).collect::<Vec<_>>(), ["flush"]);
 }
 
 #[test]
@@ -176,7 +172,7 @@ fn a_full_server_that_evicts_has_one_fault() {
     facts.policy = Some("allkeys-lru".to_owned());
     let found = faults(&facts, &ALONE);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].check, "eviction");
+    assert_eq!(found[0].id, "eviction");
 }
 
 #[tokio::test]

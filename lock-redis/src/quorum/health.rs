@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lock_core::{Error, Finding, Result};
+use lock_core::{Error, HealthCheck, Result};
 
 use super::node::QuorumNode;
 use super::votes::majority;
@@ -16,15 +16,15 @@ use crate::error::{Failure, Refusal};
 use crate::keys::AGE_KEY;
 
 /// Looks at the masters of a quorum, and closes the connections to them.
-pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<Vec<Finding>> {
+pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let named = |error: Error| error.with_backend(NAME);
     let quorum = open(&config).map_err(named)?;
     // As its nodes have it.
     config.push = false;
-    let shared: (Arc<RedisConfig>, Arc<str>) = (Arc::new(config), namespace.into());
+    let config = Arc::new(config);
     let mut answers = quorum.ask(|node| {
-        let (config, namespace) = shared.clone();
-        async move { look_at(&node, &config, &namespace).await }
+        let config = Arc::clone(&config);
+        async move { look_at(&node, &config).await }
     });
     let mut masters = vec![Master::default(); quorum.len()];
     let mut found = vec![None; quorum.len()];
@@ -32,10 +32,10 @@ pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<
     while let Some((number, answer)) = answers.next().await {
         let master = &mut masters[number];
         match answer {
-            Ok((facts, age, findings)) => {
+            Ok((facts, age, health_checks)) => {
                 (master.facts, master.age) = (facts, age);
                 let name: Arc<str> = quorum.nodes[number].name.as_str().into();
-                found[number] = Some((name, findings));
+                found[number] = Some((name, health_checks));
             }
             Err(failure) => {
                 master.failure = Some(failure.cause.to_string());
@@ -47,18 +47,17 @@ pub(crate) async fn examine(mut config: RedisConfig, namespace: &str) -> Result<
         return Err(named(quorum.unavailable(&failures, &[])));
     }
     let mut found = merged(found.into_iter().flatten().collect());
-    found.extend(findings(&masters, &shared.0));
+    found.extend(health_checks(&masters, &config));
     Ok(found)
 }
 
 async fn look_at(
     node: &QuorumNode,
     config: &RedisConfig,
-    namespace: &str,
-) -> Result<(Facts, Age, Vec<Finding>), Failure> {
+) -> Result<(Facts, Age, Vec<HealthCheck>), Failure> {
     let topology = &*node.server.topology;
     let_in(topology, config).await?;
-    let (mut facts, found) = look(topology, config, namespace).await?;
+    let (mut facts, found) = look(topology, config).await?;
     let age = match node.known_age().await {
         Ok(age) => Age::Known(age),
         Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => Age::Denied,
@@ -87,7 +86,7 @@ enum Age {
 }
 
 /// What each check of all masters together shows. Pure.
-fn findings(masters: &[Master], config: &RedisConfig) -> Vec<Finding> {
+fn health_checks(masters: &[Master], config: &RedisConfig) -> Vec<HealthCheck> {
     let endpoints = match &config.servers {
         Servers::Quorum(endpoints) => &endpoints[..],
         _ => &[],
@@ -101,27 +100,27 @@ fn findings(masters: &[Master], config: &RedisConfig) -> Vec<Finding> {
     ]
 }
 
-fn size(count: usize) -> Finding {
+fn size(count: usize) -> HealthCheck {
     let needed = majority(count);
     let what = format!("the quorum has {count} masters, of which {needed} have to answer");
     if !count.is_multiple_of(2) {
-        return Finding::good("quorum", what);
+        return HealthCheck::ok("quorum", what);
     }
     let fewer = count - 1;
-    let why = format!("it carries the loss of no more of them than {fewer} do");
-    Finding::warning("quorum", what, why, "add one or leave one out")
+    let impact = format!("it carries the loss of no more of them than {fewer} do");
+    HealthCheck::warning("quorum", what, impact, "add one or leave one out")
 }
 
-fn nodes(masters: &[Master]) -> Finding {
+fn nodes(masters: &[Master]) -> HealthCheck {
     let failures = masters
         .iter()
         .filter_map(|master| master.failure.as_deref());
     let failures: Vec<&str> = failures.collect();
     if failures.is_empty() {
-        return Finding::good("nodes", "all masters answer");
+        return HealthCheck::ok("nodes", "all masters answer");
     }
     let (count, of, causes) = (failures.len(), masters.len(), failures.join("; "));
-    Finding::warning(
+    HealthCheck::warning(
         "nodes",
         format!("{count} of {of} masters do not answer: {causes}"),
         "the quorum carries the loss of so many fewer",
@@ -129,14 +128,14 @@ fn nodes(masters: &[Master]) -> Finding {
     )
 }
 
-fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> Finding {
+fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> HealthCheck {
     let ids = masters.iter().map(|master| master.facts.run_id.as_ref());
     let ids: Vec<_> = ids.collect();
     for (at, id) in ids.iter().enumerate().filter(|(_, id)| id.is_some()) {
         let first = ids[..at].iter().position(|earlier| earlier == id);
         if let (Some(first), Some(one)) = (first, endpoints.get(at)) {
             let other = &endpoints[first];
-            return Finding::error(
+            return HealthCheck::error(
                 "same-server",
                 format!("{other} and {one} are the same server"),
                 "it votes twice, and its restart frees locks while they are held",
@@ -146,12 +145,12 @@ fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> Finding {
     }
     if ids.contains(&None) {
         let what = "INFO does not tell of each master which one it is";
-        return Finding::unknown("same-server", what);
+        return HealthCheck::not_checked("same-server", what);
     }
-    Finding::good("same-server", "each master is a server of its own")
+    HealthCheck::ok("same-server", "each master is a server of its own")
 }
 
-fn same_host(endpoints: &[Endpoint]) -> Finding {
+fn same_host(endpoints: &[Endpoint]) -> HealthCheck {
     let hosts = endpoints.iter().filter_map(|endpoint| match endpoint {
         Endpoint::Tcp { host, .. } => Some(host.as_str()),
         Endpoint::Unix(_) => None,
@@ -163,13 +162,13 @@ fn same_host(endpoints: &[Endpoint]) -> Finding {
         .iter()
         .filter(|host| is_twice(host) && !is_loopback(host));
     match shared.next() {
-        Some(host) => Finding::warning(
+        Some(host) => HealthCheck::warning(
             "same-host",
             format!("several masters are on {host}"),
             "they fail together, which the quorum does not reckon with",
             "put each master on a machine of its own",
         ),
-        None => Finding::good("same-host", "no two masters are on a host of the network"),
+        None => HealthCheck::ok("same-host", "no two masters are on a host of the network"),
     }
 }
 
@@ -179,7 +178,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 /// Whether a master that restarts may vote for a second holder, and whether some cannot vote yet.
-fn rejoin(masters: &[Master], delay: Duration) -> Finding {
+fn rejoin(masters: &[Master], delay: Duration) -> HealthCheck {
     let mut answering = masters.iter().filter(|master| master.failure.is_none());
     if delay.is_zero() {
         let keeps_all = |master: &Master| {
@@ -188,9 +187,9 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
         };
         if answering.all(keeps_all) {
             let what = "a master that restarts votes at once, and has kept every write";
-            return Finding::good("rejoin", what);
+            return HealthCheck::ok("rejoin", what);
         }
-        return Finding::warning(
+        return HealthCheck::warning(
             "rejoin",
             "rejoin-delay is 0s, and not every master is known to keep every write",
             "one that restarts may have forgotten a lock, and votes for a second holder",
@@ -201,7 +200,7 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
         .clone()
         .any(|master| master.facts.run_id.is_none())
     {
-        return Finding::error(
+        return HealthCheck::error(
             "rejoin",
             "this user may not run INFO, which says whether a master has restarted",
             "nothing can be acquired: one that has may have forgotten a lock",
@@ -209,7 +208,7 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
         );
     }
     if answering.clone().any(|master| master.age == Age::Denied) {
-        return Finding::warning(
+        return HealthCheck::warning(
             "rejoin",
             format!(
                 "this user may not use the key {AGE_KEY}, where clients note how old a master is"
@@ -221,7 +220,7 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
     let is_old = |master: &&Master| matches!(master.age, Age::Known(age) if age >= delay);
     let (may_vote, of) = (answering.filter(is_old).count(), masters.len());
     if may_vote < majority(of) {
-        return Finding::warning(
+        return HealthCheck::warning(
             "rejoin",
             format!("{may_vote} of {of} masters are known to be up for {delay:?}"),
             "nothing can be acquired until clients have watched a majority for so long",
@@ -230,7 +229,7 @@ fn rejoin(masters: &[Master], delay: Duration) -> Finding {
         );
     }
     let what = format!("a master that restarts does not vote for {delay:?}");
-    Finding::good("rejoin", what)
+    HealthCheck::ok("rejoin", what)
 }
 
 #[cfg(test)]
@@ -260,10 +259,10 @@ mod tests {
     }
 
     fn faults(masters: &[Master], config: &RedisConfig) -> Vec<String> {
-        let found = findings(masters, config);
-        let faults = found.iter().filter(|finding| finding.is_fault());
+        let found = health_checks(masters, config);
+        let faults = found.iter().filter(|health| health.is_fault());
         faults
-            .map(|finding| format!("{} {finding}", finding.check))
+            .map(|health| format!("{} {health}", health.id))
             .collect()
     }
 

@@ -36,7 +36,7 @@ use crate::error::{Cause, Failure, Refusal};
 use crate::server::Server;
 use crate::topology::{self, Topology};
 
-pub(crate) use self::health::examine;
+pub(crate) use self::health::check_health;
 
 /// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///

@@ -26,7 +26,7 @@ impl Renewer for Quorum {
         });
         let mut votes = vec![Votes::new(self.len()); due.len()];
         let mut failures = Vec::new();
-        // The keeper gives up a round after a fifth of the shortest ttl, and with it the answers that
+        // The scheduler gives up a round after a fifth of the shortest ttl, and with it the answers that
         // are there.
         let shortest = due.iter().map(|one| one.ttl).min().unwrap_or_default();
         let late = sleep((shortest / 10).min(MAX_VOTES_TIMEOUT));
@@ -112,7 +112,7 @@ impl QuorumNode {
     }
 }
 
-/// For the votes that some leases lack while others have theirs: half of the time in which the keeper
+/// For the votes that some leases lack while others have theirs: half of the time in which the scheduler
 /// gives up the renewal of a long lease.
 const MAX_VOTES_TIMEOUT: Duration = Duration::from_millis(500);
 

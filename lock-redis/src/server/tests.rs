@@ -98,9 +98,9 @@ fn mute(takes: Duration) -> Server {
         .with_proof(replicas, Duration::from_secs(60))
 }
 
-/// Whatever is not there when the keeper gives up is lost, so that losses are never told.
+/// Whatever is not there when the scheduler gives up is lost, so that losses are never told.
 #[tokio::test(start_paused = true)]
-async fn a_round_of_renewals_ends_before_the_keeper_gives_it_up() {
+async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
     let ms = Duration::from_millis;
     for (count, ttl, takes) in [
         (3, ms(1_000), ms(0)),
@@ -118,7 +118,7 @@ async fn a_round_of_renewals_ends_before_the_keeper_gives_it_up() {
         let (took, timeout) = (began.elapsed(), due[0].timeout);
         assert!(
             took < timeout,
-            "{count} renewals for {ttl:?} take {took:?}, and the keeper waits for {timeout:?}"
+            "{count} renewals for {ttl:?} take {took:?}, and the scheduler waits for {timeout:?}"
         );
         assert_eq!(states.len(), count);
         assert!(states[0].is_err(), "nobody has confirmed the master");

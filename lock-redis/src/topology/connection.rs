@@ -25,7 +25,7 @@ pub(super) struct Connection {
     runtime: Handle,
     socket: Arc<OnDemand<Socket>>,
     made: AtomicU64,
-    /// Serialises subscribing on a connection that is open.
+    /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
 }
 

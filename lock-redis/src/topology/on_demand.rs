@@ -47,7 +47,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         }
     }
 
-    /// Whether it is there and fulfils a condition.
+    /// Whether it is there and fulfills a condition.
     pub(super) fn is(&self, condition: impl FnOnce(&T) -> bool) -> bool {
         matches!(&*self.state.borrow(), State::Present(it) if condition(it))
     }

@@ -1,18 +1,18 @@
 //! What is found of quorums that are not fit for locks, and of those that are.
 
-use lock_core::{ErrorKind, Finding, Registry, Result, Verdict};
+use lock_core::{ErrorKind, HealthCheck, Registry, Result, Status};
 use lock_redis::RedisBackend;
 use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
 
-async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
     let registry = Registry::new().with(RedisBackend::default());
-    registry.expect("one backend").examine(url).await
+    registry.expect("one backend").check_health(url).await
 }
 
 async fn faults(url: &str) -> Vec<String> {
-    let mut found = try_examine(url).await.expect("it can be looked at");
-    found.retain(Finding::is_fault);
-    let text = |finding: &Finding| format!("{} {finding}", finding.check);
+    let mut found = try_check(url).await.expect("it can be looked at");
+    found.retain(HealthCheck::is_fault);
+    let text = |health: &HealthCheck| format!("{} {health}", health.id);
     found.iter().map(text).collect()
 }
 
@@ -38,21 +38,20 @@ fn fit(count: usize) -> RedisNodes {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_that_is_fit_has_no_fault() {
     let nodes = fit(3);
-    let found = try_examine(&url(&*nodes, "&rejoin-delay=0s")).await;
+    let found = try_check(&url(&*nodes, "&rejoin-delay=0s")).await;
     let found = found.expect("it can be looked at");
-    for finding in &found {
-        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    for health in &found {
+        assert_eq!(health.status, Status::Ok, "{health:?}");
     }
     for check in [
         "persistence",
-        "rights",
         "quorum",
         "nodes",
         "same-server",
         "same-host",
         "rejoin",
     ] {
-        let of = found.iter().filter(|finding| finding.check == check);
+        let of = found.iter().filter(|health| health.id == check);
         assert_eq!(of.count(), 1, "{check}");
     }
     for node in nodes.iter() {
@@ -96,7 +95,7 @@ async fn each_fault_of_a_quorum_is_found_by_its_name() {
     assert_one(&found, &named);
 
     nodes[1].kill();
-    let error = try_examine(&url(three, now)).await;
+    let error = try_check(&url(three, now)).await;
     let error = error.expect_err("no majority answers");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(error.backend(), Some("redlock"));

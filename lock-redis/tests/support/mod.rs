@@ -97,5 +97,5 @@ pub(crate) fn assert_took(
 /// How the holder loses the lock.
 pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     let lost = tokio::time::timeout(TTL + SOON, guard.lost().into_future()).await;
-    lost.expect("the loss is signalled")
+    lost.expect("the loss is signaled")
 }

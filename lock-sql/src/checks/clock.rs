@@ -1,26 +1,26 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
 use crate::config::{SqlConfig, SqlMode};
 
 /// Says whether the clocks of the server and of this machine are set by the same time.
 ///
 /// Sessions go by no clock.
-pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> Finding {
+pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> HealthCheck {
     let Some(offset) = offset else {
-        return Finding::unknown("clock", "the server does not tell its time");
+        return HealthCheck::not_checked("clock", "the server does not tell its time");
     };
     let what = format!("the clock of the server differs by {} s", offset.as_secs());
     match offset > MAX_OFFSET {
-        true if is_trusted => Finding::warning(
+        true if is_trusted => HealthCheck::warning(
             "clock",
             what,
             "a clock that is set by a jump ends leases early, or makes them stay",
             "run a time service that slews clocks on both machines",
         ),
-        true => Finding::good("clock", format!("{what}, and no lock goes by it")),
-        false => Finding::good("clock", "the clock of the server is set like this one"),
+        true => HealthCheck::ok("clock", format!("{what}, and no lock goes by it")),
+        false => HealthCheck::ok("clock", "the clock of the server is set like this one"),
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     fn only_leases_go_by_the_clock_of_the_server() {
         let far = Some(Duration::from_secs(3));
         let found = clock(far, true);
-        assert!(found.is_fault() && found.what.contains("differs by 3 s"));
+        assert!(found.is_fault() && found.summary.contains("differs by 3 s"));
         for (offset, is_trusted) in [(far, false), (Some(Duration::from_secs(1)), true)] {
             assert!(!clock(offset, is_trusted).is_fault());
         }

@@ -3,9 +3,7 @@
 #[cfg(feature = "_server")]
 mod clock;
 #[cfg(feature = "_server")]
-mod connections;
-#[cfg(feature = "_server")]
-mod finding;
+mod found;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -24,8 +22,8 @@ pub(crate) use self::pooler::look_for_pooler;
 #[cfg(feature = "_server")]
 use self::server::{ask, text};
 #[cfg(feature = "_server")]
-pub(crate) use self::server::{check, examine};
+pub(crate) use self::server::{check, check_health};
 #[cfg(feature = "sqlite")]
 pub(crate) use self::sqlite::{
-    Facts as FileFacts, Inside as FileInside, findings as file_findings, may_open,
+    Facts as FileFacts, Inside as FileInside, health_checks as file_findings, may_open,
 };

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions as _, Row as _};
 use tokio::time::timeout;
@@ -35,16 +35,16 @@ pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Resu
 }
 
 /// Says what is in the path to PostgreSQL, before any other connection as well.
-pub(super) async fn examine(
+pub(super) async fn check_health(
     target: &Target,
     config: &SqlConfig,
-) -> Result<Option<Finding>, Failure> {
+) -> Result<Option<HealthCheck>, Failure> {
     if target.postgres().is_none() {
         return Ok(None);
     }
     if target.is_pooled() {
         let what = "the URL names a transaction pooler, and it is not looked for";
-        return Ok(Some(Finding::good("pooler", what)));
+        return Ok(Some(HealthCheck::ok("pooler", what)));
     }
     let path = look(target, config).await?;
     target
@@ -59,22 +59,22 @@ async fn look(target: &Target, config: &SqlConfig) -> Result<Path, Failure> {
     found.map_err(Failure::of_opening)
 }
 
-fn finding(path: Path, mode: SqlMode) -> Finding {
+fn finding(path: Path, mode: SqlMode) -> HealthCheck {
     let what = match path {
         Path::Direct => "no transaction pooler is in the path",
         Path::Statements => "a pooler is in the path that gives each statement another connection",
         Path::Transactions => "a transaction pooler is in the path",
     };
     if path.keeps(mode) {
-        return Finding::good("pooler", what);
+        return HealthCheck::ok("pooler", what);
     }
-    let why = match mode {
+    let impact = match mode {
         SqlMode::Row => "it refuses the transactions that row locks are",
         _ => "it gives the session of an advisory lock to others, who have the lock then",
     };
-    let way_out = "connect to the server itself, or to a port of the pooler in session mode, or use \
+    let fix = "connect to the server itself, or to a port of the pooler in session mode, or use \
                    mode=lease";
-    Finding::error("pooler", what, why, way_out)
+    HealthCheck::error("pooler", what, impact, fix)
 }
 
 const REFUSES_TRANSACTIONS: &str =

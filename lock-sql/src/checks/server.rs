@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
-use super::finding::report;
+use super::found::report;
 #[cfg(feature = "mysql")]
 use super::mysql;
 #[cfg(feature = "postgres")]
@@ -30,21 +30,19 @@ pub(crate) async fn check(
 
 /// Looks at a server for who wants to know; nothing is made there, and nothing that is found is an
 /// error.
-pub(crate) async fn examine(
+pub(crate) async fn check_health(
     target: &Arc<Target>,
     config: &SqlConfig,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<HealthCheck>, Failure> {
     let mut found = Vec::new();
     #[cfg(feature = "postgres")]
-    found.extend(pooler::examine(target, config).await?);
+    found.extend(pooler::check_health(target, config).await?);
     let mut connection = open(target, config).await?;
     found.extend(match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql => within(config, mysql::examine(&mut connection, target, config)).await?,
+        Server::MySql => within(config, mysql::check_health(&mut connection, config)).await?,
         #[cfg(feature = "postgres")]
-        Server::Postgres => {
-            within(config, postgres::examine(&mut connection, target, config)).await?
-        }
+        Server::Postgres => within(config, postgres::check_health(&mut connection, config)).await?,
     });
     Ok(found)
 }

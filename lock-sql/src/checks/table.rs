@@ -1,6 +1,6 @@
 //! The table, and what this user may do with it.
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
 use crate::config::{SqlConfig, SqlMode};
 use crate::dialect::sequence;
@@ -54,11 +54,11 @@ impl<'a> Wanted<'a> {
 
 pub(super) const RIGHTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
+pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> HealthCheck {
     let table = wanted.table;
     let has = |right: &&str| facts.rights.contains(right);
     if !facts.has_place {
-        return Finding::unknown("rights", "there is no schema to have rights to");
+        return HealthCheck::not_checked("rights", "there is no schema to have rights to");
     }
     match (facts.exists, facts.may_make) {
         (Some(true) | None, _) => {
@@ -66,51 +66,51 @@ pub(super) fn rights(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
             // Another layout has other columns.
             if !missing.is_empty() && facts.layout.is_none_or(|layout| layout == LAYOUT) {
                 let missing = missing.into_iter().copied().collect::<Vec<_>>().join(", ");
-                return Finding::error(
+                return HealthCheck::error(
                     "rights",
                     format!("this user has no right to {missing} on the table {table}"),
                     "no lock can be taken",
                     "grant SELECT, INSERT and UPDATE on it to this user",
                 );
             }
-            if let (Some(false), Some(way_out), Some(LAYOUT)) =
+            if let (Some(false), Some(fix), Some(LAYOUT)) =
                 (facts.may_draw, wanted.tokens, facts.layout)
             {
                 let sequence = sequence(table);
-                return Finding::error(
+                return HealthCheck::error(
                     "rights",
                     format!("this user may draw no tokens from {sequence}, or there is none"),
                     "no lock can be taken",
-                    way_out,
+                    fix,
                 );
             }
             let what = match has(&"DELETE") {
                 true => "this user may SELECT, INSERT, UPDATE and DELETE",
                 false => "this user may SELECT, INSERT and UPDATE; rows that nobody uses stay",
             };
-            Finding::good("rights", what)
+            HealthCheck::ok("rights", what)
         }
         (Some(false), _) if !wanted.is_made => {
-            Finding::unknown("rights", "there is no table to have rights to")
+            HealthCheck::not_checked("rights", "there is no table to have rights to")
         }
-        (Some(false), Some(true)) => Finding::good("rights", "this user may make the table"),
-        (Some(false), Some(false)) => Finding::error(
+        (Some(false), Some(true)) => HealthCheck::ok("rights", "this user may make the table"),
+        (Some(false), Some(false)) => HealthCheck::error(
             "rights",
             format!("there is no table {table}, and this user may not make it"),
             "no lock can be taken",
             "somebody who may runs lockctl schema apply, or what lockctl schema print shows",
         ),
-        (Some(false), None) => Finding::unknown(
+        (Some(false), None) => HealthCheck::not_checked(
             "rights",
             "the server does not tell whether this user may make it",
         ),
     }
 }
 
-pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
+pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> HealthCheck {
     let table = wanted.table;
-    let error = |what: String, way_out: &'static str| {
-        Finding::error("table", what, "no lock can be taken", way_out)
+    let error = |what: String, fix: &'static str| {
+        HealthCheck::error("table", what, "no lock can be taken", fix)
     };
     if !facts.has_place {
         let what = format!("there is no schema for the table {table}");
@@ -118,13 +118,13 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
     }
     let other = "name another one by table=NAME, or use the version of polylock that made it";
     match facts.exists {
-        None => Finding::unknown(
+        None => HealthCheck::not_checked(
             "table",
             "the server does not tell this user whether it is there",
         ),
         Some(false) if wanted.is_made => {
             let what = format!("there is no table {table} yet, the first start makes it");
-            Finding::good("table", what)
+            HealthCheck::ok("table", what)
         }
         Some(false) => error(
             format!("there is no table {table}, and create-table=off"),
@@ -140,7 +140,7 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
                 return error(format!("the table {table} has no columns {missing}"), other);
             }
             match facts.layout {
-                Some(LAYOUT) | None if facts.is_forgotten => Finding::warning(
+                Some(LAYOUT) | None if facts.is_forgotten => HealthCheck::warning(
                     "table",
                     format!("the table {table} is unlogged"),
                     "a crash of the server empties it: leases are granted twice",
@@ -148,7 +148,7 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
                 ),
                 Some(LAYOUT) => {
                     let what = format!("the table {table} is there, with layout {LAYOUT}");
-                    Finding::good("table", what)
+                    HealthCheck::ok("table", what)
                 }
                 Some(layout) => error(
                     format!(
@@ -160,9 +160,9 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
                 None if facts.rights.contains(&"SELECT") => {
                     let what =
                         format!("the table {table} does not say its layout, a start does so");
-                    Finding::good("table", what)
+                    HealthCheck::ok("table", what)
                 }
-                None => Finding::unknown("table", "this user may not read it"),
+                None => HealthCheck::not_checked("table", "this user may not read it"),
             }
         }
     }
@@ -170,7 +170,7 @@ pub(super) fn table(facts: &Facts, wanted: &Wanted<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::Verdict;
+    use lock_core::Status;
 
     use super::*;
 
@@ -197,66 +197,71 @@ mod tests {
 
     #[test]
     fn each_fault_of_a_table_is_found_by_itself() {
-        use Verdict::{Error, Good, Unknown, Warning};
+        use Status::{Error, NotChecked, Ok, Warning};
         type Change = fn(&mut Facts);
-        let cases: [(Change, Verdict, Verdict, &str); 14] = [
-            (|_| (), Good, Good, "with layout"),
+        let cases: [(Change, Status, Status, &str); 14] = [
+            (|_| (), Ok, Ok, "with layout"),
             (
                 |facts| facts.rights.truncate(3),
-                Good,
-                Good,
+                Ok,
+                Ok,
                 "rows that nobody uses stay",
             ),
             (
                 |facts| facts.rights.truncate(1),
                 Error,
-                Good,
+                Ok,
                 "no right to INSERT, UPDATE",
             ),
             (
                 |facts| facts.may_draw = Some(false),
                 Error,
-                Good,
+                Ok,
                 "draw no tokens",
             ),
-            (|facts| facts.layout = Some(7), Good, Error, "layout 7"),
+            (|facts| facts.layout = Some(7), Ok, Error, "layout 7"),
             (
                 |facts| (facts.layout, facts.columns) = (Some(1), vec![]),
-                Good,
+                Ok,
                 Error,
                 "layout 1",
             ),
-            (|facts| facts.layout = None, Good, Good, "does not say"),
-            (|facts| facts.is_forgotten = true, Good, Warning, "unlogged"),
+            (|facts| facts.layout = None, Ok, Ok, "does not say"),
+            (|facts| facts.is_forgotten = true, Ok, Warning, "unlogged"),
             (
                 |facts| facts.columns.truncate(1),
-                Good,
+                Ok,
                 Error,
                 "no columns kind, lock_key",
             ),
-            (|facts| facts.has_place = false, Unknown, Error, "no schema"),
+            (
+                |facts| facts.has_place = false,
+                NotChecked,
+                Error,
+                "no schema",
+            ),
             (
                 |facts| (facts.exists, facts.rights) = (None, vec![]),
                 Error,
-                Unknown,
+                NotChecked,
                 "SELECT",
             ),
             (
                 |facts| facts.exists = Some(false),
                 Error,
-                Good,
+                Ok,
                 "may not make it",
             ),
             (
                 |facts| (facts.exists, facts.may_make) = (Some(false), Some(true)),
-                Good,
-                Good,
+                Ok,
+                Ok,
                 "no table t yet",
             ),
             (
                 |facts| (facts.exists, facts.may_make) = (Some(false), None),
-                Unknown,
-                Good,
+                NotChecked,
+                Ok,
                 "does not tell",
             ),
         ];
@@ -264,9 +269,9 @@ mod tests {
             let mut facts = good();
             change(&mut facts);
             let found = [rights(&facts, &WANTED), table(&facts, &WANTED)];
-            let verdicts = [found[0].verdict, found[1].verdict];
-            assert_eq!(verdicts, [of_rights, of_table], "{says}: {found:?}");
-            let said = found.map(|finding| finding.to_string()).join("\n");
+            let statuses = [found[0].status, found[1].status];
+            assert_eq!(statuses, [of_rights, of_table], "{says}: {found:?}");
+            let said = found.map(|health| health.to_string()).join("\n");
             assert!(said.contains(says), "{said}");
         }
     }
@@ -279,8 +284,8 @@ mod tests {
             is_made: false,
             ..WANTED
         };
-        assert_eq!(rights(&facts, &wanted).verdict, Verdict::Unknown);
+        assert_eq!(rights(&facts, &wanted).status, Status::NotChecked);
         let found = table(&facts, &wanted);
-        assert!(found.verdict == Verdict::Error && found.what.contains("create-table=off"));
+        assert!(found.status == Status::Error && found.summary.contains("create-table=off"));
     }
 }

@@ -34,7 +34,6 @@ use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 #[cfg(feature = "postgres")]
-pub(crate) use self::listen::SILENCE as LISTENER_SILENCE;
 use self::purge::Purge;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
@@ -138,7 +137,7 @@ impl DatabaseStore {
 /// How long a statement that renews leases may take at most: the next attempt is due by then.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// A keeper gives an attempt up long before that when leases are short: the next one must not wait
+/// A scheduler gives an attempt up long before that when leases are short: the next one must not wait
 /// behind it for a connection that hangs.
 const RENEWERS: usize = 2;
 

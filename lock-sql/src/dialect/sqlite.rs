@@ -50,9 +50,6 @@ impl Durability {
 /// Answers with the journal that the database has then.
 pub(crate) const WAL: &str = "PRAGMA journal_mode = WAL";
 
-/// Answers with the journal that it has, and changes nothing.
-pub(crate) const JOURNAL: &str = "PRAGMA journal_mode";
-
 pub(crate) const ROLLBACK: &str = "ROLLBACK";
 
 /// What the row of the empty key says about the meaning of the other ones.

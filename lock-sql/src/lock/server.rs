@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Finding, LockGuard, LockUrl, Result,
+    AcquireRequest, Capabilities, DistributedLock, Error, HealthCheck, LockGuard, LockUrl, Result,
     Waiting,
 };
 
@@ -125,19 +125,19 @@ impl SqlLock {
         let kind = match config.mode {
             SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
             SqlMode::Advisory | SqlMode::Row => {
-                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavour()))
+                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavor()))
             }
         };
         Ok(Self { kind })
     }
 
     /// Looks at a server, makes nothing, and refuses nothing that it finds.
-    pub(crate) async fn examine(config: SqlConfig) -> Result<Vec<Finding>> {
+    pub(crate) async fn check_health(config: SqlConfig) -> Result<Vec<HealthCheck>> {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
         let named = |failure: Failure| Error::from(failure).with_backend(name);
         let target = Arc::new(config.target().map_err(named)?);
-        let examined = async move { checks::examine(&target, &config).await };
+        let examined = async move { checks::check_health(&target, &config).await };
         run_on(&engine, examined).await.map_err(named)
     }
 }

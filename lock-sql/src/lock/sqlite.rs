@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use lock_core::admin::LockAdmin;
 use lock_core::engine::Engine;
 use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, Finding, LockGuard, Result,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, LockGuard, Result,
 };
 
 use crate::config::SqliteConfig;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::leases::Leases;
-use crate::sqlite::{SqliteStore, examine};
+use crate::sqlite::{SqliteStore, check_health};
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -86,8 +86,8 @@ impl Sqlite {
     }
 
     /// Looks at a file and where it is, makes neither, and refuses nothing that it finds.
-    pub(crate) async fn examine(config: &SqliteConfig) -> Result<Vec<Finding>> {
-        let examined = examine(config).await;
+    pub(crate) async fn check_health(config: &SqliteConfig) -> Result<Vec<HealthCheck>> {
+        let examined = check_health(config).await;
         examined.map_err(|cause| Error::from(Failure::from(cause)).with_backend(NAME))
     }
 }

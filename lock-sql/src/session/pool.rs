@@ -256,7 +256,7 @@ impl SessionPool {
 
 impl fmt::Debug for SessionPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Roster")
+        f.debug_struct("SessionPool")
             .field("sessions", &self.len())
             .finish_non_exhaustive()
     }
@@ -338,7 +338,7 @@ impl Drop for Reservation {
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("Reservation")
             .field("key", &self.key)
             .finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use super::context::SessionMode;
 use super::server_age::StartTexts;
 use crate::config::{Server, SqlConfig};
 use crate::dialect;
-use crate::wire::{Flavour, Sql, Target};
+use crate::wire::{Flavor, Sql, Target};
 
 /// The statements of one mode on one database.
 ///
@@ -100,7 +100,7 @@ pub(super) fn of(
     target: &Target,
     mode: SessionMode,
     #[cfg_attr(not(feature = "mysql"), expect(unused_variables, reason = "MySQL's"))]
-    flavour: Flavour,
+    flavor: Flavor,
 ) -> SessionStatements {
     let table = config.table_sql();
     match config.server {
@@ -118,8 +118,8 @@ pub(super) fn of(
         }
         #[cfg(feature = "mysql")]
         Server::MySql => match mode {
-            SessionMode::Row => dialect::mysql::session::row(&table, flavour),
-            SessionMode::Advisory => dialect::mysql::session::advisory(&table, flavour),
+            SessionMode::Row => dialect::mysql::session::row(&table, flavor),
+            SessionMode::Advisory => dialect::mysql::session::advisory(&table, flavor),
         },
     }
 }

@@ -17,7 +17,7 @@ use super::statements::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
-use crate::wire::{Flavour, Sql, Value};
+use crate::wire::{Flavor, Sql, Value};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
@@ -27,7 +27,7 @@ async fn open(url: &str) -> Sessions {
     crate::schema::ensure(&mut connection, &config)
         .await
         .unwrap();
-    Sessions::new(&engine, &target, &config, Flavour::MariaDb)
+    Sessions::new(&engine, &target, &config, Flavor::MariaDb)
 }
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
@@ -264,16 +264,16 @@ async fn rows_that_are_rolled_back_count_tokens() {
         let row = answer.rows.last().cloned().unwrap_or_default();
         row.iter().filter_map(Value::int).collect::<Vec<_>>()
     };
-    let (table, flavour) = ("`of_mysql`", Flavour::MySql);
+    let (table, flavor) = ("`of_mysql`", Flavor::MySql);
     let counter = sequence(table);
     numbers(format!(
         "CREATE TABLE {counter} (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY)"
     ))
     .await;
-    let raise = tokens::raise(table, flavour);
-    let (insert, token) = tokens::draw(table, flavour);
+    let raise = tokens::raise(table, flavor);
+    let (insert, token) = tokens::draw(table, flavor);
     let draw = format!("START TRANSACTION; {insert} SELECT {token}; ROLLBACK");
-    let block = tokens::draw_block(table, 64, flavour);
+    let block = tokens::draw_block(table, 64, flavor);
     let block = format!("START TRANSACTION; {block}; ROLLBACK");
     let now = i64::try_from(super::loss_report::unix_now()).unwrap();
     numbers(raise.clone()).await;

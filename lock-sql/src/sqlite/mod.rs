@@ -3,9 +3,9 @@
 pub(crate) mod clocks;
 mod connection;
 mod db_error;
-mod examine;
 mod expiry;
 mod file;
+mod health;
 mod observations;
 mod open;
 mod origin;
@@ -17,7 +17,7 @@ mod transact;
 mod work;
 mod write_queue;
 
-pub(crate) use self::examine::examine;
 pub(crate) use self::file::is_network;
+pub(crate) use self::health::check_health;
 pub(crate) use self::schema::{apply, schema};
 pub(crate) use self::store::SqliteStore;

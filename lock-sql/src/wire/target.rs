@@ -16,7 +16,7 @@ pub(crate) struct Target {
     pub(super) options: Options,
     /// Whether statements of one connection may meet several of the server's.
     pub(crate) is_pooled: AtomicBool,
-    flavour: OnceLock<Flavour>,
+    flavor: OnceLock<Flavor>,
     fencing: OnceLock<Fencing>,
     /// Where the server listens.
     port: u16,
@@ -33,7 +33,7 @@ pub(super) enum Options {
 
 /// Which of those that speak the protocol of MySQL a server is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Flavour {
+pub(crate) enum Flavor {
     #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL's"))]
     MariaDb,
     MySql,
@@ -56,7 +56,7 @@ impl Target {
         Ok(Self {
             options,
             is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
-            flavour: OnceLock::new(),
+            flavor: OnceLock::new(),
             fencing: OnceLock::new(),
             port: config.port,
             place: format!("{}:{}/{}", config.host, config.port, config.database),
@@ -74,14 +74,14 @@ impl Target {
     }
 
     /// What kind of server it is; MySQL until it has told.
-    pub(crate) fn flavour(&self) -> Flavour {
-        self.flavour.get().copied().unwrap_or(Flavour::MySql)
+    pub(crate) fn flavor(&self) -> Flavor {
+        self.flavor.get().copied().unwrap_or(Flavor::MySql)
     }
 
     /// What the server has told; the first time counts.
     #[cfg(feature = "mysql")]
-    pub(crate) fn set_flavour(&self, flavour: Flavour) {
-        self.flavour.get_or_init(|| flavour);
+    pub(crate) fn set_flavor(&self, flavor: Flavor) {
+        self.flavor.get_or_init(|| flavor);
     }
 
     /// How far tokens can be trusted, by how the server stores what it commits.
@@ -111,7 +111,7 @@ impl fmt::Debug for Target {
         f.debug_struct("Target")
             .field("place", &self.place)
             .field("is_pooled", &self.is_pooled.load(Ordering::Relaxed))
-            .field("flavour", &self.flavour)
+            .field("flavor", &self.flavor)
             .finish_non_exhaustive()
     }
 }

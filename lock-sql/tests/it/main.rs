@@ -8,10 +8,10 @@ mod checks;
 mod conformance;
 #[cfg(feature = "sqlite")]
 mod containers;
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod examine;
 #[cfg(feature = "sqlite")]
 mod file;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod health;
 #[cfg(feature = "sqlite")]
 mod processes;
 #[cfg(all(feature = "mysql", feature = "postgres"))]

@@ -1,6 +1,6 @@
 //! A process that examines a database, as another user or by another clock than the tests.
 //!
-//! `lock-examiner URL` prints a line for each finding: its check, its verdict, and what was found.
+//! `lock-examiner URL` prints a line for each health check: its check, its status, and what was found.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -14,9 +14,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with(lock_sql::MySqlBackend::default())?
         .with(lock_sql::PostgresBackend::default())?
         .with(lock_sql::SqliteBackend::default())?;
-    for found in registry.examine(&url).await? {
-        let (check, verdict) = (found.check, found.verdict.as_str());
-        writeln!(std::io::stdout(), "{check} {verdict} {found}")?;
+    for found in registry.check_health(&url).await? {
+        let (check, status) = (found.id, found.status.as_str());
+        writeln!(std::io::stdout(), "{check} {status} {found}")?;
     }
     Ok(())
 }

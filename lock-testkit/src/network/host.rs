@@ -66,7 +66,7 @@ impl Host {
     /// are the host's for good, whichever thread uses them later.
     ///
     /// Threads that the work starts are on the host too. One that is shared by the whole process,
-    /// such as that of lock-core's keeper, is where it was started first: clients of several hosts
+    /// such as that of lock-core's scheduler, is where it was started first: clients of several hosts
     /// want processes of their own, see [`prefix`](Self::prefix).
     ///
     /// # Panics

@@ -67,7 +67,7 @@ impl PgBouncer {
     }
 
     /// The same as [`before`](Self::before) in front of the server that a test run shares. It takes
-    /// any password, because to check one takes a client that is not optimised 80 ms.
+    /// any password, because to check one takes a client that is not optimized 80 ms.
     ///
     /// # Panics
     ///

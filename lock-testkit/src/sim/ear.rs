@@ -5,7 +5,7 @@ use lock_core::layers::{Event, EventKind, Observer};
 use super::process::Process;
 use super::world::World;
 
-/// Hears of the renewals that the keeper makes by itself.
+/// Hears of the renewals that the scheduler makes by itself.
 #[derive(Debug)]
 pub(crate) struct Ear {
     world: Weak<World>,

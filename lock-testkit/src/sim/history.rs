@@ -154,7 +154,7 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
                 format!("process {number} has {keys} keys in queue"),
             );
         }
-        // The keeper runs for ever.
+        // The scheduler runs for ever.
         let tasks = machine.process.tasks();
         if tasks > 1 {
             found(

@@ -5,7 +5,7 @@
 //! clocks run apart as far as the margin of a lease allows. Everything that happens follows from
 //! the seed, so that a history that went wrong can be looked at again.
 //!
-//! What is simulated is the store, the network and the clocks. The engine with its keeper, the
+//! What is simulated is the store, the network and the clocks. The engine with its scheduler, the
 //! guard, [`LocalQueue`](lock_core::layers::LocalQueue) and the other layers are the real ones.
 //! Two witnesses know nothing of locks: a register that refuses tokens smaller than the largest it
 //! has seen, and a counter that is read, left alone for a while, and written.

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::mail::Mail;
 use crate::lock;
 
-/// One process. Everything that it does runs in tasks that it spawned, the keeper included.
+/// One process. Everything that it does runs in tasks that it spawned, the scheduler included.
 pub(crate) struct Process {
     number: usize,
     clock: Arc<VirtualClock>,
@@ -181,7 +181,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// Where the engine of a process runs its keeper and its background releases.
+/// Where the engine of a process runs its scheduler and its background releases.
 #[derive(Debug)]
 pub(crate) struct Host(pub(crate) Arc<Process>);
 

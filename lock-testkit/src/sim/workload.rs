@@ -140,7 +140,7 @@ impl Worker {
         }
     }
 
-    /// Notes the loss at the moment at which it is signalled, until the result is dropped.
+    /// Notes the loss at the moment at which it is signaled, until the result is dropped.
     fn watch(&self, number: usize, guard: &LockGuard) -> oneshot::Sender<()> {
         let (watched, over) = oneshot::channel();
         let (world, lost) = (Arc::clone(&self.world), guard.lost());

@@ -49,7 +49,7 @@ flaws! {
     releases_late: ReleasesLate
         by release::release_frees_the_lock_at_once with "not free",
     renewals_take: RenewalsTake
-        by lost::a_holder_does_not_take_back_what_the_server_ended with "the loss is signalled",
+        by lost::a_holder_does_not_take_back_what_the_server_ended with "the loss is signaled",
     tokens_repeat: TokensRepeat
         by fencing::tokens_grow_over_releases with "token 1 after 1",
     tries_wait: TriesWait

@@ -17,7 +17,7 @@
 //! # Guarantees
 //!
 //! Two requests have the same lock if and only if they name it by the same bytes: nothing is
-//! normalised, cut or replaced, and what a request says twice is refused. What is refused here
+//! normalized, cut or replaced, and what a request says twice is refused. What is refused here
 //! reaches neither the backend nor the queue.
 //!
 //! # Examples

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
 use super::scratch::{Root, Step, Tried};
 use crate::diagnose_connect::{Answer, Answers};
@@ -17,22 +17,21 @@ pub(super) struct Visit {
 }
 
 /// Adds what each check shows to what the checks of every start have.
-pub(super) fn added(mut found: Vec<Finding>, visit: &Visit) -> Vec<Finding> {
+pub(super) fn added(mut found: Vec<HealthCheck>, visit: &Visit) -> Vec<HealthCheck> {
     let better = [version(visit), session_timeout(visit)];
-    for finding in better.into_iter().flatten() {
-        let same = |known: &&mut Finding| known.check == finding.check && !known.is_fault();
+    for health in better.into_iter().flatten() {
+        let same = |known: &&mut HealthCheck| known.id == health.id && !known.is_fault();
         if let Some(known) = found.iter_mut().find(same) {
-            *known = finding;
+            *known = health;
         }
     }
     found.extend([quorum(visit), root(visit)]);
-    let others = [rights(visit), containers(visit), clock(visit)];
-    found.extend(others.into_iter().flatten());
+    found.extend([rights(visit), clock(visit)].into_iter().flatten());
     found
 }
 
 /// What the servers say themselves, where their list says only the least.
-fn version(visit: &Visit) -> Option<Finding> {
+fn version(visit: &Visit) -> Option<HealthCheck> {
     let versions = visit
         .answers
         .0
@@ -45,12 +44,12 @@ fn version(visit: &Visit) -> Option<Finding> {
     versions.sort_unstable();
     versions.dedup();
     let what = format!("the servers are ZooKeeper {}", versions.join(" and "));
-    (!versions.is_empty()).then(|| Finding::good("version", what))
+    (!versions.is_empty()).then(|| HealthCheck::ok("version", what))
 }
 
-fn session_timeout(visit: &Visit) -> Option<Finding> {
+fn session_timeout(visit: &Visit) -> Option<HealthCheck> {
     (visit.granted < SHORT).then(|| {
-        Finding::warning(
+        HealthCheck::warning(
             "session-timeout",
             format!("the session time-out is {:?}", visit.granted),
             "a pause of the process or of a server, such as for garbage collection, and the \
@@ -63,7 +62,7 @@ fn session_timeout(visit: &Visit) -> Option<Finding> {
 /// The least that servers grant unless configured.
 const SHORT: Duration = Duration::from_secs(4);
 
-fn quorum(visit: &Visit) -> Finding {
+fn quorum(visit: &Visit) -> HealthCheck {
     let named = &visit.answers.0;
     let serves = |answer: &Answer| matches!(answer, Answer::Serving(_));
     let others: Vec<String> = named
@@ -72,9 +71,9 @@ fn quorum(visit: &Visit) -> Finding {
         .map(|(address, answer)| format!("{address} {answer}"))
         .collect();
     if others.is_empty() {
-        return Finding::good("quorum", "every server that the URL names serves");
+        return HealthCheck::ok("quorum", "every server that the URL names serves");
     }
-    Finding::warning(
+    HealthCheck::warning(
         "quorum",
         format!(
             "{} of {} servers that the URL names do not serve: {}",
@@ -87,12 +86,12 @@ fn quorum(visit: &Visit) -> Finding {
     )
 }
 
-fn root(visit: &Visit) -> Finding {
+fn root(visit: &Visit) -> HealthCheck {
     let root = &visit.root;
     match visit.scratch.root {
-        Root::There => Finding::good("root", format!("the root {root} is there")),
-        Root::Made => Finding::good("root", format!("the root {root} was missing, and is made")),
-        Root::Denied => Finding::error(
+        Root::There => HealthCheck::ok("root", format!("the root {root} is there")),
+        Root::Made => HealthCheck::ok("root", format!("the root {root} was missing, and is made")),
+        Root::Denied => HealthCheck::error(
             "root",
             format!("the root {root} is missing, and this user may not make it"),
             "nothing can be acquired",
@@ -102,13 +101,13 @@ fn root(visit: &Visit) -> Finding {
     }
 }
 
-fn rights(visit: &Visit) -> Option<Finding> {
+fn rights(visit: &Visit) -> Option<HealthCheck> {
     let root = &visit.root;
     if visit.scratch.root == Root::Denied {
         return None;
     }
     let error = |what: String| {
-        Some(Finding::error(
+        Some(HealthCheck::error(
             "rights",
             what,
             "locks are refused; a wrong password of auth=digest shows like this as well",
@@ -116,19 +115,19 @@ fn rights(visit: &Visit) -> Option<Finding> {
         ))
     };
     match visit.scratch.denied {
-        None => Some(Finding::good(
+        None => Some(HealthCheck::ok(
             "rights",
             "this user may do all that locks need",
         )),
         Some(Step::Create) => error(format!("this user may not create nodes in {root}")),
         Some(Step::Contend) => error("this user may not use the nodes that it has made".to_owned()),
-        Some(Step::List) => Some(Finding::warning(
+        Some(Step::List) => Some(HealthCheck::warning(
             "rights",
             format!("this user may not read {root}"),
             "locks work, and cannot be listed",
             format!("let this user read {root}"),
         )),
-        Some(Step::Delete) => Some(Finding::warning(
+        Some(Step::Delete) => Some(HealthCheck::warning(
             "rights",
             format!("this user may not delete nodes in {root}"),
             "a directory whose sequence numbers are used up cannot begin again",
@@ -137,20 +136,8 @@ fn rights(visit: &Visit) -> Option<Finding> {
     }
 }
 
-fn containers(visit: &Visit) -> Option<Finding> {
-    Some(match visit.scratch.containers? {
-        true => Finding::good("containers", "directories go when nobody has used them"),
-        false => Finding::warning(
-            "containers",
-            "the server makes no container nodes",
-            "the directories of locks stay for ever",
-            "use ZooKeeper 3.6 or later",
-        ),
-    })
-}
-
 /// No fault: sessions end by a clock that nobody can set, and tokens count transactions.
-fn clock(visit: &Visit) -> Option<Finding> {
+fn clock(visit: &Visit) -> Option<HealthCheck> {
     let offset = visit.scratch.clock?;
     let what = if offset.least > MOST_OFFSET {
         format!(
@@ -161,14 +148,14 @@ fn clock(visit: &Visit) -> Option<Finding> {
         let within = offset.most.as_millis() + 1;
         format!("the clock of the leader agrees with this one to within {within} ms")
     };
-    Some(Finding::good("clock", what))
+    Some(HealthCheck::ok("clock", what))
 }
 
 const MOST_OFFSET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use lock_core::Verdict;
+    use lock_core::Status;
 
     use super::super::scratch::Offset;
     use super::*;
@@ -189,17 +176,16 @@ mod tests {
             granted: SHORT,
             root: "/locks".to_owned(),
             scratch: Tried {
-                containers: Some(true),
                 clock: offset(Duration::ZERO),
                 ..Tried::default()
             },
         }
     }
 
-    fn at_start() -> Vec<Finding> {
+    fn at_start() -> Vec<HealthCheck> {
         vec![
-            Finding::good("version", "3.5 or later"),
-            Finding::good("session-timeout", "as asked for"),
+            HealthCheck::ok("version", "3.5 or later"),
+            HealthCheck::ok("session-timeout", "as asked for"),
         ]
     }
 
@@ -207,63 +193,57 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_by_itself() {
-        let cases: [(Change, &str, Verdict, &str); 8] = [
+        let cases: [(Change, &str, Status, &str); 7] = [
             (
                 |v| v.granted = Duration::from_millis(3_999),
                 "session-timeout",
-                Verdict::Warning,
+                Status::Warning,
                 "garbage collection",
             ),
             (
                 |v| v.answers.0.push(("c:1".to_owned(), Answer::Electing)),
                 "quorum",
-                Verdict::Warning,
+                Status::Warning,
                 "1 of 3 servers that the URL names do not serve: c:1 waits",
             ),
             (
                 |v| v.scratch.root = Root::Denied,
                 "root",
-                Verdict::Error,
+                Status::Error,
                 "/locks is missing",
             ),
             (
                 |v| v.scratch.denied = Some(Step::Create),
                 "rights",
-                Verdict::Error,
+                Status::Error,
                 "create nodes in /locks",
             ),
             (
                 |v| v.scratch.denied = Some(Step::Contend),
                 "rights",
-                Verdict::Error,
+                Status::Error,
                 "it has made",
             ),
             (
                 |v| v.scratch.denied = Some(Step::List),
                 "rights",
-                Verdict::Warning,
+                Status::Warning,
                 "cannot be listed",
             ),
             (
                 |v| v.scratch.denied = Some(Step::Delete),
                 "rights",
-                Verdict::Warning,
+                Status::Warning,
                 "delete in /locks",
             ),
-            (
-                |v| v.scratch.containers = Some(false),
-                "containers",
-                Verdict::Warning,
-                "3.6 or later",
-            ),
         ];
-        for (change, check, verdict, says) in cases {
+        for (change, check, status, says) in cases {
             let mut visit = good();
             change(&mut visit);
             let mut found = added(at_start(), &visit);
-            found.retain(Finding::is_fault);
+            found.retain(HealthCheck::is_fault);
             assert_eq!(found.len(), 1, "{found:?}");
-            assert_eq!((found[0].check, found[0].verdict), (check, verdict));
+            assert_eq!((found[0].id, found[0].status), (check, status));
             assert!(found[0].to_string().contains(says), "{}", found[0]);
         }
     }
@@ -274,25 +254,25 @@ mod tests {
             |_| {},
             |v| v.scratch.root = Root::Made,
             |v| v.scratch.clock = offset(Duration::from_secs(3_600)),
-            |v| (v.scratch.containers, v.scratch.clock) = (None, None),
+            |v| v.scratch.clock = None,
         ];
         for change in cases {
             let mut visit = good();
             change(&mut visit);
             let found = added(at_start(), &visit);
-            assert!(!found.iter().any(Finding::is_fault), "{found:?}");
+            assert!(!found.iter().any(HealthCheck::is_fault), "{found:?}");
         }
         let found = added(at_start(), &good());
-        assert_eq!(found[0].what, "the servers are ZooKeeper 3.8.0");
+        assert_eq!(found[0].summary, "the servers are ZooKeeper 3.8.0");
         let clock = found.last().expect("there are some");
-        assert!(clock.what.ends_with("to within 1 ms"), "{clock}");
+        assert!(clock.summary.ends_with("to within 1 ms"), "{clock}");
     }
 
     #[test]
     fn a_fault_of_the_start_stands() {
         let mut visit = good();
         visit.granted = Duration::from_secs(2);
-        let fault = Finding::warning("session-timeout", "2s, not 30s", "why", "way out");
+        let fault = HealthCheck::warning("session-timeout", "2s, not 30s", "why", "way out");
         let found = added(vec![fault.clone()], &visit);
         assert_eq!(found[0], fault);
         assert_eq!(found.iter().filter(|f| f.is_fault()).count(), 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 use zookeeper_client::{Client, Error as ClientError};
 
 use crate::config::{Access, ZooKeeperConfig};
@@ -54,7 +54,7 @@ fn voters(text: &str) -> Members {
 }
 
 /// What each check shows.
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn health_checks(facts: &Facts) -> Vec<HealthCheck> {
     vec![
         version(facts),
         ensemble(facts),
@@ -63,51 +63,51 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     ]
 }
 
-fn version(facts: &Facts) -> Finding {
+fn version(facts: &Facts) -> HealthCheck {
     match facts.members {
-        Some(Members::Unlisted) => Finding::warning(
+        Some(Members::Unlisted) => HealthCheck::warning(
             "version",
             "the server is older than ZooKeeper 3.5",
             "it has no container nodes, and the directories of locks stay for ever",
             "use ZooKeeper 3.6 or later",
         ),
         Some(Members::Voters(_)) => {
-            Finding::good("version", "the server is ZooKeeper 3.5 or later")
+            HealthCheck::ok("version", "the server is ZooKeeper 3.5 or later")
         }
-        None => Finding::unknown("version", PRIVATE),
+        None => HealthCheck::not_checked("version", PRIVATE),
     }
 }
 
-fn ensemble(facts: &Facts) -> Finding {
+fn ensemble(facts: &Facts) -> HealthCheck {
     match facts.members {
-        Some(Members::Voters(1)) => Finding::warning(
+        Some(Members::Voters(1)) => HealthCheck::warning(
             "ensemble",
             "the ensemble is one server",
             "nobody gets a lock, and holders lose theirs, while it is down",
             "use three servers, or five",
         ),
-        Some(Members::Voters(voters)) if voters % 2 == 0 => Finding::warning(
+        Some(Members::Voters(voters)) if voters % 2 == 0 => HealthCheck::warning(
             "ensemble",
             format!("the ensemble has {voters} servers that vote"),
             "an even number survives the loss of no more servers than the odd one below it",
             "add a server, or make one an observer",
         ),
-        Some(Members::Voters(voters)) => Finding::good(
+        Some(Members::Voters(voters)) => HealthCheck::ok(
             "ensemble",
             format!("the ensemble has {voters} servers that vote"),
         ),
         Some(Members::Unlisted) => {
-            Finding::unknown("ensemble", "a server before 3.5 does not tell its members")
+            HealthCheck::not_checked("ensemble", "a server before 3.5 does not tell its members")
         }
-        None => Finding::unknown("ensemble", PRIVATE),
+        None => HealthCheck::not_checked("ensemble", PRIVATE),
     }
 }
 
 const PRIVATE: &str = "the list of servers, /zookeeper/config, is closed to this user";
 
-fn session_timeout(facts: &Facts) -> Finding {
+fn session_timeout(facts: &Facts) -> HealthCheck {
     if facts.granted != facts.asked {
-        return Finding::warning(
+        return HealthCheck::warning(
             "session-timeout",
             format!(
                 "the session time-out is {:?}, not the {:?} that were asked for",
@@ -119,12 +119,12 @@ fn session_timeout(facts: &Facts) -> Finding {
         );
     }
     let what = format!("the session time-out is {:?}, as asked for", facts.granted);
-    Finding::good("session-timeout", what)
+    HealthCheck::ok("session-timeout", what)
 }
 
-fn access(facts: &Facts) -> Finding {
+fn access(facts: &Facts) -> HealthCheck {
     if facts.is_open {
-        return Finding::warning(
+        return HealthCheck::warning(
             "access",
             "everybody may change and delete the nodes of locks",
             "whoever reaches the server can end a lock while it is held",
@@ -132,7 +132,7 @@ fn access(facts: &Facts) -> Finding {
              access=everybody",
         );
     }
-    Finding::good(
+    HealthCheck::ok(
         "access",
         match facts.access {
             Access::Creator => "only this user may touch the nodes of its locks",
@@ -144,7 +144,7 @@ fn access(facts: &Facts) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use lock_core::Verdict;
+    use lock_core::Status;
 
     use super::*;
 
@@ -158,9 +158,9 @@ mod tests {
         }
     }
 
-    fn faults(facts: &Facts) -> Vec<Finding> {
-        let mut found = findings(facts);
-        found.retain(Finding::is_fault);
+    fn faults(facts: &Facts) -> Vec<HealthCheck> {
+        let mut found = health_checks(facts);
+        found.retain(HealthCheck::is_fault);
         found
     }
 
@@ -197,7 +197,7 @@ mod tests {
             change(&mut facts);
             let found = faults(&facts);
             assert_eq!(found.len(), 1, "{found:?}");
-            assert_eq!(found[0].check, check);
+            assert_eq!(found[0].id, check);
             assert!(found[0].to_string().contains(says), "{}", found[0]);
         }
     }
@@ -213,9 +213,9 @@ mod tests {
             members: None,
             ..good()
         };
-        let found = findings(&untold);
-        let unknown = found.iter().filter(|f| f.verdict == Verdict::Unknown);
-        let unknown: Vec<_> = unknown.map(|finding| finding.check).collect();
+        let found = health_checks(&untold);
+        let unknown = found.iter().filter(|f| f.status == Status::NotChecked);
+        let unknown: Vec<_> = unknown.map(|health| health.id).collect();
         assert_eq!(unknown, ["version", "ensemble"]);
         assert_eq!(faults(&untold), []);
     }

@@ -1,7 +1,7 @@
-//! What is looked at before an ensemble gets locks to keep.
+//! Checks of an ensemble before it keeps locks.
 //!
 //! The names of the checks are `version`, `ensemble`, `session-timeout` and `access`, which are made
-//! at every start; and `quorum`, `root`, `rights`, `containers` and `clock`.
+//! at every start; and `quorum`, `root`, `rights` and `clock`.
 
 mod besides;
 mod ensemble;
@@ -9,7 +9,7 @@ mod scratch;
 
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 use lock_core::engine::{Engine, before};
 use tokio::time::Instant;
 use zookeeper_client::Client;
@@ -19,24 +19,27 @@ use crate::connect::visit;
 use crate::error::{Cause, Failure};
 
 use self::besides::Visit;
-use self::ensemble::{ask, findings};
+use self::ensemble::{ask, health_checks};
 
 /// Looks at an ensemble, and warns of what it finds; with strict checks, refuses.
 ///
 /// What the ensemble does not tell this client is left out.
 pub(crate) async fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
-    let mut found = findings(&ask(client, config).await?);
-    found.retain(Finding::is_fault);
+    let mut found = health_checks(&ask(client, config).await?);
+    found.retain(HealthCheck::is_fault);
     if config.strict && !found.is_empty() {
-        let found: Vec<_> = found.iter().map(Finding::to_string).collect();
+        let found: Vec<_> = found.iter().map(HealthCheck::to_string).collect();
         let message = format!("strict=on refuses this ensemble: {}", found.join(". "));
         return Err(Cause::Config(message).into());
     }
-    for Finding {
-        what, why, way_out, ..
-    } in found
-    {
-        tracing::warn!(%what, %why, %way_out, "an ensemble is not fit for locks");
+    for check in found {
+        let HealthCheck {
+            summary,
+            impact,
+            fix,
+            ..
+        } = check;
+        tracing::warn!(%summary, %impact, %fix, "an ensemble may lose locks");
     }
     Ok(())
 }
@@ -46,7 +49,7 @@ pub(crate) async fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(
 pub(crate) async fn look(
     config: &ZooKeeperConfig,
     engine: &Engine,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<HealthCheck>, Failure> {
     let (client, answers) = visit(config, engine).await?;
     let looking = async {
         let facts = ask(&client, config).await?;
@@ -61,7 +64,7 @@ pub(crate) async fn look(
     let within = config.timeout.max(LONG_ENOUGH);
     let looked = before(Instant::now() + within, looking).await;
     let (facts, visit) = looked.unwrap_or_else(|| Err(Failure::silent(within)))?;
-    Ok(besides::added(findings(&facts), &visit))
+    Ok(besides::added(health_checks(&facts), &visit))
 }
 
 /// For a dozen requests.

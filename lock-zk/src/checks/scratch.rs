@@ -6,7 +6,7 @@ use lock_core::engine::Engine;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as ClientError, Stat};
 
 use crate::acl::acls;
-use crate::config::{Compat, ZooKeeperConfig};
+use crate::config::ZooKeeperConfig;
 use crate::error::Failure;
 
 /// What happened when each was tried.
@@ -15,7 +15,6 @@ pub(super) struct Tried {
     pub(super) root: Root,
     /// The first step that was denied.
     pub(super) denied: Option<Step>,
-    pub(super) containers: Option<bool>,
     pub(super) clock: Option<Offset>,
 }
 
@@ -72,7 +71,7 @@ pub(super) async fn tried(
     let parent = config.root.trim_end_matches('/');
     let path = format!("{parent}/polylock-doctor-{}", engine.lease_id().to_hex());
     let asked = SystemTime::now();
-    let (stat, is_container) = match create(client, &path, &acls).await {
+    let stat = match create(client, &path, &acls).await {
         Ok(made) => made,
         Err(error) if is_denied(&error) => {
             tried.denied = Some(Step::Create);
@@ -81,7 +80,6 @@ pub(super) async fn tried(
         Err(error) => return Err(error.into()),
     };
     tried.clock = offset(&stat, asked, asked.elapsed().unwrap_or_default());
-    tried.containers = (config.compat != Compat::Kazoo).then_some(is_container);
     tried.denied = contend(client, &path, &CreateMode::Ephemeral.with_acls(acls)).await?;
     if let Err(error) = client.list_children(&config.root).await {
         let step = denied(error, Step::List)?;
@@ -97,20 +95,13 @@ pub(super) async fn tried(
     Ok(tried)
 }
 
-/// Creates the directory, as a container if the server knows them, and says whether it does.
-async fn create(
-    client: &Client,
-    path: &str,
-    acls: &Acls<'static>,
-) -> Result<(Stat, bool), ClientError> {
-    for (mode, is_container) in [
-        (CreateMode::Container, true),
-        (CreateMode::Persistent, false),
-    ] {
+/// Creates the directory, as a container if the server knows them.
+async fn create(client: &Client, path: &str, acls: &Acls<'static>) -> Result<Stat, ClientError> {
+    for mode in [CreateMode::Container, CreateMode::Persistent] {
         let options = mode.with_acls(*acls);
         match client.create(path, &[], &options).await {
-            Ok((stat, _)) => return Ok((stat, is_container)),
-            Err(ClientError::Unimplemented) if is_container => {}
+            Ok((stat, _)) => return Ok(stat),
+            Err(ClientError::Unimplemented) => {}
             Err(error) => return Err(error),
         }
     }

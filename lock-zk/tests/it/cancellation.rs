@@ -153,7 +153,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
 }
 
 #[tokio::test]
-async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signalled() {
+async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signaled() {
     let place = Place::new().await;
     let locks = place.patient().await;
     let mut guard = take(&locks, "a").await;

@@ -23,9 +23,9 @@ async fn created(place: &Place, name: &str) -> i64 {
 async fn examined(server: &ZooKeeperServer) -> String {
     let registry = Registry::new().with(ZooKeeperBackend::default());
     let registry = registry.expect("one backend");
-    let found = registry.examine(&server.url()).await;
+    let found = registry.check_health(&server.url()).await;
     let found = found.expect("it can be looked at");
-    let clock = found.iter().find(|finding| finding.check == "clock");
+    let clock = found.iter().find(|finding| finding.id == "clock");
     let clock = clock.expect("there is a clock");
     assert!(!clock.is_fault(), "{clock}");
     clock.to_string()

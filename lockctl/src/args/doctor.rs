@@ -6,14 +6,14 @@ use clap::Args;
 
 use super::value::duration;
 
-/// Tell whether a server is fit for locks: exit 0 if it is, 1 if something is wrong
+/// Check a server for what silently loses locks: exit 0 if nothing is wrong, else 1
 ///
-/// Connects, looks at how the server is set up, measures its round trips, and tries locks on keys
-/// of its own that begin with polylock-doctor/. Says of each fault what was found, why it matters
-/// and the way out.
+/// Connects, checks the settings of the server, measures its round trips, and tries locks on keys of
+/// its own that begin with polylock-doctor/. Prints of each problem the impact and the fix, and what
+/// was not checked.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Lock services to look at [default: that of --backend]
+    /// Lock services to check [default: that of --backend]
     #[arg(value_name = "URL", hide_possible_values = true)]
     pub(crate) urls: Vec<String>,
     /// Check whose warning is no fault, by its name; may be given several times

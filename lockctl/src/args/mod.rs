@@ -25,7 +25,7 @@ pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
 pub(crate) use self::value::{EventsTarget, LeaseText};
 
-use self::value::duration;
+use self::value::{duration, note};
 
 /// Runs commands under a lock that others respect, and shows and breaks locks.
 #[derive(Debug, Parser)]
@@ -106,7 +106,7 @@ pub(crate) struct GlobalArgs {
     /// Form of the answers on standard output
     #[arg(long, value_enum, default_value_t, global = true)]
     pub(crate) format: Format,
-    /// When to colour messages
+    /// When to color messages
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
     pub(crate) color: Color,
 }
@@ -121,7 +121,7 @@ pub(crate) enum Format {
     Text,
 }
 
-/// When messages are coloured.
+/// When messages are colored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Color {
     /// Always
@@ -196,14 +196,14 @@ pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) key: String,
     /// Length of the lease [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
     /// Free text that list and inspect show
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = note)]
     pub(crate) note: Option<String>,
 }
 
@@ -216,7 +216,7 @@ pub(crate) struct RenewArgs {
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
     /// Length of the lease from now on [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
 }
 

@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use polylock::{Mode, Wait};
 use rustix::process::Signal;
 
-use super::value::{EventsTarget, duration, permits, signal};
+use super::value::{EventsTarget, duration, note, permits, signal};
 
 /// Run a command while holding one or several locks
 ///
-/// Waits for the locks, runs the command, and gives the locks back when it ends. Several keys are
-/// taken all or none. The command is stopped before the lease ends if that cannot be renewed.
+/// Waits for the locks, runs the command, and releases the locks when it ends. Several keys are
+/// acquired all or none. The command is stopped before the lease ends if that cannot be renewed.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "lockctl run [OPTIONS] <KEY>... -- <COMMAND>...\n       \
@@ -34,18 +34,18 @@ pub(crate) struct RunArgs {
     pub(crate) wait: WaitArgs,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
-    /// Exit code when the lock is held by somebody else
+    /// Exit code when the lock is held by another client
     #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
-    /// Held by somebody else is success: exit 0. Does not wait unless -w is given
+    /// Held by another client is success: exit 0. Does not wait unless -w is given
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_if_held: bool,
     /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
     /// 30s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) ttl: Option<Duration>,
     /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) kill_after: Option<Duration>,
     /// What a lost lock means for the command
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
@@ -56,11 +56,11 @@ pub(crate) struct RunArgs {
     /// Signal that asks the command to stop when the lock is lost
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
     pub(crate) signal_on_lost: Signal,
-    /// Keep the lock this long even if the command is faster
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) at_least_for: Option<Duration>,
+    /// Min time that the lock stays held, even if the command is faster
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) min_hold: Option<Duration>,
     /// Stop the command after this time
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) max_run: Option<Duration>,
     /// Run STRING by $SHELL -c
     #[arg(short = 'c', long, value_name = "STRING")]
@@ -69,7 +69,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) pgid: Pgid,
     /// Free text that list and inspect show
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = note)]
     pub(crate) note: Option<String>,
     /// Write what happens as JSON lines to a file or an open descriptor
     #[arg(long, value_name = "FILE|fd:N")]
@@ -84,7 +84,7 @@ pub(crate) struct WaitArgs {
     pub(crate) no_wait: bool,
     /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
     /// the configuration, or for ever]
-    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration)]
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) wait: Option<Duration>,
 }
 
@@ -103,20 +103,20 @@ impl WaitArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ModeArgs {
     /// Share the lock with others that share it
-    #[arg(short = 's', long, conflicts_with_all = ["exclusive", "slots"])]
+    #[arg(short = 's', long, conflicts_with_all = ["exclusive", "permits"])]
     shared: bool,
     /// Be the only holder, which is the default
-    #[arg(short = 'x', long, conflicts_with = "slots")]
+    #[arg(short = 'x', long, conflicts_with = "permits")]
     exclusive: bool,
     /// Be one of at most N holders, all of whom name the same N
     #[arg(long, value_name = "N", value_parser = permits)]
-    slots: Option<NonZeroU32>,
+    permits: Option<NonZeroU32>,
 }
 
 impl ModeArgs {
     /// The mode that is asked for.
     pub(crate) fn mode(self) -> Mode {
-        match (self.shared, self.slots) {
+        match (self.shared, self.permits) {
             (true, _) => Mode::Shared,
             (false, Some(limit)) => Mode::Permit { limit },
             (false, None) => Mode::Exclusive,

@@ -6,10 +6,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use polylock::Label;
 use rustix::process::Signal;
 
 /// Reads `500ms`, `2s`, `1.5m`, or as flock(1) does a bare number of seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    if text.trim_start().starts_with('-') {
+        return Err("must not be negative".to_owned());
+    }
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string());
     }
@@ -40,6 +44,18 @@ const SIGNALS: [(&str, Signal); 7] = [
     ("USR1", Signal::USR1),
     ("USR2", Signal::USR2),
 ];
+
+/// Reads a note, which is stored as a whole or not at all.
+pub(super) fn note(text: &str) -> Result<String, String> {
+    match text.len() > Label::MAX_NOTE_LEN {
+        true => Err(format!(
+            "has {} bytes, max {}",
+            text.len(),
+            Label::MAX_NOTE_LEN
+        )),
+        false => Ok(text.to_owned()),
+    }
+}
 
 /// Reads a number of permits.
 pub(super) fn permits(text: &str) -> Result<NonZeroU32, String> {
@@ -111,6 +127,16 @@ mod tests {
         for wrong in ["", "-1", "nan", "inf", "2 parsecs", "s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+        for negative in ["-1", "-5s"] {
+            assert_eq!(duration(negative), Err("must not be negative".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_note_is_not_cut() {
+        let longest = "x".repeat(Label::MAX_NOTE_LEN);
+        assert_eq!(note(&longest), Ok(longest.clone()));
+        assert!(note(&format!("{longest}y")).is_err());
     }
 
     #[test]

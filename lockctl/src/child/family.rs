@@ -1,7 +1,7 @@
 //! Descendants of the command that share the process group of `lockctl`.
 //!
 //! In the foreground group of a terminal there is no group to signal that would not hit `lockctl`
-//! and its neighbours in a pipeline as well, so the descendants are found one by one.
+//! and its neighbors in a pipeline as well, so the descendants are found one by one.
 
 use std::fs;
 

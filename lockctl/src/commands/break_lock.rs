@@ -28,8 +28,8 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Fail
             return report(app, args, None);
         };
         if !agrees(&info) {
-            app.console.note("nothing is broken");
-            return Ok(Exit::Success);
+            app.console.note("declined, nothing is broken");
+            return Ok(DECLINED);
         }
     }
     let broken = admin.break_lock(&key, &args.reason).await?;
@@ -42,7 +42,7 @@ fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit
         return Ok(Exit::Success);
     }
     match broken {
-        Some(info) => print(&describe(info, "was held by"))?,
+        Some(info) => print(&describe(info, "is broken: it was taken from"))?,
         None => print(&format!(
             "{} is free, nothing is broken\n",
             Escaped(&args.key)
@@ -59,6 +59,9 @@ fn describe(info: &LockInfo, verb: &str) -> String {
         .map(|h| format!("{name} {verb} {}\n", holder_refusing(h)));
     lines.collect()
 }
+
+/// The lock stays held, by a decision and not by a failure.
+const DECLINED: Exit = Exit::Of(1);
 
 /// Asks on standard error, so that standard output has the answer alone.
 fn agrees(info: &LockInfo) -> bool {

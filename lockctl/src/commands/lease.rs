@@ -29,7 +29,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, [key.as_str()])?;
     let locks = tokio::select! {
-        signal = signals.next_that_ends() => return Ok(Exit::Signalled(signal.as_raw())),
+        signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
     };
     let waiting = Waiting {
@@ -47,7 +47,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
     {
         Ok(Outcome::Acquired(guard)) => hand_out(app, &*locks, guard).await,
         Ok(Outcome::Held(failure)) => Err(failure),
-        Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signalled(signal.as_raw())),
+        Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
         Err(failure) => Err(failure),
     };
     locks.shutdown(SHUTDOWN).await;

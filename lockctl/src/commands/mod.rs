@@ -9,6 +9,7 @@ mod doctor;
 mod inspect;
 mod lease;
 mod list;
+mod man;
 mod run;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod schema;
@@ -36,7 +37,7 @@ pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Fail
     };
     match command {
         Command::Completions(args) => completions::completions(&args),
-        Command::Man => completions::man(),
+        Command::Man => man::man(),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::bench(&app, &args),
         command => runtime()?.block_on(app.serve(command)),

@@ -68,6 +68,7 @@ fn a_held_lock_is_75_or_what_is_asked_for() {
 fn wrong_usage_is_64() {
     let place = Place::new();
     let long = format!("run {} -- true", "x".repeat(257));
+    let long_note = format!("run --note {} k -- true", "x".repeat(257));
     for line in [
         "",
         "fly",
@@ -78,8 +79,10 @@ fn wrong_usage_is_64() {
         &long,
         "run -n -w 1 k -- true",
         "run -s -x k -- true",
-        "run --slots 0 k -- true",
+        "run --permits 0 k -- true",
         "run -w soon k -- true",
+        "run -w -5s k -- true",
+        &long_note,
         "run --ttl 0 k -- true",
         "run --ttl 25h k -- true",
         "run --ttl 30s --kill-after 11s k -- true",

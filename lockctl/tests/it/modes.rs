@@ -11,7 +11,7 @@ fn modes_and_namespaces_say_who_is_excluded() {
         ("run -s k", "run -n -s k", 0),
         ("run -s k", "run -n -x k", 75),
         ("run k", "run -n -s k", 75),
-        ("run --slots 2 k", "run -n --slots 2 k", 0),
+        ("run --permits 2 k", "run -n --permits 2 k", 0),
         ("--namespace a run k", "--namespace b run -n k", 0),
         ("--namespace a run k", "--namespace a run -n k", 75),
     ] {
@@ -28,9 +28,9 @@ fn modes_and_namespaces_are_shown() {
     let lock = |key: &str| place.json(&["inspect", key])["lock"].clone();
     let _reader = place.holder("-s shared");
     assert_eq!(lock("shared")["mode"], "shared");
-    let _first = place.holder("--slots 2 k");
-    let _second = place.holder("--slots 2 k");
-    place.expect(75, "run -n --slots 2 k -- true");
+    let _first = place.holder("--permits 2 k");
+    let _second = place.holder("--permits 2 k");
+    place.expect(75, "run -n --permits 2 k -- true");
     let permits = lock("k");
     assert_eq!(permits["mode"], "permit", "{permits}");
     assert_eq!(permits["limit"], 2, "{permits}");
@@ -54,7 +54,7 @@ fn modes_and_namespaces_are_shown() {
 fn a_lock_may_outlast_its_command() {
     let place = Place::new();
     let began = Instant::now();
-    let line = "run --ttl 2s --at-least-for 3s k -- true";
+    let line = "run --ttl 2s --min-hold 3s k -- true";
     place.expect(0, line).says_only("");
     // That lockctl does not stay itself is shown by what is left.
     place.expect(75, "run -n k -- true");

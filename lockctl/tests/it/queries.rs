@@ -165,13 +165,13 @@ fn a_broken_lock_is_shown_and_its_successor_has_a_larger_token() {
 fn break_asks_on_a_terminal() {
     let place = Place::new();
     let _holder = place.holder("k");
-    for (answer, shown, is_held) in [
-        ("n\n", &["k is held by ", "break it? [y/N]"][..], true),
-        ("y\n", &["k was held by "], false),
+    for (answer, code, shown, is_held) in [
+        ("n\n", 1, &["k is held by ", "break it? [y/N]"][..], true),
+        ("y\n", 0, &["k is broken: it was taken from "], false),
     ] {
         let mut process = place.terminal(&format!("{LOCKCTL} break k"));
         process.enter(answer);
-        process.expect(0).prints(shown);
+        process.expect(code).prints(shown);
         assert_eq!(place.is_held("k"), is_held, "after the answer {answer:?}");
     }
 }
@@ -219,14 +219,17 @@ fn completions_and_man_know_every_command() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.expect(0, &["completions", shell]);
-        let script = script.prints(&["inspect", "at-least-for"]);
+        let script = script.prints(&["inspect", "min-hold"]);
         assert!(
             !script.stdout.contains("__exec"),
             "{shell} completes an inner command"
         );
     }
     let page = place.expect(0, "man");
-    page.prints(&[".TH lockctl 1", "lost\\-exit\\-code"]);
+    let mut page = page.prints(&[".TH lockctl 1", "lost\\-exit\\-code"]);
+    for section in ["ENVIRONMENT", "\"EXIT STATUS\"", "EXAMPLES", "FILES"] {
+        page = page.prints(&[&format!(".SH {section}\n")]);
+    }
     assert!(!place.database().exists(), "neither needs a backend");
 }
 

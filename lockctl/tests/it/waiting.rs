@@ -69,7 +69,7 @@ fn hints_ask_the_same_backend() {
 }
 
 #[test]
-fn options_say_how_much_is_said_and_in_which_colours() {
+fn options_say_how_much_is_said_and_in_which_colors() {
     let place = Place::new();
     let _holder = place.holder("k");
     let quiet = place.expect(75, "-q run -w 0.4 k -- true");

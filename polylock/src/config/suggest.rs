@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(quoted("redis://:secret@cache"), "***");
         // Names of tables are candidates, and may be wrong themselves.
         let known = ["redis://:secret@cache", "main"];
-        assert_eq!(instead_of("colour", known), " (known: ***, main)");
+        assert_eq!(instead_of("color", known), " (known: ***, main)");
         let near = instead_of("redis://:secret@cach", known);
         assert_eq!(near, ", did you mean ***?");
     }
@@ -87,7 +87,7 @@ mod tests {
             instead_of("MAX_HOLD", known),
             ", did you mean \"max-hold\"?"
         );
-        assert_eq!(instead_of("colour", known), " (known: ttl, max-hold)");
-        assert_eq!(instead_of("colour", []), " (known: none)");
+        assert_eq!(instead_of("color", known), " (known: ttl, max-hold)");
+        assert_eq!(instead_of("color", []), " (known: none)");
     }
 }

@@ -30,7 +30,7 @@ use super::series::{Series, Sink};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let recorder = PrometheusBuilder::new()
-///     .set_buckets_for_metric(Matcher::Prefix("dlock_".into()), &BUCKETS)?
+///     .set_buckets_for_metric(Matcher::Prefix("polylock_".into()), &BUCKETS)?
 ///     .build_recorder();
 /// let page = recorder.handle(); // or `install()`, which serves it, and no `with_recorder`
 /// let observer = MetricsObserver::new()
@@ -42,7 +42,7 @@ use super::series::{Series, Sink};
 ///     .await?;
 ///
 /// let _guard = locks.request("orders/42").class("orders").acquire().await?;
-/// assert!(page.render().contains(r#"dlock_held{backend="memory",lock="orders"} 1"#));
+/// assert!(page.render().contains(r#"polylock_held{backend="memory",class="orders"} 1"#));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl MetricsObserver {
         }
     }
 
-    /// Sets what is before the names. Default: `dlock`.
+    /// Sets what is before the names. Default: `polylock`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.target.prefix = prefix.into();

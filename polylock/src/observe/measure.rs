@@ -15,7 +15,7 @@ pub struct Measurement<'a> {
     pub metric: Metric,
     /// The number.
     pub value: Value,
-    /// The value of the label `lock`, where the metric has it: the class of the request, or
+    /// The value of the label `class`, where the metric has it: the class of the request, or
     /// [`NO_CLASS`](Self::NO_CLASS).
     pub class: &'a str,
     /// The values of the other labels, in the order of the labels.
@@ -38,7 +38,7 @@ pub enum Value {
 pub(super) type Words = [&'static str; 3];
 
 impl<'a> Measurement<'a> {
-    /// The value of the label `lock` for requests without a class.
+    /// The value of the label `class` for requests without a class.
     pub const NO_CLASS: &'static str = "none";
 
     pub(super) fn new(metric: Metric, value: Value, class: &'a str, words: Words) -> Self {
@@ -59,7 +59,7 @@ impl<'a> Measurement<'a> {
     pub fn labels(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
         let (class, mut words) = (self.class, self.words.into_iter());
         self.metric.labels().iter().map(move |name| match *name {
-            "lock" => (*name, class),
+            "class" => (*name, class),
             name => (name, words.next().unwrap_or("")),
         })
     }
@@ -67,7 +67,7 @@ impl<'a> Measurement<'a> {
 
 /// Turns an event into measurements, three at most, and passes each to `note`.
 ///
-/// The label `lock` is the class that the request names and never its key, of which there is no
+/// The label `class` is the class that the request names and never its key, of which there is no
 /// bounded number.
 pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
     let backend = event.backend;

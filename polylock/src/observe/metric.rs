@@ -6,8 +6,8 @@
 /// use polylock::observe::Metric;
 ///
 /// let slack = Metric::RenewalSlack;
-/// assert_eq!(slack.prometheus_name("dlock"), "dlock_renewal_slack_seconds");
-/// assert_eq!(slack.otel_name("dlock"), "dlock.renewal.slack");
+/// assert_eq!(slack.prometheus_name("polylock"), "polylock_renewal_slack_seconds");
+/// assert_eq!(slack.otel_name("polylock"), "polylock.renewal.slack");
 /// assert_eq!((slack.unit(), slack.labels()), ("s", ["backend"].as_slice()));
 /// ```
 #[non_exhaustive]
@@ -76,7 +76,7 @@ impl Metric {
     ];
 
     /// What is before the names unless set otherwise.
-    pub const DEFAULT_PREFIX: &'static str = "dlock";
+    pub const DEFAULT_PREFIX: &'static str = "polylock";
 
     /// How it is aggregated.
     #[must_use]
@@ -103,13 +103,13 @@ impl Metric {
         self.facts().description
     }
 
-    /// The name for OpenTelemetry, such as `dlock.acquire.duration`.
+    /// The name for OpenTelemetry, such as `polylock.acquire.duration`.
     #[must_use]
     pub fn otel_name(self, prefix: &str) -> String {
         format!("{prefix}.{}", self.facts().name)
     }
 
-    /// The name for Prometheus, such as `dlock_acquire_duration_seconds`.
+    /// The name for Prometheus, such as `polylock_acquire_duration_seconds`.
     #[must_use]
     pub fn prometheus_name(self, prefix: &str) -> String {
         let name = self.facts().name.replace('.', "_");
@@ -127,7 +127,7 @@ impl Metric {
                 name: "acquire.duration",
                 kind: MetricKind::Histogram,
                 unit: "s",
-                labels: &["backend", "lock", "mode", "outcome"],
+                labels: &["backend", "class", "mode", "outcome"],
                 description: "Time from a request for a lock to its answer.",
             },
             Self::BackendErrors => Facts {
@@ -141,35 +141,35 @@ impl Metric {
                 name: "fencing.rejections",
                 kind: MetricKind::Counter,
                 unit: "{write}",
-                labels: &["lock"],
+                labels: &["class"],
                 description: "Writes that were refused because of a stale token.",
             },
             Self::Held => Facts {
                 name: "held",
                 kind: MetricKind::Gauge,
                 unit: "{lock}",
-                labels: &["backend", "lock"],
+                labels: &["backend", "class"],
                 description: "Locks that this process holds.",
             },
             Self::HoldDuration => Facts {
                 name: "hold.duration",
                 kind: MetricKind::Histogram,
                 unit: "s",
-                labels: &["backend", "lock", "end"],
+                labels: &["backend", "class", "end"],
                 description: "Time for which a lock was held, its release included.",
             },
             Self::HttpRejections => Facts {
                 name: "http.rejections",
                 kind: MetricKind::Counter,
                 unit: "{request}",
-                labels: &["lock", "status", "reason"],
+                labels: &["class", "status", "reason"],
                 description: "Requests that were answered without their handler.",
             },
             Self::Lost => Facts {
                 name: "lost",
                 kind: MetricKind::Counter,
                 unit: "{lock}",
-                labels: &["backend", "lock", "reason"],
+                labels: &["backend", "class", "reason"],
                 description: "Locks that were lost while they were held.",
             },
             Self::ReleaseDuration => Facts {
@@ -197,7 +197,7 @@ impl Metric {
                 name: "waiters",
                 kind: MetricKind::Gauge,
                 unit: "{waiter}",
-                labels: &["backend", "lock"],
+                labels: &["backend", "class"],
                 description: "Requests for locks that are under way.",
             },
         }

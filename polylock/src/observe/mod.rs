@@ -7,7 +7,7 @@
 //! backends that are connected afterwards. An observer that fails does not stand in the way of a
 //! lock.
 //!
-//! Name the kind of work with [`class`](crate::RequestBuilder::class): it is the label `lock` of the
+//! Name the kind of work with [`class`](crate::RequestBuilder::class): it is the label `class` of the
 //! metrics. Keys are no labels.
 //!
 //! With the feature `tower`, both hear of refused requests too

@@ -56,7 +56,7 @@ impl OtelObserver {
         }
     }
 
-    /// Sets what is before the names. Default: `dlock`.
+    /// Sets what is before the names. Default: `polylock`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.target.prefix = prefix.into();

@@ -87,7 +87,7 @@ async fn names_units_boundaries_and_labels_are_those_of_the_table() {
     for metric in &all {
         let known = Metric::ALL
             .into_iter()
-            .find(|known| known.otel_name("dlock") == metric.name);
+            .find(|known| known.otel_name("polylock") == metric.name);
         let known = known.unwrap_or_else(|| panic!("{} is unknown", metric.name));
         assert_eq!(metric.unit, known.unit(), "{}", metric.name);
         let is_duration = known.kind() == MetricKind::Histogram;
@@ -100,19 +100,19 @@ async fn names_units_boundaries_and_labels_are_those_of_the_table() {
         assert_eq!(metric.points.len(), 1, "{name}: {:?}", metric.points);
         metric.points[0].clone()
     };
-    let here = |labels: &str| format!("backend=memory,lock=orders{labels}");
-    assert_eq!(point("dlock.held"), (here(""), 1.0));
-    assert_eq!(point("dlock.waiters"), (here(""), 0.0));
+    let here = |labels: &str| format!("backend=memory,class=orders{labels}");
+    assert_eq!(point("polylock.held"), (here(""), 1.0));
+    assert_eq!(point("polylock.waiters"), (here(""), 0.0));
     assert_eq!(
-        point("dlock.fencing.rejections"),
-        ("lock=orders".to_owned(), 1.0)
+        point("polylock.fencing.rejections"),
+        ("class=orders".to_owned(), 1.0)
     );
-    let (labels, _) = point("dlock.acquire.duration");
+    let (labels, _) = point("polylock.acquire.duration");
     assert_eq!(labels, here(",mode=wait,outcome=acquired"));
-    let (labels, held) = point("dlock.hold.duration");
-    assert_eq!(labels, "backend=memory,end=released,lock=orders");
+    let (labels, held) = point("polylock.hold.duration");
+    assert_eq!(labels, "backend=memory,class=orders,end=released");
     assert!((0.0..5.0).contains(&held), "{held} s");
-    let (labels, _) = point("dlock.release.duration");
+    let (labels, _) = point("polylock.release.duration");
     assert_eq!(labels, "backend=memory,outcome=released");
     assert_eq!(all.len(), 6, "{names:?}");
 }
@@ -129,7 +129,7 @@ async fn declared_classes_count_from_zero_and_the_prefix_is_free() {
         .iter()
         .find(|metric| metric.name == "shop.lost")
         .expect("shown");
-    let broken = "backend=memory,lock=orders,reason=broken".to_owned();
+    let broken = "backend=memory,class=orders,reason=broken".to_owned();
     assert!(lost.points.contains(&(broken, 0.0)), "{:?}", lost.points);
     assert!(all.iter().all(|metric| metric.name.starts_with("shop.")));
 }

@@ -382,7 +382,7 @@ impl HeldLease {
 
 impl fmt::Debug for HeldLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold")
+        f.debug_struct("HeldLease")
             .field("key", self.named())
             .field("token", &self.token)
             .field("state", &self.validity.load().to_string())

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::checks::{clock, text};
 use crate::error::Failure;
-use crate::wire::{Connection, Flavour, Sql};
+use crate::wire::{Connection, Flavor, Sql};
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default)]
@@ -50,26 +50,19 @@ impl Facts {
     pub(super) fn number(&self, name: &str) -> Option<i64> {
         self.variables.get(name)?.parse().ok()
     }
-
-    /// A time in seconds.
-    pub(super) fn seconds(&self, name: &str) -> Option<Duration> {
-        let seconds = u64::try_from(self.number(name)?).ok()?;
-        Some(Duration::from_secs(seconds))
-    }
 }
 
-pub(super) fn flavour(version: &str) -> Flavour {
+pub(super) fn flavor(version: &str) -> Flavor {
     match version.to_ascii_lowercase().contains("mariadb") {
-        true => Flavour::MariaDb,
-        false => Flavour::MySql,
+        true => Flavor::MariaDb,
+        false => Flavor::MySql,
     }
 }
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only',
     'super_read_only', 'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'log_bin',
-    'binlog_format', 'sync_binlog', 'wsrep_on', 'group_replication_single_primary_mode',
-    'group_replication_group_name', 'wait_timeout', 'interactive_timeout',
-    'innodb_lock_wait_timeout', 'max_connections')";
+    'sync_binlog', 'wsrep_on', 'group_replication_single_primary_mode',
+    'group_replication_group_name')";
 
 /// A grantee is written 'user'@'host', the user itself without the quotes.
 const RIGHTS: &str = "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.user_privileges

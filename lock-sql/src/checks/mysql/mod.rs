@@ -1,18 +1,16 @@
 //! What is looked at on MySQL and MariaDB.
 
 mod facts;
-mod more;
 mod start;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
-use self::facts::{Facts, flavour};
+use self::facts::{Facts, flavor};
 use super::clock::is_trusted;
-use super::connections::{connections, needed};
-use super::finding::Found;
+use super::found::Found;
 use crate::config::SqlConfig;
 use crate::error::Failure;
 use crate::wire::{Connection, Target};
@@ -25,23 +23,22 @@ pub(super) async fn check(
 ) -> Result<Vec<Found>, Failure> {
     let facts = Facts::ask(connection).await?;
     target.set_fencing(start::fencing(&facts));
-    target.set_flavour(flavour(&facts.version));
-    Ok(start::findings(&facts, config.mode, is_trusted(config)))
+    target.set_flavor(flavor(&facts.version));
+    Ok(start::health_checks(
+        &facts,
+        config.mode,
+        is_trusted(config),
+    ))
 }
 
 /// Looks at everything.
-pub(super) async fn examine(
+pub(super) async fn check_health(
     connection: &mut Connection,
-    target: &Target,
     config: &SqlConfig,
-) -> Result<Vec<Finding>, Failure> {
+) -> Result<Vec<HealthCheck>, Failure> {
     let facts = Facts::ask(connection).await?;
-    let found = start::findings(&facts, config.mode, is_trusted(config));
-    let mut found: Vec<_> = found.into_iter().map(|found| found.finding).collect();
-    found.push(more::idle_timeout(&facts, config));
-    found.push(more::lock_wait(&facts, config, target.is_pooled()));
-    let rooms = table::rooms(connection, facts.number("max_connections")).await?;
-    found.push(connections(&rooms, needed(config), target.is_pooled()));
+    let found = start::health_checks(&facts, config.mode, is_trusted(config));
+    let mut found: Vec<_> = found.into_iter().map(|found| found.health).collect();
     found.extend(table::table(connection, config).await?);
     Ok(found)
 }

@@ -1,19 +1,17 @@
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
-use super::more;
-use crate::checks::connections::Room;
 use crate::checks::{ask, table, text};
 use crate::config::SqlConfig;
 use crate::dialect::mysql::schema::{COLUMNS, layout};
 use crate::dialect::sequence;
 use crate::error::Failure;
-use crate::wire::{Class, Connection, Sql, Value};
+use crate::wire::{Class, Connection, Sql};
 
 /// Says what there is where the table should be, and what this user may do there.
 pub(super) async fn table(
     connection: &mut Connection,
     config: &SqlConfig,
-) -> Result<[Finding; 3], Failure> {
+) -> Result<[HealthCheck; 2], Failure> {
     let (name, plain) = (config.table_sql(), config.table.as_str());
     let mut facts = table::Facts {
         has_place: true,
@@ -29,24 +27,15 @@ pub(super) async fn table(
         Err(db_error) if db_error.class == Class::Denied => facts.exists = None,
         Err(_) => facts.exists = Some(true),
     }
-    let mut engine = None;
     if facts.exists == Some(false) {
         facts.may_make = may_make(connection, plain).await?;
     } else {
         facts.rights = rights(connection, &name).await?;
         facts.may_draw = Some(may_draw(connection, &name).await?);
         facts.columns = texts(connection, &columns(plain)).await?;
-        engine = texts(connection, &engine_of(plain))
-            .await?
-            .into_iter()
-            .next();
     }
-    let engines = ask(connection, ENGINES).await?;
-    let engines = engines.and_then(|answer| answer.int(0));
-    let has_innodb = engines.map(|count| count > 0);
     let wanted = table::Wanted::of(config, &name, &COLUMNS);
     Ok([
-        more::engine(engine.as_deref(), has_innodb, config.mode),
         table::rights(&facts, &wanted),
         table::table(&facts, &wanted),
     ])
@@ -117,47 +106,9 @@ fn columns(table: &str) -> String {
     )
 }
 
-fn engine_of(table: &str) -> String {
-    format!(
-        "SELECT engine FROM information_schema.tables
-         WHERE table_schema = DATABASE() AND table_name = '{table}'"
-    )
-}
-
-const ENGINES: &str = "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.engines
-    WHERE engine = 'InnoDB' AND support IN ('YES', 'DEFAULT')";
-
 /// The first column of an answer.
 async fn texts(connection: &mut Connection, question: &str) -> Result<Vec<String>, Failure> {
     let answer = ask(connection, question).await?;
     let rows = answer.map(|answer| answer.rows).unwrap_or_default();
     Ok(rows.iter().map(|row| text(row.first())).collect())
 }
-
-/// How many connections there are for this user, besides the one that asks.
-pub(super) async fn rooms(
-    connection: &mut Connection,
-    most: Option<i64>,
-) -> Result<Vec<Room>, Failure> {
-    let answer = ask(connection, "SHOW GLOBAL STATUS LIKE 'Threads_connected'").await?;
-    let row = answer.and_then(|answer| answer.rows.into_iter().next());
-    let taken = text(row.as_ref().and_then(|row| row.get(1)));
-    let mut rooms = Vec::new();
-    if let (Some(most), Ok(taken)) = (most, taken.parse::<i64>()) {
-        let taken = taken - 1;
-        rooms.push(Room { most, taken });
-    }
-    // Those of this user, which may always see its own.
-    let own = ask(connection, OWN).await?;
-    let row = own.and_then(|answer| answer.rows.into_iter().next());
-    let [most, taken] = [0, 1].map(|at| row.as_ref()?.get(at).and_then(Value::int));
-    if let (Some(most @ 1..), Some(taken)) = (most, taken) {
-        let taken = taken - 1;
-        rooms.push(Room { most, taken });
-    }
-    Ok(rooms)
-}
-
-const OWN: &str = "SELECT CAST(@@max_user_connections AS SIGNED),
-    (SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.processlist
-     WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1))";

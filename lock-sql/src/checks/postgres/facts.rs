@@ -23,22 +23,15 @@ pub(super) struct Facts {
 pub(super) struct Wanted {
     pub(super) mode: SqlMode,
     pub(super) timeout: Duration,
-    pub(super) session_timeout: Duration,
     pub(super) trusts_clock: bool,
-    /// Whether a connection listens for locks that are given back.
-    pub(super) listens: bool,
-    pub(super) is_pooled: bool,
 }
 
 impl Wanted {
-    pub(super) fn of(config: &SqlConfig, is_pooled: bool) -> Self {
+    pub(super) fn of(config: &SqlConfig) -> Self {
         Self {
             mode: config.mode,
             timeout: config.timeout,
-            session_timeout: config.session_timeout,
             trusts_clock: clock::is_trusted(config),
-            listens: config.mode == SqlMode::Lease && config.notify && !is_pooled,
-            is_pooled,
         }
     }
 }
@@ -83,9 +76,8 @@ impl Facts {
 
 const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
     'server_version', 'server_version_num', 'transaction_read_only', 'synchronous_commit', 'fsync',
-    'full_page_writes', 'synchronous_standby_names', 'default_transaction_isolation',
-    'statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
-    'idle_in_transaction_session_timeout', 'tcp_keepalives_idle')";
+    'full_page_writes', 'synchronous_standby_names', 'statement_timeout', 'lock_timeout',
+    'transaction_timeout')";
 
 /// The log has other readers than standbys, and each has a row. A subscriber names its database,
 /// which a standby does not; a backup says what it does, and the programs for backups have names.

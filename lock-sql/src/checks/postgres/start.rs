@@ -2,44 +2,43 @@
 
 use std::time::Duration;
 
-use lock_core::{Fencing, Finding};
+use lock_core::{Fencing, HealthCheck};
 
 use super::facts::{Facts, Wanted};
 use crate::checks::clock::clock;
-use crate::checks::finding::{Found, faults_or};
+use crate::checks::found::{Found, faults_or};
 use crate::config::SqlMode;
 
-pub(super) fn findings(facts: &Facts, wanted: &Wanted) -> Vec<Found> {
+pub(super) fn health_checks(facts: &Facts, wanted: &Wanted) -> Vec<Found> {
     let mut found = vec![version(facts).into(), writes(facts)];
     found.extend(flush(facts));
     found.push(replication(facts).into());
     found.extend(time_limits(facts, wanted));
-    found.push(isolation(facts).into());
     found.push(clock(facts.clock_offset, wanted.trusts_clock).into());
     found
 }
 
-fn version(facts: &Facts) -> Finding {
+fn version(facts: &Facts) -> HealthCheck {
     let what = format!(
         "the server is PostgreSQL {}",
         facts.setting("server_version")
     );
-    let way_out = "use PostgreSQL 14 or later";
+    let fix = "use PostgreSQL 14 or later";
     match facts.version() {
-        ..OLDEST => Finding::error(
+        ..OLDEST => HealthCheck::error(
             "version",
             what,
             "it is older than anything that this library is written for",
-            way_out,
+            fix,
         ),
-        OLDEST..WATCHFUL => Finding::warning(
+        OLDEST..WATCHFUL => HealthCheck::warning(
             "version",
             what,
             "it does not look after clients that vanish while they wait, and what they hold or wait \
              for stays until TCP gives up",
-            way_out,
+            fix,
         ),
-        _ => Finding::good("version", what),
+        _ => HealthCheck::ok("version", what),
     }
 }
 
@@ -51,55 +50,55 @@ const WATCHFUL: u32 = 140_000;
 
 fn writes(facts: &Facts) -> Found {
     if facts.is_in_recovery {
-        return Found::passing(Finding::error(
+        return Found::passing(HealthCheck::error(
             "replica",
             "the server is a standby",
             "it takes no writes and knows no locks",
             "name its primary",
         ));
     }
-    let finding = match facts.is("transaction_read_only", "on") {
-        true => Finding::error(
+    let health = match facts.is("transaction_read_only", "on") {
+        true => HealthCheck::error(
             "replica",
             "transactions are read-only",
             "no lock can be taken",
             "set default_transaction_read_only to off for this user",
         ),
-        false => Finding::good("replica", "the server is a primary and takes writes"),
+        false => HealthCheck::ok("replica", "the server is a primary and takes writes"),
     };
-    finding.into()
+    health.into()
 }
 
 fn flush(facts: &Facts) -> Vec<Found> {
     let mut found = Vec::new();
     if facts.is("synchronous_commit", "off") {
-        let finding = Finding::warning(
+        let health = HealthCheck::warning(
             "flush",
             "synchronous_commit is off",
             "a crash of the server takes back the fencing tokens and the leases of its last moments",
             "set it to on for this user",
         );
-        found.push(finding.into());
+        found.push(health.into());
     }
     for name in ["fsync", "full_page_writes"] {
         if facts.is(name, "off") {
-            let finding = Finding::warning(
+            let health = HealthCheck::warning(
                 "flush",
                 format!("{name} is off"),
                 "a crash of the machine can damage the table of locks, or take its last changes back",
                 "set it to on",
             );
-            found.push(finding.into());
+            found.push(health.into());
         }
     }
     faults_or(found, || {
         let commit = facts.setting("synchronous_commit");
         let what = format!("synchronous_commit is {commit}, fsync and full_page_writes are on");
-        Finding::good("flush", what)
+        HealthCheck::ok("flush", what)
     })
 }
 
-fn replication(facts: &Facts) -> Finding {
+fn replication(facts: &Facts) -> HealthCheck {
     let standbys = facts.standbys;
     if some_are_behind(facts) {
         let what = match facts.asynchronous {
@@ -108,7 +107,7 @@ fn replication(facts: &Facts) -> Finding {
             }
             _ => "the server has standbys and does not wait for them".to_owned(),
         };
-        return Finding::warning(
+        return HealthCheck::warning(
             "replication",
             what,
             "a fail-over loses the locks that have not reached the new primary",
@@ -116,9 +115,9 @@ fn replication(facts: &Facts) -> Finding {
         );
     }
     match standbys {
-        0 => Finding::good("replication", "the server has no standbys"),
-        1 => Finding::good("replication", "the server has 1 standby and waits for it"),
-        n => Finding::good(
+        0 => HealthCheck::ok("replication", "the server has no standbys"),
+        1 => HealthCheck::ok("replication", "the server has 1 standby and waits for it"),
+        n => HealthCheck::ok(
             "replication",
             format!("the server waits for its {n} standbys"),
         ),
@@ -143,41 +142,27 @@ pub(super) fn fencing(facts: &Facts) -> Fencing {
 /// Time-outs of the server that end what this client needs for longer.
 fn time_limits(facts: &Facts, wanted: &Wanted) -> Vec<Found> {
     let mut found = Vec::new();
-    let mut limit = |name: &str, needed: Duration, why, way_out| {
+    let mut limit = |name: &str, needed: Duration, impact, fix| {
         if let Some(limit) = facts.limit(name).filter(|limit| *limit < needed) {
             let what = format!("{name} is {limit:?}");
-            found.push(Finding::warning("time-limits", what, why, way_out).into());
+            found.push(HealthCheck::warning("time-limits", what, impact, fix).into());
         }
     };
     let statement =
         "statements fail that would be done in the time that the configuration gives them";
-    let way_out = "lift it for this user, or write a shorter timeout";
-    limit("statement_timeout", wanted.timeout, statement, way_out);
-    limit("lock_timeout", wanted.timeout, statement, way_out);
+    let fix = "lift it for this user, or write a shorter timeout";
+    limit("statement_timeout", wanted.timeout, statement, fix);
+    limit("lock_timeout", wanted.timeout, statement, fix);
     // Sessions of locks lift the other ones for themselves.
     if wanted.mode == SqlMode::Row {
         let ends = "the server ends the session of a lock while it is held";
-        let way_out = "lift it for this user, or use mode=lease";
-        limit("transaction_timeout", Duration::MAX, ends, way_out);
+        let fix = "lift it for this user, or use mode=lease";
+        limit("transaction_timeout", Duration::MAX, ends, fix);
     }
     faults_or(found, || {
-        Finding::good(
+        HealthCheck::ok(
             "time-limits",
             "no time-out of the server ends a statement too early",
         )
     })
-}
-
-fn isolation(facts: &Facts) -> Finding {
-    let isolation = facts.setting("default_transaction_isolation");
-    let what = format!("default_transaction_isolation is {isolation}");
-    match isolation == "read committed" {
-        true => Finding::good("isolation", what),
-        false => Finding::warning(
-            "isolation",
-            what,
-            "statements that meet on one row fail and are repeated",
-            "set it to read committed for this user",
-        ),
-    }
 }

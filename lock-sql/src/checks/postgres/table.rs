@@ -1,23 +1,22 @@
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
-use crate::checks::connections::Room;
 use crate::checks::{ask, table, text};
 use crate::config::SqlConfig;
 use crate::dialect::postgres::schema::{COLUMNS, layout};
 use crate::dialect::sequence;
 use crate::error::Failure;
-use crate::wire::{Answer, Connection, Value};
+use crate::wire::{Answer, Connection};
 
 /// Says what there is where the table should be, and what this user may do there.
 pub(super) async fn table(
     connection: &mut Connection,
     config: &SqlConfig,
-) -> Result<[Finding; 2], Failure> {
+) -> Result<[HealthCheck; 2], Failure> {
     let name = config.table_sql();
     let schema = config.schema.as_ref().map_or("", |schema| schema.as_str());
     let looked = ask(connection, look(schema, config.table.as_str(), &name)).await?;
     let Some(answer) = looked else {
-        let unknown = |check| Finding::unknown(check, "the server does not tell this user");
+        let unknown = |check| HealthCheck::not_checked(check, "the server does not tell this user");
         return Ok([unknown("rights"), unknown("table")]);
     };
     let mut facts = read(&answer);
@@ -74,28 +73,3 @@ fn read(answer: &Answer) -> table::Facts {
         is_forgotten: is(3),
     }
 }
-
-/// How many connections there are for this user, besides the one that asks.
-pub(super) async fn rooms(connection: &mut Connection) -> Result<Vec<Room>, Failure> {
-    let answer = ask(connection, ROOMS.to_owned()).await?;
-    let rows = answer.map(|answer| answer.rows).unwrap_or_default();
-    let room = |row: &Vec<Value>| {
-        let [most, taken] = [0, 1].map(|at| row.get(at).and_then(Value::int));
-        let (most, taken) = (most?, taken?.saturating_sub(1).max(0));
-        // No limit is -1.
-        (most >= 0).then_some(Room { most, taken })
-    };
-    Ok(rows.iter().filter_map(room).collect())
-}
-
-/// Of the server, of the database and of the role.
-const ROOMS: &str = "SELECT
-        (SELECT sum(setting::bigint * CASE name WHEN 'max_connections' THEN 1 ELSE -1 END)::bigint
-         FROM pg_catalog.pg_settings WHERE name IN ('max_connections',
-             'superuser_reserved_connections', 'reserved_connections')),
-        (SELECT sum(numbackends)::bigint FROM pg_catalog.pg_stat_database)
-    UNION ALL SELECT datconnlimit::bigint, pg_stat_get_db_numbackends(oid)::bigint
-        FROM pg_catalog.pg_database WHERE datname = current_database()
-    UNION ALL SELECT rolconnlimit::bigint,
-            (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE usename = current_user)
-        FROM pg_catalog.pg_roles WHERE rolname = current_user";

@@ -1,22 +1,20 @@
 use std::time::Duration;
 
-use lock_core::{Fencing, Finding, Verdict};
+use lock_core::{Fencing, HealthCheck, Status};
 
 use super::facts::{Facts, Wanted};
-use super::more::{idle_timeout, keepalive};
-use super::start::{fencing, findings};
+use super::start::{fencing, health_checks};
 use crate::config::SqlMode;
 
 const MODES: [SqlMode; 3] = [SqlMode::Advisory, SqlMode::Lease, SqlMode::Row];
 
-const GOOD: [(&str, &str); 8] = [
+const GOOD: [(&str, &str); 7] = [
     ("server_version", "15.4"),
     ("server_version_num", "150004"),
     ("transaction_read_only", "off"),
     ("synchronous_commit", "on"),
     ("fsync", "on"),
     ("full_page_writes", "on"),
-    ("default_transaction_isolation", "read committed"),
     ("statement_timeout", "0"),
 ];
 
@@ -37,45 +35,41 @@ fn wanted(mode: SqlMode) -> Wanted {
     Wanted {
         mode,
         timeout: Duration::from_secs(5),
-        session_timeout: Duration::from_secs(30),
         trusts_clock: mode == SqlMode::Lease,
-        listens: mode == SqlMode::Lease,
-        is_pooled: false,
     }
 }
 
 /// What is wrong, and whether that may pass.
-fn faults(facts: &Facts, mode: SqlMode) -> Vec<(Finding, bool)> {
-    let found = findings(facts, &wanted(mode));
-    let faults = found.into_iter().filter(|found| found.finding.is_fault());
-    faults.map(|found| (found.finding, found.passes)).collect()
+fn faults(facts: &Facts, mode: SqlMode) -> Vec<(HealthCheck, bool)> {
+    let found = health_checks(facts, &wanted(mode));
+    let faults = found.into_iter().filter(|found| found.health.is_fault());
+    faults.map(|found| (found.health, found.passes)).collect()
 }
 
 #[test]
 fn a_good_server_has_no_fault_and_something_to_say_for_each_check() {
     for mode in MODES {
         assert_eq!(faults(&good(), mode), []);
-        let found = findings(&good(), &wanted(mode));
-        let names: Vec<_> = found.iter().map(|found| found.finding.check).collect();
+        let found = health_checks(&good(), &wanted(mode));
+        let names: Vec<_> = found.iter().map(|found| found.health.id).collect();
         let all = [
             "version",
             "replica",
             "flush",
             "replication",
             "time-limits",
-            "isolation",
             "clock",
         ];
         assert_eq!(names, all);
-        assert!(found.iter().all(|found| !found.finding.what.is_empty()));
+        assert!(found.iter().all(|found| !found.health.summary.is_empty()));
     }
 }
 
 #[test]
 fn each_setting_is_found_by_itself() {
     use SqlMode::{Lease, Row};
-    use Verdict::{Error, Warning};
-    for (mode, name, value, check, verdict, says) in [
+    use Status::{Error, Warning};
+    for (mode, name, value, check, status, says) in [
         (
             Row,
             "transaction_read_only",
@@ -112,14 +106,6 @@ fn each_setting_is_found_by_itself() {
         (Row, "full_page_writes", "off", "flush", Warning, "damage"),
         (
             Lease,
-            "default_transaction_isolation",
-            "serializable",
-            "isolation",
-            Warning,
-            "repeated",
-        ),
-        (
-            Lease,
             "statement_timeout",
             "4999",
             "time-limits",
@@ -138,9 +124,9 @@ fn each_setting_is_found_by_itself() {
     ] {
         let found = faults(&with(&[(name, value)]), mode);
         assert_eq!(found.len(), 1, "{name}: {found:?}");
-        let (finding, passes) = &found[0];
-        assert_eq!((finding.check, finding.verdict), (check, verdict), "{name}");
-        assert!(!passes && finding.to_string().contains(says), "{finding}");
+        let (health, passes) = &found[0];
+        assert_eq!((health.id, health.status), (check, status), "{name}");
+        assert!(!passes && health.to_string().contains(says), "{health}");
     }
     let limit = with(&[("transaction_timeout", "3600000")]);
     assert_eq!(faults(&limit, Lease), []);
@@ -152,7 +138,7 @@ fn a_standby_keeps_no_locks_for_now() {
     facts.is_in_recovery = true;
     let found = faults(&facts, SqlMode::Lease);
     assert!(
-        matches!(&found[..], [(finding, true)] if finding.check == "replica"),
+        matches!(&found[..], [(health, true)] if health.id == "replica"),
         "{found:?}"
     );
 }
@@ -171,7 +157,7 @@ fn standbys_are_to_be_waited_for() {
         assert_eq!(fencing(&facts), Fencing::Strong);
         facts.standbys = 1;
         let found = faults(&facts, SqlMode::Row);
-        let checks: Vec<_> = found.iter().map(|(finding, _)| finding.check).collect();
+        let checks: Vec<_> = found.iter().map(|(health, _)| health.id).collect();
         let (expected, trust): (&[_], _) = match is_safe {
             true => (&[], Fencing::Strong),
             false => (&["replication"], Fencing::BestEffort),
@@ -189,50 +175,9 @@ fn a_standby_that_nobody_waits_for_is_one_too_many() {
     let mut facts = with(&[("synchronous_standby_names", "s1")]);
     (facts.standbys, facts.asynchronous) = (2, 1);
     let found = faults(&facts, SqlMode::Row);
-    let [(finding, _)] = found.as_slice() else {
+    let [(health, _)] = found.as_slice() else {
         panic!("{found:?}");
     };
-    assert!(finding.what.contains("1 of its 2 standbys"), "{finding}");
+    assert!(health.summary.contains("1 of its 2 standbys"), "{health}");
     assert_eq!(fencing(&facts), Fencing::BestEffort);
-}
-
-#[test]
-fn only_who_listens_is_ended_for_being_idle() {
-    let name = "idle_session_timeout";
-    for (mode, millis, is_fault) in [
-        (SqlMode::Lease, "2000", true),
-        (SqlMode::Lease, "5000", true),
-        (SqlMode::Lease, "60000", false),
-        (SqlMode::Lease, "0", false),
-        (SqlMode::Row, "2000", false),
-        (SqlMode::Advisory, "2000", false),
-    ] {
-        let found = idle_timeout(&with(&[(name, millis)]), &wanted(mode));
-        assert_eq!(found.is_fault(), is_fault, "{mode:?} {millis}: {found}");
-        assert_eq!(found.what.contains(name), millis != "0", "{found}");
-    }
-    let mut quiet = wanted(SqlMode::Lease);
-    quiet.listens = false;
-    assert!(!idle_timeout(&with(&[(name, "2000")]), &quiet).is_fault());
-    let inside = [("idle_in_transaction_session_timeout", "500")];
-    let found = idle_timeout(&with(&inside), &wanted(SqlMode::Row));
-    let says = "idle_in_transaction_session_timeout is 500ms, and sessions of locks set it to 30s";
-    assert_eq!(found, Finding::good("idle-timeout", says));
-}
-
-#[test]
-fn hosts_that_vanish_are_noticed() {
-    let facts = with(&[("tcp_keepalives_idle", "7200")]);
-    for mode in MODES {
-        let is_session = mode != SqlMode::Lease;
-        let found = keepalive(&facts, &wanted(mode), false);
-        assert_eq!(found.is_fault(), is_session, "{found}");
-        assert_eq!(found.what.contains("is 7200 s"), is_session, "{found}");
-        assert!(!keepalive(&facts, &wanted(mode), true).is_fault());
-        let pooled = Wanted {
-            is_pooled: true,
-            ..wanted(mode)
-        };
-        assert!(!keepalive(&facts, &pooled, false).is_fault());
-    }
 }

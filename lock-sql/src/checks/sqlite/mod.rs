@@ -6,7 +6,7 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 
 use crate::dialect::sqlite::{COLUMNS, LAYOUT};
 use crate::sqlite::is_network;
@@ -38,10 +38,8 @@ pub(crate) struct Facts {
 /// What an open database says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inside {
-    /// Whether the file is a database; an empty one becomes one.
+    /// Whether the file is a database, or empty.
     pub(crate) is_database: bool,
-    pub(crate) is_empty: bool,
-    pub(crate) journal: String,
     /// The level of flushing, as the connection of locks sets it.
     pub(crate) synchronous: i64,
     pub(crate) has_table: bool,
@@ -49,11 +47,10 @@ pub(crate) struct Inside {
     pub(crate) layout: Option<i64>,
 }
 
-pub(crate) fn findings(facts: &Facts, table: &str) -> Vec<Finding> {
+pub(crate) fn health_checks(facts: &Facts, table: &str) -> Vec<HealthCheck> {
     let version = format!("SQLite {} is compiled in", facts.version);
-    let mut found = vec![Finding::good("version", version), file_system(facts)];
+    let mut found = vec![HealthCheck::ok("version", version), file_system(facts)];
     found.extend(rights(facts));
-    found.push(journal(facts));
     found.push(flush(facts));
     found.push(table_of(facts, table));
     found.push(clock(facts));
@@ -66,12 +63,12 @@ pub(crate) fn may_open(facts: &Facts) -> bool {
     facts.has_file && !is_far && rights(facts).iter().all(|found| !found.is_fault())
 }
 
-fn file_system(facts: &Facts) -> Finding {
+fn file_system(facts: &Facts) -> HealthCheck {
     let Some(number) = facts.file_system else {
-        return Finding::unknown("filesystem", "the system does not tell its file system");
+        return HealthCheck::not_checked("filesystem", "the system does not tell its file system");
     };
     if is_network(number) {
-        return Finding::error(
+        return HealthCheck::error(
             "filesystem",
             format!("{:?} is on a network file system", facts.path),
             "locks in SQLite exclude nobody there",
@@ -79,7 +76,7 @@ fn file_system(facts: &Facts) -> Finding {
         );
     }
     if [TMPFS, RAMFS].contains(&number) {
-        return Finding::warning(
+        return HealthCheck::warning(
             "filesystem",
             format!("{:?} is on a file system in memory", facts.path),
             "a restart of the machine takes the file, and fencing tokens go on from its clock",
@@ -91,7 +88,7 @@ fn file_system(facts: &Facts) -> Finding {
         Some((_, name)) => format!("the file system is {name}"),
         None => format!("the file system is a local one, of type {number:#x}"),
     };
-    Finding::good("filesystem", what)
+    HealthCheck::ok("filesystem", what)
 }
 
 const TMPFS: u32 = 0x0102_1994;
@@ -107,10 +104,10 @@ const LOCAL: [(u32, &str); 6] = [
     (0xF2F5_2010, "f2fs"),
 ];
 
-fn rights(facts: &Facts) -> Vec<Finding> {
+fn rights(facts: &Facts) -> Vec<HealthCheck> {
     let mut found = Vec::new();
-    let mut error = |what, why, way_out| {
-        found.push(Finding::error("rights", what, why, way_out));
+    let mut error = |what, impact, fix| {
+        found.push(HealthCheck::error("rights", what, impact, fix));
     };
     let path = &facts.path;
     if !facts.has_directory && !facts.makes_directory {
@@ -122,8 +119,8 @@ fn rights(facts: &Facts) -> Vec<Finding> {
         );
     } else if !facts.directory_takes_files {
         let what = format!("this user may make no files in the directory of {path:?}");
-        let why = "the log and the shared memory are files beside the database";
-        error(what, why, "let this user write there");
+        let impact = "the log and the shared memory are files beside the database";
+        error(what, impact, "let this user write there");
     }
     if facts.has_file && !facts.file_takes_writes {
         let what = format!("this user may not read and write {path:?}");
@@ -139,47 +136,20 @@ fn rights(facts: &Facts) -> Vec<Finding> {
             (false, true) => "this user may make the file",
             (false, false) => "this user may make the directory and the file",
         };
-        found.push(Finding::good("rights", what));
+        found.push(HealthCheck::ok("rights", what));
     }
     found
 }
 
-fn journal(facts: &Facts) -> Finding {
+fn flush(facts: &Facts) -> HealthCheck {
     match &facts.inside {
-        None => not_looked_at(
-            "journal",
-            facts,
-            "a start makes the file with a write-ahead log",
-        ),
-        Some(inside) if !inside.is_database => {
-            Finding::unknown("journal", "the file is no database")
-        }
-        Some(inside) if inside.journal == "wal" => {
-            Finding::good("journal", "the journal is a write-ahead log")
-        }
-        Some(inside) if inside.is_empty => Finding::good(
-            "journal",
-            "the file is empty, and a start gives it a write-ahead log",
-        ),
-        Some(inside) => Finding::warning(
-            "journal",
-            format!("the journal of the file is {:?}", inside.journal),
-            "a start makes it a write-ahead log, and fails while others are in a transaction",
-            "let all programs that use the file keep journal_mode=WAL, or give locks a file of their \
-             own",
-        ),
-    }
-}
-
-fn flush(facts: &Facts) -> Finding {
-    match &facts.inside {
-        Some(inside) if inside.is_database && inside.synchronous < FULL => Finding::warning(
+        Some(inside) if inside.is_database && inside.synchronous < FULL => HealthCheck::warning(
             "flush",
             format!("synchronous is {}", inside.synchronous),
             "a crash of the machine takes back fencing tokens",
             "use a SQLite that takes PRAGMA synchronous = FULL",
         ),
-        _ => Finding::good(
+        _ => HealthCheck::ok(
             "flush",
             "synchronous is FULL on connections that take locks",
         ),
@@ -189,11 +159,11 @@ fn flush(facts: &Facts) -> Finding {
 const FULL: i64 = 2;
 
 /// None of this lets two hold a lock; it says how soon a lock is free whose holder has died.
-fn clock(facts: &Facts) -> Finding {
+fn clock(facts: &Facts) -> HealthCheck {
     let seconds = |nanos: i64| Duration::from_nanos(nanos.unsigned_abs()).as_secs_f64();
     let what = match facts.clock_shift {
         None => {
-            return Finding::warning(
+            return HealthCheck::warning(
                 "clock",
                 "the system does not say whether this process is in a time namespace",
                 "a lock whose holder has died is free after one more ttl, and for waiters only",
@@ -215,15 +185,15 @@ fn clock(facts: &Facts) -> Finding {
             )
         }
     };
-    Finding::good("clock", what)
+    HealthCheck::ok("clock", what)
 }
 
-fn table_of(facts: &Facts, table: &str) -> Finding {
+fn table_of(facts: &Facts, table: &str) -> HealthCheck {
     let Some(inside) = &facts.inside else {
         return not_looked_at("table", facts, "a start makes the file and the table");
     };
-    let error = |what: String, way_out: &'static str| {
-        Finding::error("table", what, "no lock can be taken", way_out)
+    let error = |what: String, fix: &'static str| {
+        HealthCheck::error("table", what, "no lock can be taken", fix)
     };
     if !inside.is_database {
         let what = format!(
@@ -234,7 +204,7 @@ fn table_of(facts: &Facts, table: &str) -> Finding {
     }
     if !inside.has_table {
         let what = format!("there is no table {table} yet, a start makes it");
-        return Finding::good("table", what);
+        return HealthCheck::ok("table", what);
     }
     let has = |column: &&str| inside.columns.iter().any(|found| found == column);
     let missing: Vec<_> = COLUMNS.split(", ").filter(|column| !has(column)).collect();
@@ -244,11 +214,11 @@ fn table_of(facts: &Facts, table: &str) -> Finding {
         return error(format!("the table {table} has no columns {missing}"), other);
     }
     match inside.layout {
-        None => Finding::good(
+        None => HealthCheck::ok(
             "table",
             format!("the table {table} is empty, a start describes it"),
         ),
-        Some(LAYOUT) => Finding::good(
+        Some(LAYOUT) => HealthCheck::ok(
             "table",
             format!("the table {table} is there, with layout {LAYOUT}"),
         ),
@@ -261,9 +231,9 @@ fn table_of(facts: &Facts, table: &str) -> Finding {
     }
 }
 
-fn not_looked_at(check: &'static str, facts: &Facts, missing: &'static str) -> Finding {
+fn not_looked_at(check: &'static str, facts: &Facts, missing: &'static str) -> HealthCheck {
     match facts.has_file {
-        true => Finding::unknown(check, "the file is not opened"),
-        false => Finding::good(check, missing),
+        true => HealthCheck::not_checked(check, "the file is not opened"),
+        false => HealthCheck::ok(check, missing),
     }
 }

@@ -1,4 +1,4 @@
-use lock_core::Verdict;
+use lock_core::Status;
 
 use super::*;
 
@@ -16,8 +16,6 @@ fn good() -> Facts {
         file_takes_writes: true,
         inside: Some(Inside {
             is_database: true,
-            is_empty: false,
-            journal: "wal".to_owned(),
             synchronous: FULL,
             has_table: true,
             columns: COLUMNS.split(", ").map(str::to_owned).collect(),
@@ -38,9 +36,9 @@ fn not_there(facts: &mut Facts) {
 
 #[test]
 fn each_fault_is_found_by_itself() {
-    use Verdict::{Error, Warning};
+    use Status::{Error, Warning};
     type Change = fn(&mut Facts);
-    let cases: [(Change, &str, Verdict, &str); 11] = [
+    let cases: [(Change, &str, Status, &str); 10] = [
         (
             |facts| facts.file_system = Some(0x6969),
             "filesystem",
@@ -75,12 +73,6 @@ fn each_fault_is_found_by_itself() {
             "create-dir=on",
         ),
         (
-            |facts| inside(facts).journal = "delete".to_owned(),
-            "journal",
-            Warning,
-            "delete",
-        ),
-        (
             |facts| inside(facts).synchronous = 1,
             "flush",
             Warning,
@@ -111,22 +103,22 @@ fn each_fault_is_found_by_itself() {
             "one more ttl",
         ),
     ];
-    for (change, check, verdict, says) in cases {
+    for (change, check, status, says) in cases {
         let mut facts = good();
         change(&mut facts);
-        let found = findings(&facts, "t");
+        let found = health_checks(&facts, "t");
         let faults: Vec<_> = found.iter().filter(|found| found.is_fault()).collect();
         let [fault] = faults[..] else {
             panic!("{says}: {found:?}");
         };
-        assert_eq!((fault.check, fault.verdict), (check, verdict));
+        assert_eq!((fault.id, fault.status), (check, status));
         assert!(fault.to_string().contains(says), "{fault}");
     }
 }
 
 #[test]
 fn what_a_start_makes_is_no_fault() {
-    let changes: [fn(&mut Facts); 6] = [
+    let changes: [fn(&mut Facts); 5] = [
         |_| (),
         not_there,
         |facts| {
@@ -134,18 +126,13 @@ fn what_a_start_makes_is_no_fault() {
             (facts.has_directory, facts.makes_directory) = (false, true);
         },
         |facts| (inside(facts).has_table, inside(facts).layout) = (false, None),
-        |facts| {
-            let inside = inside(facts);
-            (inside.is_empty, inside.has_table) = (true, false);
-            inside.journal = "delete".to_owned();
-        },
         |facts| inside(facts).layout = None,
     ];
     for (number, change) in changes.into_iter().enumerate() {
         let mut facts = good();
         change(&mut facts);
-        let found = findings(&facts, "t");
-        let good = |found: &Finding| found.verdict == Verdict::Good;
+        let found = health_checks(&facts, "t");
+        let good = |found: &HealthCheck| found.status == Status::Ok;
         assert!(found.iter().all(good), "{number}: {found:?}");
     }
 }
@@ -163,8 +150,8 @@ fn a_file_that_locks_are_not_kept_in_is_not_opened() {
         change(&mut facts);
         assert!(!may_open(&facts), "{facts:?}");
         facts.inside = None;
-        let found = findings(&facts, "t");
-        let table = found.iter().find(|found| found.check == "table");
+        let found = health_checks(&facts, "t");
+        let table = found.iter().find(|found| found.id == "table");
         assert!(table.is_some_and(|table| !table.is_fault()), "{found:?}");
     }
 }
@@ -183,9 +170,9 @@ fn containers_are_named_and_no_fault() {
             has_own_boot_id: own,
             ..good()
         };
-        let found = findings(&facts, "t");
-        let clock = found.iter().find(|found| found.check == "clock");
+        let found = health_checks(&facts, "t");
+        let clock = found.iter().find(|found| found.id == "clock");
         let clock = clock.expect("it is looked at");
-        assert!(!clock.is_fault() && clock.what.contains(says), "{clock}");
+        assert!(!clock.is_fault() && clock.summary.contains(says), "{clock}");
     }
 }

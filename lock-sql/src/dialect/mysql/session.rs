@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{server_age, tokens};
 use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
-use crate::wire::{Flavour, Sql};
+use crate::wire::{Flavor, Sql};
 
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
@@ -19,12 +19,12 @@ const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(
 const LONGEST: &str = "86400";
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
-pub(crate) fn row(table: &str, flavour: Flavour) -> SessionStatements {
-    let share = match flavour {
-        Flavour::MariaDb => "LOCK IN SHARE MODE",
-        Flavour::MySql => "FOR SHARE",
+pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
+    let share = match flavor {
+        Flavor::MariaDb => "LOCK IN SHARE MODE",
+        Flavor::MySql => "FOR SHARE",
     };
-    let (draw, token) = tokens::draw(table, flavour);
+    let (draw, token) = tokens::draw(table, flavor);
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {LONGEST})");
@@ -65,17 +65,13 @@ pub(crate) fn row(table: &str, flavour: Flavour) -> SessionStatements {
             forget(&forget_shared(table, 3)),
         ],
         seed: Arc::new(Sql::new(seed)),
-        draw: Arc::new(Sql::new(tokens::draw_block(
-            table,
-            HANDOVER_TOKENS,
-            flavour,
-        ))),
-        ..common(table, 3, "lock_key", flavour)
+        draw: Arc::new(Sql::new(tokens::draw_block(table, HANDOVER_TOKENS, flavor))),
+        ..common(table, 3, "lock_key", flavor)
     }
 }
 
 /// Named locks of the server: what is locked is a hash, and the row of kind 4 says who holds it.
-pub(crate) fn advisory(table: &str, flavour: Flavour) -> SessionStatements {
+pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let take = |wait: &str, set: &str, elapsed: &str| {
         let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
         let lock = |token: &str| {
@@ -84,11 +80,11 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> SessionStatements {
                      WHEN 1 THEN {token} WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere})"
             )
         };
-        let (draw, token) = tokens::draw(table, flavour);
+        let (draw, token) = tokens::draw(table, flavor);
         let number = "CAST(CONNECTION_ID() AS SIGNED)";
-        Arc::new(Sql::new(match flavour {
-            Flavour::MariaDb => format!("{set}SELECT {}, {elapsed}, {number}, 0", lock(&token)),
-            Flavour::MySql => format!(
+        Arc::new(Sql::new(match flavor {
+            Flavor::MariaDb => format!("{set}SELECT {}, {elapsed}, {number}, 0", lock(&token)),
+            Flavor::MySql => format!(
                 "{set}SET @polylock_got = {}; START TRANSACTION; {draw} ROLLBACK;
                  SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
                      {number}, 0",
@@ -96,20 +92,20 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> SessionStatements {
             ),
         }))
     };
-    let wait = match flavour {
-        Flavour::MariaDb => "{4} / 1000",
+    let wait = match flavor {
+        Flavor::MariaDb => "{4} / 1000",
         // Rounds to whole seconds, and so to none.
-        Flavour::MySql => "CEIL({4} / 1000)",
+        Flavor::MySql => "CEIL({4} / 1000)",
     };
     let try_take = || take("0", "", "0");
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
     let plain = || Arc::new(Sql::new(&unlock));
     let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget_holder(table, 4))));
-    let draw = tokens::draw_block(table, HANDOVER_TOKENS, flavour);
-    let draw = match flavour {
-        Flavour::MariaDb => draw,
-        Flavour::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),
+    let draw = tokens::draw_block(table, HANDOVER_TOKENS, flavor);
+    let draw = match flavor {
+        Flavor::MariaDb => draw,
+        Flavor::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),
     };
     SessionStatements {
         try_take: [try_take(), try_take()],
@@ -118,7 +114,7 @@ pub(crate) fn advisory(table: &str, flavour: Flavour) -> SessionStatements {
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
         draw: Arc::new(Sql::new(draw)),
-        ..common(table, 4, "name", flavour)
+        ..common(table, 4, "name", flavor)
     }
 }
 
@@ -129,19 +125,19 @@ const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> SessionStatements {
+fn common(table: &str, kind: u8, name: &str, flavor: Flavor) -> SessionStatements {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
          r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
         alive("r.drawn_by")
     );
     // Time-outs of the server that end a transaction or a wait before its time.
-    let unlimited = match flavour {
-        Flavour::MariaDb => {
+    let unlimited = match flavor {
+        Flavor::MariaDb => {
             "SET SESSION max_statement_time = 0, idle_transaction_timeout = 0,
                  idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
         }
-        Flavour::MySql => "SET SESSION max_execution_time = 0",
+        Flavor::MySql => "SET SESSION max_execution_time = 0",
     };
     let label = "CONVERT({8} USING utf8mb4)";
     let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
@@ -154,7 +150,7 @@ fn common(table: &str, kind: u8, name: &str, flavour: Flavour) -> SessionStateme
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
              SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}; {}",
             session_name("{2}"),
-            tokens::raise(table, flavour),
+            tokens::raise(table, flavor),
             server_age::record(table)
         ))),
         start: server_age::texts(table),

@@ -9,17 +9,17 @@
 
 use super::session::NOW;
 use crate::dialect::sequence;
-use crate::wire::Flavour;
+use crate::wire::Flavor;
 
 /// Raises the counter for a new session, as statements.
-pub(crate) fn raise(table: &str, flavour: Flavour) -> String {
+pub(crate) fn raise(table: &str, flavor: Flavor) -> String {
     let sequence = sequence(table);
-    match flavour {
+    match flavor {
         // It takes a number and no expression.
-        Flavour::MariaDb => {
+        Flavor::MariaDb => {
             format!("EXECUTE IMMEDIATE CONCAT('SELECT SETVAL({sequence}, ', {NOW}, ')')")
         }
-        Flavour::MySql => format!(
+        Flavor::MySql => format!(
             "START TRANSACTION; INSERT IGNORE INTO {sequence} (id) VALUES ({NOW}); ROLLBACK"
         ),
     }
@@ -27,11 +27,11 @@ pub(crate) fn raise(table: &str, flavour: Flavour) -> String {
 
 /// Draws a token inside of a transaction: statements that come before, and the token as an
 /// expression.
-pub(crate) fn draw(table: &str, flavour: Flavour) -> (String, String) {
+pub(crate) fn draw(table: &str, flavor: Flavor) -> (String, String) {
     let sequence = sequence(table);
-    match flavour {
-        Flavour::MariaDb => (String::new(), format!("NEXTVAL({sequence})")),
-        Flavour::MySql => (
+    match flavor {
+        Flavor::MariaDb => (String::new(), format!("NEXTVAL({sequence})")),
+        Flavor::MySql => (
             format!("INSERT INTO {sequence} () VALUES ();"),
             "CAST(LAST_INSERT_ID() AS SIGNED)".to_owned(),
         ),
@@ -40,16 +40,16 @@ pub(crate) fn draw(table: &str, flavour: Flavour) -> (String, String) {
 
 /// Draws the first and the last token of a block for hand-overs. Other keys may get some between
 /// them; this key gets none before its lock is released. A transaction is open or begins with it.
-pub(crate) fn draw_block(table: &str, count: u64, flavour: Flavour) -> String {
+pub(crate) fn draw_block(table: &str, count: u64, flavor: Flavor) -> String {
     let (sequence, more) = (sequence(table), count - 1);
     let select = "SELECT CAST(@polylock_token AS SIGNED), CAST(@polylock_last AS SIGNED)";
-    match flavour {
-        Flavour::MariaDb => format!(
+    match flavor {
+        Flavor::MariaDb => format!(
             "SET @polylock_token = NEXTVAL({sequence});
              SET @polylock_last = @polylock_token + {more};
              EXECUTE IMMEDIATE CONCAT('DO SETVAL({sequence}, ', @polylock_last, ')'); {select}"
         ),
-        Flavour::MySql => format!(
+        Flavor::MySql => format!(
             "INSERT INTO {sequence} () VALUES ();
              SET @polylock_token = LAST_INSERT_ID();
              SET @polylock_last = @polylock_token + {more};

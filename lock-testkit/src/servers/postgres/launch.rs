@@ -148,7 +148,7 @@ const INITDB: [&str; 8] = [
 
 /// One a line. A server of two databases has half the files of one of four, and a file system is
 /// slow to make many where many were deleted just before. The password of `test` is its name, hashed
-/// once and not 4,096 times, which takes a client that is not optimised 80 ms at each login.
+/// once and not 4,096 times, which takes a client that is not optimized 80 ms at each login.
 const STATEMENTS: &str = "\
 ALTER ROLE postgres PASSWORD 'postgres'
 CREATE ROLE test LOGIN PASSWORD 'SCRAM-SHA-256$1:c2FsdCBvZiB0aGUgdGVzdA==$\

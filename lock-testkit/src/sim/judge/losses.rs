@@ -7,7 +7,7 @@ use crate::sim::log::Operation;
 use crate::sim::plan::MOST_DRIFT;
 
 impl Case<'_> {
-    /// Guards are not valid for longer than the lease on the store, losses are signalled in time,
+    /// Guards are not valid for longer than the lease on the store, losses are signaled in time,
     /// and a loss is final.
     pub(super) fn judge_losses(&mut self) {
         let book = self.book;
@@ -121,5 +121,5 @@ impl Case<'_> {
 }
 
 /// A timer that follows a clock which is too fast by the most is late by that share of the second
-/// after which the keeper looks again, and by the millisecond that timers are rounded to.
+/// after which the scheduler looks again, and by the millisecond that timers are rounded to.
 const SLACK: Duration = Duration::from_millis(MOST_DRIFT as u64 / 1000 + 3);

@@ -36,7 +36,7 @@ pub enum ViolationKind {
     ForeignRelease,
     /// The store had a lock after its release was confirmed.
     HeldAfterRelease,
-    /// A loss was signalled after the lease had run out, or not at all.
+    /// A loss was signaled after the lease had run out, or not at all.
     LateSignal,
     /// Something was on the store or in a process long after everybody was done.
     LeftBehind,

@@ -77,7 +77,7 @@ pub(crate) fn waiting(
 /// How the holder loses the lock.
 pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     let lost = tokio::time::timeout(SESSION + SOON, guard.lost().into_future()).await;
-    lost.expect("the loss is signalled")
+    lost.expect("the loss is signaled")
 }
 
 /// Waits until something is true.

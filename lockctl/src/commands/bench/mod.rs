@@ -53,7 +53,7 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
     })?;
     let report = match report {
         Ok(report) => report.map_err(|e| failure(&e))?,
-        Err(signal) => return Ok(Exit::Signalled(signal)),
+        Err(signal) => return Ok(Exit::Signaled(signal)),
     };
     for warning in &report.environment.warnings {
         app.console.warn(escaped(warning));

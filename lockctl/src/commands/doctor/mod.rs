@@ -1,14 +1,11 @@
-//! `doctor`: whether servers are fit for locks.
+//! `doctor`: checks that predict the loss of locks.
 
-mod examination;
-mod fault;
-mod json;
-mod page;
-mod reach;
+mod output;
 mod report;
 mod round_trip;
-mod service;
-mod terms;
+mod target;
+mod timing;
+mod tls;
 mod trial;
 
 use polylock::AcquireRequest;
@@ -31,15 +28,15 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
     }
     let mut reports = Vec::new();
     for url in urls(app, args)? {
-        let mut report = Box::pin(examination::examine(&url, ttl)).await;
+        let mut report = Box::pin(target::check(&url, ttl)).await;
         report.accept(&args.accept);
         if !app.wants_json() {
-            print(&page::page(&report, !reports.is_empty()))?;
+            print(&output::page(&report, !reports.is_empty()))?;
         }
         reports.push(report);
     }
     if app.wants_json() {
-        print_json(&json::json(&reports))?;
+        print_json(&output::json(&reports))?;
     }
     for name in &args.accept {
         if !reports.iter().any(|report| report.has_accepted(name)) {
@@ -54,7 +51,7 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
     })
 }
 
-/// The URLs to look at, with their passwords.
+/// The URLs to check, with their passwords.
 fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, Failure> {
     if args.urls.is_empty() {
         return Ok(vec![app.backend()?.text().to_owned()]);

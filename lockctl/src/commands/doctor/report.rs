@@ -1,26 +1,26 @@
-//! What is known of one lock service in the end.
+//! The results of all checks of one lock service.
 
-use polylock::{Finding, Verdict};
+use polylock::{HealthCheck, Status};
 
 use super::round_trip::RoundTrips;
-use super::terms::Advice;
+use super::timing::Advice;
 
-/// All that was found at one lock service.
+/// All results of one lock service.
 #[derive(Debug)]
 pub(super) struct Report {
     /// The URL without secrets.
     pub(super) url: String,
-    /// Its kind, such as `redis`; none if the URL does not say.
+    /// Its scheme; none if the URL cannot be read.
     pub(super) backend: Option<String>,
     pub(super) entries: Vec<Entry>,
     pub(super) round_trips: Option<RoundTrips>,
     pub(super) advice: Option<Advice>,
 }
 
-/// A finding, and whether its reader has said that it is known.
+/// A result, and whether the user accepts it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) finding: Finding,
+    pub(super) check: HealthCheck,
     pub(super) is_accepted: bool,
 }
 
@@ -35,135 +35,82 @@ impl Report {
         }
     }
 
-    pub(super) fn add(&mut self, finding: Finding) {
+    pub(super) fn add(&mut self, check: HealthCheck) {
         self.entries.push(Entry {
-            finding,
+            check,
             is_accepted: false,
         });
     }
 
-    /// Adds what was found of the way to the server, before what it said.
-    pub(super) fn add_to_the_way(&mut self, finding: Finding) {
-        let is_of_the_way = |entry: &Entry| entry.finding.check == "reach";
-        let at = self
-            .entries
-            .iter()
-            .rposition(is_of_the_way)
-            .map_or(0, |at| at + 1);
-        let entry = Entry {
-            finding,
-            is_accepted: false,
-        };
-        self.entries.insert(at, entry);
-    }
-
-    /// Adds an error, unless the same check has said that something is wrong.
-    pub(super) fn add_once(&mut self, finding: Finding) {
-        let same = |entry: &Entry| entry.finding.check == finding.check && entry.finding.is_fault();
-        if !self.entries.iter().any(same) {
-            self.add(finding);
-        }
-    }
-
-    /// Whether a check is there, whatever it shows.
-    pub(super) fn has(&self, check: &str) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| entry.finding.check == check)
-    }
-
     pub(super) fn has_error(&self) -> bool {
-        self.count(Verdict::Error) > 0
+        self.count(Status::Error) > 0
     }
 
-    /// Takes warnings of these checks for known. Not errors: who accepts a risk does not mean that
-    /// nothing works.
-    pub(super) fn accept(&mut self, checks: &[String]) {
-        for entry in &mut self.entries {
-            let is_named = checks.iter().any(|name| name == entry.finding.check);
-            entry.is_accepted = is_named && entry.finding.verdict == Verdict::Warning;
+    /// Accepts warnings of these checks. Not errors: an accepted risk is not a lock that fails.
+    pub(super) fn accept(&mut self, ids: &[String]) {
+        for Entry { check, is_accepted } in &mut self.entries {
+            *is_accepted = ids.iter().any(|id| id == check.id) && check.status == Status::Warning;
         }
     }
 
-    pub(super) fn has_accepted(&self, check: &str) -> bool {
-        let accepted = |entry: &Entry| entry.is_accepted && entry.finding.check == check;
+    pub(super) fn has_accepted(&self, id: &str) -> bool {
+        let accepted = |entry: &Entry| entry.is_accepted && entry.check.id == id;
         self.entries.iter().any(accepted)
     }
 
-    /// How many findings of this verdict nobody has accepted.
-    pub(super) fn count(&self, verdict: Verdict) -> usize {
-        let counts = |entry: &&Entry| entry.finding.verdict == verdict && !entry.is_accepted;
+    /// How many results of this status are not accepted.
+    pub(super) fn count(&self, status: Status) -> usize {
+        let counts = |entry: &&Entry| entry.check.status == status && !entry.is_accepted;
         self.entries.iter().filter(counts).count()
     }
 
+    pub(super) fn not_checked(&self) -> impl Iterator<Item = &HealthCheck> {
+        let checks = self.entries.iter().map(|entry| &entry.check);
+        checks.filter(|check| check.status == Status::NotChecked)
+    }
+
     pub(super) fn has_fault(&self) -> bool {
-        self.verdict() != Verdict::Good
+        self.status() != Status::Ok
     }
 
-    /// The worst of what nobody has accepted; what is not known is no fault.
-    pub(super) fn verdict(&self) -> Verdict {
+    /// The worst result that is not accepted; what was not checked is no fault.
+    pub(super) fn status(&self) -> Status {
         let faults = self.entries.iter().filter(|entry| !entry.is_accepted);
-        let faults = faults.filter(|entry| entry.finding.is_fault());
-        let worst = faults.map(|entry| entry.finding.verdict).max();
-        worst.unwrap_or(Verdict::Good)
+        let faults = faults.filter(|entry| entry.check.is_fault());
+        let worst = faults.map(|entry| entry.check.status).max();
+        worst.unwrap_or(Status::Ok)
     }
-}
-
-/// Where a check is explained.
-pub(super) fn link(check: &str) -> String {
-    format!(
-        "{}/blob/main/docs/doctor.md#{check}",
-        env!("CARGO_PKG_REPOSITORY")
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn report(findings: impl IntoIterator<Item = Finding>) -> Report {
+    fn report(checks: impl IntoIterator<Item = HealthCheck>) -> Report {
         let mut report = Report::new("memory:".to_owned(), None);
-        findings.into_iter().for_each(|finding| report.add(finding));
+        checks.into_iter().for_each(|check| report.add(check));
         report
     }
 
     #[test]
-    fn the_verdict_is_the_worst_of_what_is_not_accepted() {
-        let warning = || Finding::warning("flush", "a", "b", "c");
-        let error = || Finding::error("reach", "a", "b", "c");
-        let unknown = || Finding::unknown("clock", "a");
-        assert_eq!(report([unknown()]).verdict(), Verdict::Good);
-        assert_eq!(report([warning(), unknown()]).verdict(), Verdict::Warning);
-        assert_eq!(report([error(), warning()]).verdict(), Verdict::Error);
+    fn the_status_is_the_worst_of_what_is_not_accepted() {
+        let warning = || HealthCheck::warning("flush", "a", "b", "c");
+        let error = || HealthCheck::error("connect", "a", "b", "c");
+        let unknown = || HealthCheck::not_checked("clock", "a");
+        assert_eq!(report([unknown()]).status(), Status::Ok);
+        assert_eq!(report([warning(), unknown()]).status(), Status::Warning);
+        assert_eq!(report([error(), warning()]).status(), Status::Error);
 
-        let mut known = report([warning(), Finding::good("login", "a")]);
-        known.accept(&["flush".to_owned(), "login".to_owned()]);
-        assert_eq!(known.verdict(), Verdict::Good);
-        assert!(known.has_accepted("flush") && !known.has_accepted("login"));
+        let mut known = report([warning(), HealthCheck::ok("version", "a")]);
+        known.accept(&["flush".to_owned(), "version".to_owned()]);
+        assert_eq!(known.status(), Status::Ok);
+        assert!(known.has_accepted("flush") && !known.has_accepted("version"));
     }
 
     #[test]
     fn an_error_is_not_accepted() {
-        let mut report = report([Finding::error("reach", "a", "b", "c")]);
-        report.accept(&["reach".to_owned()]);
-        assert!(report.has_fault() && !report.has_accepted("reach"));
-    }
-
-    #[test]
-    fn a_check_says_once_that_something_is_wrong() {
-        let mut report = report([
-            Finding::good("rights", "x"),
-            Finding::warning("flush", "a", "", ""),
-        ]);
-        report.add_once(Finding::error("rights", "a", "b", "c"));
-        report.add_once(Finding::error("rights", "d", "e", "f"));
-        report.add_once(Finding::error("flush", "d", "e", "f"));
-        report.add_to_the_way(Finding::good("login", "x"));
-        let checks: Vec<_> = report
-            .entries
-            .iter()
-            .map(|entry| entry.finding.check)
-            .collect();
-        assert_eq!(checks, ["login", "rights", "flush", "rights"]);
+        let mut report = report([HealthCheck::error("connect", "a", "b", "c")]);
+        report.accept(&["connect".to_owned()]);
+        assert!(report.has_fault() && !report.has_accepted("connect"));
     }
 }

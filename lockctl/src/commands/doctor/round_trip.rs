@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polylock::prelude::*;
 use polylock::{Error, ErrorKind};
 
-use super::terms::exact;
+use super::timing::exact;
 
 /// What the exchanges with a service took.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

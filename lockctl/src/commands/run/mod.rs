@@ -62,7 +62,7 @@ impl Run {
             console: self.console.clone(),
         };
         let locks = tokio::select! {
-            signal = signals.next_that_ends() => return Ok(Exit::Signalled(signal.as_raw())),
+            signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
             locks = self.backend.connect(Some(Arc::new(renewals))) => locks?,
         };
         let waiting = Waiting {
@@ -87,7 +87,7 @@ impl Run {
                 self.holding(&locks, guard, signals).await
             }
             Ok(Outcome::Held(failure)) => self.not_acquired(failure),
-            Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signalled(signal.as_raw())),
+            Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
             Err(failure) => Err(failure),
         };
         locks.shutdown(self.time_to_shut_down(&*locks)).await;
@@ -229,7 +229,7 @@ impl Run {
         Exit::Of(self.plan.args.lost_exit_code)
     }
 
-    /// The lease lapses by itself where there is one; elsewhere `--at-least-for` lasts as long as
+    /// The lease expires by itself where there is one; elsewhere `--min-hold` lasts as long as
     /// this process.
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {

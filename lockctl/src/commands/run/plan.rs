@@ -40,9 +40,7 @@ impl Plan {
         };
         let ttl = args.ttl.or_else(|| backend.lock_settings().ttl());
         let ttl = ttl.unwrap_or(AcquireRequest::DEFAULT_TTL);
-        let min_hold = args
-            .at_least_for
-            .or_else(|| backend.lock_settings().min_hold());
+        let min_hold = args.min_hold.or_else(|| backend.lock_settings().min_hold());
         let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
         let request = AcquireRequest::new(keys[0].clone())
             .with_mode(args.mode.mode())

@@ -15,14 +15,14 @@ fn urls(bill: &Bill) -> Vec<&str> {
 fn the_answer_for_programs_has_its_documented_form() {
     let bill = examine("memory:");
     bill.assert_clean();
-    bill.assert_verdict("expiry", "good");
-    assert_eq!(bill.value["schema"], "lockctl-doctor/1", "{bill}");
-    assert_eq!(bill.value["verdict"], "good", "{bill}");
+    bill.assert_status("expiry", "ok");
+    assert_eq!(bill.value["schema"], "lockctl-doctor/2", "{bill}");
+    assert_eq!(bill.value["status"], "ok", "{bill}");
     let target = &bill.value["targets"][0];
-    assert_eq!(target["verdict"], "good", "{bill}");
+    assert_eq!(target["status"], "ok", "{bill}");
     let recommended = json!({
         "bound": "lease",
-        "least_ttl_ms": 5000,
+        "min_ttl_ms": 5000,
         "ttl_ms": 30000,
         "renewal_ms": 10000,
     });
@@ -40,17 +40,17 @@ fn the_answer_for_programs_has_its_documented_form() {
         );
         assert!(quantiles[0] <= quantiles[1], "p50 is above p99: {measured}");
     }
-    let finding = bill.finding("exclusion");
-    let keys = finding
+    let check = bill.check("exclusion");
+    let keys = check
         .as_object()
-        .map(|finding| finding.keys().map(String::as_str));
+        .map(|check| check.keys().map(String::as_str));
     let mut keys: Vec<_> = keys.into_iter().flatten().collect();
     keys.sort_unstable();
     let expected = [
-        "accepted", "check", "see", "verdict", "way_out", "what", "why",
+        "accepted", "fix", "id", "impact", "see", "status", "summary",
     ];
-    assert_eq!(keys, expected, "{finding}");
-    assert_eq!(finding["why"], Value::Null, "{finding}");
+    assert_eq!(keys, expected, "{check}");
+    assert_eq!(check["impact"], Value::Null, "{check}");
 }
 
 #[test]
@@ -95,16 +95,16 @@ fn all_targets_are_examined_in_their_namespace() {
         });
         assert_eq!(urls(&bill), expected, "{bill}");
         bill.assert_clean();
-        bill.assert_verdict("expiry", "good");
+        bill.assert_status("expiry", "ok");
         for at in 0..expected.len() {
             let target = &bill.value["targets"][at];
-            assert_eq!(target["verdict"], "good", "{target}: {bill}");
+            assert_eq!(target["status"], "ok", "{target}: {bill}");
         }
     }
 }
 
 #[test]
-fn a_url_that_is_wrong_is_a_fault_with_a_way_out() {
+fn a_url_that_is_wrong_is_a_fault_with_a_fix() {
     for (url, says) in [
         ("carrier-pigeon://roof", "unknown scheme"),
         ("rdis://cache", "did you mean \"redis\"?"),
@@ -123,34 +123,35 @@ fn a_url_that_is_wrong_is_a_fault_with_a_way_out() {
 fn one_bad_target_among_good_ones_is_a_fault() {
     let bill = examine_with(&["memory:", "carrier-pigeon://roof"], |_| {});
     assert_eq!(bill.ended.code, 1, "{bill}");
-    assert_eq!(bill.value["verdict"], "error", "{bill}");
-    let verdicts = [0, 1].map(|at: usize| text(&bill.value["targets"][at], "verdict"));
-    assert_eq!(verdicts, ["good", "error"], "{bill}");
+    assert_eq!(bill.value["status"], "error", "{bill}");
+    let statuses = [0, 1].map(|at: usize| text(&bill.value["targets"][at], "status"));
+    assert_eq!(statuses, ["ok", "error"], "{bill}");
 }
 
 #[test]
-fn people_get_lines_with_the_reason_and_the_way_out() {
+fn people_get_lines_with_the_impact_and_the_fix() {
     let place = Place::new();
     let ended = place.expect(1, "doctor memory: redis://127.0.0.1:1");
     let lines: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(lines.first(), Some(&"memory:"), "{ended}");
     for begins in [
         "  ok        exclusion: two connections contended",
-        "            recommended ttl: 30s, renewed every 10s; at least 5s.",
-        "  fit for locks",
+        "            recommended ttl: 30s, renewed every 10s; min 5s.",
+        "  no problems found",
+        "  not checked: crashes, partitions and failovers;",
         "redis://127.0.0.1:1",
-        "  error     reach: 127.0.0.1:1 refuses connections",
-        "            why     ",
-        "            way out start the server",
-        "            see     https://github.com/polylock/polylock/blob/main/docs/doctor.md#reach",
+        "  error     connect: cannot connect to 127.0.0.1:1",
+        "            impact ",
+        "            fix    start the server",
+        "            see    https://github.com/polylock/polylock/blob/main/docs/doctor.md#connect",
         "  1 error",
     ] {
         let is_there = lines.iter().any(|line| line.starts_with(begins));
         assert!(is_there, "no line begins with {begins:?}: {ended}");
     }
     ended.says_nothing_of(&["\u{1b}"]);
-    let coloured = place.expect(1, "--color always doctor redis://127.0.0.1:1");
-    coloured.prints(&["\u{1b}[1m\u{1b}[31merror"]);
+    let colored = place.expect(1, "--color always doctor redis://127.0.0.1:1");
+    colored.prints(&["\u{1b}[1m\u{1b}[31merror"]);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn who_is_not_let_in_is_told_why() {
         (
             "another's database",
             at(&server, "guest:guest", "test"),
-            &[("rights", "error")],
+            &[("login", "error")],
         ),
         (
             "may not make the table",

@@ -31,11 +31,11 @@ pub(super) fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> 
     let ended = process.ended();
     let value = ended.json();
     let bill = Bill { ended, value };
-    for finding in bill.findings() {
-        let heading = format!("\n### {}\n", text(finding, "check"));
+    for check in bill.checks() {
+        let heading = format!("\n### {}\n", text(check, "id"));
         assert!(
             MANUAL.contains(&heading),
-            "docs/doctor.md does not explain {finding}"
+            "docs/doctor.md does not explain {check}"
         );
     }
     bill
@@ -47,7 +47,7 @@ const MANUAL: &str = include_str!("../../../../docs/doctor.md");
 const EXAMINATION: Duration = Duration::from_secs(60);
 
 /// Gives a server the time that a login and a handshake of TLS take clients that are not
-/// optimised, on a machine that has other things to do.
+/// optimized, on a machine that has other things to do.
 fn patient(url: &str) -> String {
     let time = match url.split(':').next() {
         Some("mysql" | "postgres") => "timeout=10s",
@@ -96,21 +96,21 @@ pub(super) fn expect(scenarios: &[Scenario<'_>]) {
 
 impl Bill {
     #[track_caller]
-    pub(super) fn findings(&self) -> &[Value] {
-        let findings = self.value["targets"][0]["findings"].as_array();
-        findings.unwrap_or_else(|| panic!("no findings: {self}"))
+    pub(super) fn checks(&self) -> &[Value] {
+        let checks = self.value["targets"][0]["checks"].as_array();
+        checks.unwrap_or_else(|| panic!("no checks: {self}"))
     }
 
     /// The checks that something is wrong with, and how bad it is, each once, in order of names.
     #[track_caller]
     pub(super) fn faults(&self) -> Vec<(&str, &str)> {
-        let is_bad = |finding: &&Value| ["warning", "error"].contains(&text(finding, "verdict"));
+        let is_bad = |check: &&Value| ["warning", "error"].contains(&text(check, "status"));
         let mut faults = Vec::new();
-        for finding in self.findings().iter().filter(is_bad) {
-            for name in ["why", "way_out", "see"] {
-                assert!(finding[name].is_string(), "no {name} in {finding}: {self}");
+        for check in self.checks().iter().filter(is_bad) {
+            for name in ["impact", "fix", "see"] {
+                assert!(check[name].is_string(), "no {name} in {check}: {self}");
             }
-            faults.push((text(finding, "check"), text(finding, "verdict")));
+            faults.push((text(check, "id"), text(check, "status")));
         }
         faults.sort_unstable();
         faults.dedup();
@@ -124,22 +124,22 @@ impl Bill {
 
     /// What this check says.
     #[track_caller]
-    pub(super) fn finding(&self, check: &str) -> &Value {
-        let mut findings = self.findings().iter();
-        let found = findings.find(|finding| finding["check"] == check);
+    pub(super) fn check(&self, check: &str) -> &Value {
+        let mut checks = self.checks().iter();
+        let found = checks.find(|known| known["id"] == check);
         found.unwrap_or_else(|| panic!("no {check}: {self}"))
     }
 
     #[track_caller]
-    pub(super) fn assert_verdict(&self, check: &str, verdict: &str) {
-        assert_eq!(self.finding(check)["verdict"], verdict, "{check}: {self}");
+    pub(super) fn assert_status(&self, check: &str, status: &str) {
+        assert_eq!(self.check(check)["status"], status, "{check}: {self}");
     }
 
     #[track_caller]
     pub(super) fn assert_says(&self, check: &str, part: &str) {
-        let what = text(self.finding(check), "what");
+        let summary = text(self.check(check), "summary");
         assert!(
-            what.contains(part),
+            summary.contains(part),
             "{check} says nothing of {part:?}: {self}"
         );
     }
@@ -150,9 +150,9 @@ impl Bill {
         self.assert_faults(&[]);
         assert_eq!(self.ended.code, 0, "{self}");
         for check in ["exclusion", "loss-signal", "round-trip"] {
-            self.assert_verdict(check, "good");
+            self.assert_status(check, "ok");
         }
-        self.finding("token-order");
+        self.check("token-order");
     }
 }
 

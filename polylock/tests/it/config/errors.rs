@@ -27,8 +27,8 @@ const TABLE: &[(&str, &str)] = &[
         "3:1: unknown key \"kind\" of [class.a]; the scheme of the url selects the backend",
     ),
     (
-        "backend.main.url = 'memory:'\n[class.a]\ncolour = 'x'\n",
-        "3:1: unknown key \"colour\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
+        "backend.main.url = 'memory:'\n[class.a]\ncolor = 'x'\n",
+        "3:1: unknown key \"color\" of [class.a] (known: backend, max-hold, min-hold, require, ttl, \
          wait)",
     ),
     (
@@ -63,7 +63,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "[backend.main]\nurl = 'memory:'\nmax-hold = '0s'",
-        "3:12: max-hold must be more than zero, not 0ns",
+        "3:12: max-hold must be more than zero, not 0s",
     ),
     (
         "[backend.main]\nurl = 'memory:'\nmax-hold = '1m'\nmin-hold = '2m'",

@@ -23,7 +23,7 @@ async fn the_slack_is_what_the_lease_had_left() {
     let (store, locks, page) = observed();
     let request = locks.request("k").ttl(Duration::from_secs(30));
     let _guard = request.acquire().await.unwrap();
-    let slack = r#"dlock_renewal_slack_seconds_sum{backend="memory"}"#;
+    let slack = r#"polylock_renewal_slack_seconds_sum{backend="memory"}"#;
     sleep(Duration::from_secs(11)).await;
     // A renewal is due at a third of the ttl, and a tenth of it is kept back.
     let on_time = page.value(slack).expect("it was renewed");
@@ -38,12 +38,12 @@ async fn the_slack_is_what_the_lease_had_left() {
     );
     let renewals = |outcome: &str| {
         page.value(&format!(
-            r#"dlock_renewals_total{{backend="memory",outcome="{outcome}"}}"#
+            r#"polylock_renewals_total{{backend="memory",outcome="{outcome}"}}"#
         ))
     };
     assert_eq!(renewals("ok"), Some(2.0));
     assert_eq!(renewals("failed"), Some(1.0));
-    let errors = r#"dlock_backend_errors_total{backend="memory",kind="unavailable"}"#;
+    let errors = r#"polylock_backend_errors_total{backend="memory",kind="unavailable"}"#;
     assert_eq!(page.value(errors), Some(1.0));
 }
 
@@ -54,11 +54,11 @@ async fn a_loss_is_counted_once_and_by_its_reason() {
     store.faults().set_reachable(Reachable::Cut);
     guard.lost().into_future().await;
     drop(guard.release().await);
-    let lost = r#"dlock_lost_total{backend="memory",lock="orders",reason="unreachable"}"#;
+    let lost = r#"polylock_lost_total{backend="memory",class="orders",reason="unreachable"}"#;
     assert_eq!(page.value(lost), Some(1.0));
-    let ends = page.sum("dlock_hold_duration_seconds_count", "orders");
+    let ends = page.sum("polylock_hold_duration_seconds_count", "orders");
     assert_eq!(ends, 1.0, "the release of a lost lock is no second end");
-    assert_eq!(page.sum("dlock_release_duration_seconds_count", ""), 0.0);
+    assert_eq!(page.sum("polylock_release_duration_seconds_count", ""), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,7 @@ async fn a_release_is_timed_and_a_hold_includes_it() {
     let late = Fault::LateReply(Duration::from_secs(1));
     store.faults().plan(Request::Release, late);
     guard.release().await.unwrap();
-    let sum = |name: &str| page.sum(&format!("dlock_{name}_duration_seconds_sum"), "released");
+    let sum = |name: &str| page.sum(&format!("polylock_{name}_duration_seconds_sum"), "released");
     assert!((1.0..1.1).contains(&sum("release")), "{} s", sum("release"));
     assert!((3.0..3.1).contains(&sum("hold")), "{} s", sum("hold"));
 }
@@ -80,8 +80,8 @@ async fn a_service_that_cannot_be_reached_is_an_error_and_no_timeout() {
     store.faults().set_reachable(Reachable::Cut);
     let error = locks.lock_within("k", Duration::from_secs(1)).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
-    let name = "dlock_acquire_duration_seconds_count";
+    let name = "polylock_acquire_duration_seconds_count";
     assert_eq!(page.sum(name, r#"outcome="error""#), 1.0);
-    let errors = page.sum("dlock_backend_errors_total", r#"kind="unavailable""#);
+    let errors = page.sum("polylock_backend_errors_total", r#"kind="unavailable""#);
     assert_eq!(errors, 1.0);
 }

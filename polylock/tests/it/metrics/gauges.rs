@@ -40,7 +40,7 @@ async fn gauges_are_zero_after_everything_that_can_happen() {
     }
     sleep(TTL * 3).await;
 
-    for gauge in ["dlock_held", "dlock_waiters"] {
+    for gauge in ["polylock_held", "polylock_waiters"] {
         let drifted: Vec<_> = page
             .lines()
             .into_iter()
@@ -54,8 +54,8 @@ async fn gauges_are_zero_after_everything_that_can_happen() {
 /// A run that has not seen an end says nothing of it.
 fn assert_everything_happened(page: &Page) {
     let (acquired, held) = (
-        "dlock_acquire_duration_seconds_count",
-        "dlock_hold_duration_seconds_count",
+        "polylock_acquire_duration_seconds_count",
+        "polylock_hold_duration_seconds_count",
     );
     for outcome in ["acquired", "busy", "cancelled", "error", "timeout"] {
         let seen = page.sum(acquired, &format!("outcome=\"{outcome}\""));
@@ -81,8 +81,8 @@ async fn gauges_count_locks_and_waiters() {
     let store = Memory::with_engine(Engine::on_current_runtime("memory"));
     let locks = stack(&store, &observer);
     let (held, waiters) = (
-        r#"dlock_held{backend="memory",lock="none"}"#,
-        r#"dlock_waiters{backend="memory",lock="none"}"#,
+        r#"polylock_held{backend="memory",class="none"}"#,
+        r#"polylock_waiters{backend="memory",class="none"}"#,
     );
     let guard = locks.lock("a").await.unwrap();
     let shared = locks.request("b").shared().acquire().await.unwrap();
@@ -115,7 +115,7 @@ async fn guards_of_one_owner_are_one_lock() {
     let observer: Arc<dyn Observer> = Arc::new(observer);
     let store = Memory::with_engine(Engine::on_current_runtime("memory"));
     let locks = stack(&store, &observer);
-    let held = r#"dlock_held{backend="memory",lock="none"}"#;
+    let held = r#"polylock_held{backend="memory",class="none"}"#;
     let owner = Owner::new();
     let outer = locks.request("a").owner(&owner).acquire().await.unwrap();
     let inner = locks.request("a").owner(&owner).acquire().await.unwrap();

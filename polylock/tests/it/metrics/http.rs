@@ -45,10 +45,10 @@ async fn refused_requests_are_counted_by_status_and_reason() {
     assert_eq!(app.call(served).await.unwrap().status(), StatusCode::OK);
 
     let refused = |status: &str, reason: &str| {
-        let labels = format!(r#"lock="accounts",status="{status}",reason="{reason}""#);
-        page.value(&format!("dlock_http_rejections_total{{{labels}}}"))
+        let labels = format!(r#"class="accounts",status="{status}",reason="{reason}""#);
+        page.value(&format!("polylock_http_rejections_total{{{labels}}}"))
     };
     assert_eq!(refused("409", "lock-busy"), Some(1.0));
     assert_eq!(refused("400", "lock-key"), Some(1.0));
-    assert_eq!(page.sum("dlock_http_rejections_total", ""), 2.0);
+    assert_eq!(page.sum("polylock_http_rejections_total", ""), 2.0);
 }

@@ -10,7 +10,7 @@ pub(crate) struct Page(PrometheusHandle);
 
 pub(crate) fn observer() -> (MetricsObserver, Page) {
     let recorder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Prefix("dlock_".into()), &BUCKETS)
+        .set_buckets_for_metric(Matcher::Prefix("polylock_".into()), &BUCKETS)
         .expect("there are buckets")
         .build_recorder();
     let page = Page(recorder.handle());

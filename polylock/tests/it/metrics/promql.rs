@@ -29,7 +29,7 @@ struct Selector {
 }
 
 fn selectors(query: &str) -> Vec<Selector> {
-    let starts = query.match_indices("dlock_").map(|(at, _)| &query[at..]);
+    let starts = query.match_indices("polylock_").map(|(at, _)| &query[at..]);
     starts
         .map(|rest| {
             let end = rest.find(|c: char| !is_name(c)).unwrap_or(rest.len());
@@ -123,13 +123,13 @@ fn is_name(c: char) -> bool {
 
 #[test]
 fn a_query_that_names_something_else_is_found() {
-    assert!(check(r#"rate(dlock_lost_total{reason="broken"}[5m])"#).is_ok());
+    assert!(check(r#"rate(polylock_lost_total{reason="broken"}[5m])"#).is_ok());
     for wrong in [
-        "dlock_losses_total",
-        "dlock_hold_duration_seconds",
-        r#"dlock_held{key="a"}"#,
-        "sum by (lock, reason) (dlock_held)",
-        r#"dlock_acquire_duration_seconds_count{outcome=~"acquired|timed_out"}"#,
+        "polylock_losses_total",
+        "polylock_hold_duration_seconds",
+        r#"polylock_held{key="a"}"#,
+        "sum by (class, reason) (polylock_held)",
+        r#"polylock_acquire_duration_seconds_count{outcome=~"acquired|timed_out"}"#,
     ] {
         assert!(check(wrong).is_err(), "{wrong}");
     }

@@ -70,14 +70,14 @@ async fn a_try_that_fails_is_busy_and_a_wait_is_a_timeout() {
     let wait = std::time::Duration::from_millis(5);
     assert!(locks.lock_within("k", wait).await.is_err());
     let ended = |mode: &str, outcome: &str| {
-        let name = "dlock_acquire_duration_seconds_count";
-        let labels = format!(r#"lock="none",mode="{mode}",outcome="{outcome}""#);
+        let name = "polylock_acquire_duration_seconds_count";
+        let labels = format!(r#"class="none",mode="{mode}",outcome="{outcome}""#);
         page.value(&format!(r#"{name}{{backend="memory",{labels}}}"#))
     };
     assert_eq!(ended("wait", "acquired"), Some(1.0));
     assert_eq!(ended("try", "busy"), Some(1.0));
     assert_eq!(ended("wait", "timeout"), Some(1.0));
-    let waited = page.sum("dlock_acquire_duration_seconds_sum", "timeout");
+    let waited = page.sum("polylock_acquire_duration_seconds_sum", "timeout");
     assert!((0.005..1.0).contains(&waited), "{waited} s");
 }
 
@@ -88,7 +88,7 @@ async fn durations_are_histograms_where_the_buckets_are_set() {
     locks.lock("k").await.unwrap().release().await.unwrap();
     let text = page.text();
     assert!(
-        text.contains("# TYPE dlock_hold_duration_seconds histogram"),
+        text.contains("# TYPE polylock_hold_duration_seconds histogram"),
         "{text}"
     );
     for bound in ["0.0005", "60", "+Inf"] {
@@ -106,13 +106,13 @@ async fn declared_classes_are_there_before_anything_happens_to_them() {
     observer.show(locks.capabilities().backend);
     for class in ["orders", "reports"] {
         let lost =
-            format!(r#"dlock_lost_total{{backend="memory",lock="{class}",reason="broken"}}"#);
+            format!(r#"polylock_lost_total{{backend="memory",class="{class}",reason="broken"}}"#);
         assert_eq!(page.value(&lost), Some(0.0));
-        let held = format!(r#"dlock_held{{backend="memory",lock="{class}"}}"#);
+        let held = format!(r#"polylock_held{{backend="memory",class="{class}"}}"#);
         assert_eq!(page.value(&held), Some(0.0));
     }
     let _guard = locks.request("k").class("orders").acquire().await.unwrap();
-    let held = r#"dlock_held{backend="memory",lock="orders"}"#;
+    let held = r#"polylock_held{backend="memory",class="orders"}"#;
     assert_eq!(page.value(held), Some(1.0));
 }
 
@@ -129,11 +129,11 @@ async fn keys_are_no_labels_and_classes_without_end_are_one() {
     let classes = page
         .lines()
         .iter()
-        .filter(|(series, _)| series.starts_with("dlock_held{"))
+        .filter(|(series, _)| series.starts_with("polylock_held{"))
         .count();
     assert_eq!(classes, 1_001);
     let others =
-        r#"dlock_hold_duration_seconds_count{backend="memory",lock="other",end="released"}"#;
+        r#"polylock_hold_duration_seconds_count{backend="memory",class="other",end="released"}"#;
     assert_eq!(page.value(others), Some(100.0));
 }
 

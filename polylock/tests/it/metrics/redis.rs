@@ -17,7 +17,7 @@ async fn a_lock_that_is_broken_on_the_server_is_counted_as_lost() {
     let locks = registry.connect(&server.url()).await.unwrap();
     let request = locks.request("orders/42").class("orders");
     let guard = request.acquire().await.unwrap();
-    let held = r#"dlock_held{backend="redis",lock="orders"}"#;
+    let held = r#"polylock_held{backend="redis",class="orders"}"#;
     assert_eq!(page.value(held), Some(1.0));
 
     let admin = locks.admin().expect("Redis has one");
@@ -26,10 +26,10 @@ async fn a_lock_that_is_broken_on_the_server_is_counted_as_lost() {
     // The next renewal hears of it.
     let error = guard.renew().await.unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Broken));
-    let lost = r#"dlock_lost_total{backend="redis",lock="orders",reason="broken"}"#;
+    let lost = r#"polylock_lost_total{backend="redis",class="orders",reason="broken"}"#;
     assert_eq!(page.value(lost), Some(1.0));
     assert_eq!(page.value(held), Some(0.0));
     drop(guard.release().await);
-    let ends = page.sum("dlock_hold_duration_seconds_count", "orders");
+    let ends = page.sum("polylock_hold_duration_seconds_count", "orders");
     assert_eq!(ends, 1.0);
 }

@@ -57,7 +57,7 @@ pub(crate) async fn assert_taken(site: &Site, name: &str) {
 pub(crate) async fn loss(guard: &LockGuard, within: Duration) -> (LostReason, Duration) {
     let began = Instant::now();
     let lost = tokio::time::timeout(within, guard.lost().into_future()).await;
-    (lost.expect("the loss is signalled"), began.elapsed())
+    (lost.expect("the loss is signaled"), began.elapsed())
 }
 
 /// Waits until something is true.

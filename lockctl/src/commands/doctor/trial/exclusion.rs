@@ -5,13 +5,17 @@ use std::time::{Duration, Instant};
 
 use lock_history::{Exclusion, Hold, TokenOrder};
 use polylock::prelude::*;
-use polylock::{Fencing, Finding, LockGuard, Wait};
+use polylock::{Fencing, HealthCheck, LockGuard, Wait};
 
 use super::{Outcome, PATIENCE, Pair};
 use crate::text::human;
 
 /// Lets them contend for this long, and judges what they saw.
-pub(super) async fn try_it(pair: Pair<'_>, key: String, time: Duration) -> Outcome<Vec<Finding>> {
+pub(super) async fn try_it(
+    pair: Pair<'_>,
+    key: String,
+    time: Duration,
+) -> Outcome<Vec<HealthCheck>> {
     let record = Record::default();
     let guard = take(pair.first, &key).await?;
     let first = record.enter(&guard);
@@ -109,7 +113,7 @@ impl Seen {
         self.holders
     }
 
-    fn exclusion(&self, time: Duration) -> Finding {
+    fn exclusion(&self, time: Duration) -> HealthCheck {
         let holders = self.holders;
         if self.overlaps == 0 {
             let what = format!(
@@ -117,23 +121,23 @@ impl Seen {
                  one after the other",
                 human(time)
             );
-            return Finding::good("exclusion", what);
+            return HealthCheck::ok("exclusion", what);
         }
         let what = format!("{} of {holders} holders were not alone", self.overlaps);
         // An overlap for which no loss can answer is none that a slow machine explains.
         if self.lost >= self.overlaps {
-            let (lost, why) = (
+            let (lost, impact) = (
                 self.lost,
                 "who has lost a lock and not looked is not alone for long",
             );
-            return Finding::warning(
+            return HealthCheck::warning(
                 "exclusion",
                 format!("{what}, and {lost} had lost the lock by then"),
-                why,
+                impact,
                 "look again while this machine and the server have time to spare",
             );
         }
-        Finding::error(
+        HealthCheck::error(
             "exclusion",
             what,
             "the lock excludes nobody: the connections end at servers that do not know each \
@@ -142,9 +146,9 @@ impl Seen {
         )
     }
 
-    fn token_order(&self, fencing: Fencing) -> Finding {
+    fn token_order(&self, fencing: Fencing) -> HealthCheck {
         if fencing == Fencing::Unavailable {
-            return Finding::unknown(
+            return HealthCheck::not_checked(
                 "token-order",
                 "there are no fencing tokens here: a resource cannot refuse a holder that comes \
                  late",
@@ -152,7 +156,7 @@ impl Seen {
         }
         let (holders, without, backward) = (self.holders, self.without, self.backward);
         if without > 0 {
-            return Finding::error(
+            return HealthCheck::error(
                 "token-order",
                 format!("{without} of {holders} holders got no fencing token"),
                 "a resource cannot refuse a holder that comes late",
@@ -160,7 +164,7 @@ impl Seen {
             );
         }
         if backward > 0 {
-            return Finding::error(
+            return HealthCheck::error(
                 "token-order",
                 format!("{backward} of {holders} fencing tokens did not grow"),
                 "a resource that refuses smaller tokens refuses the holder and takes the writes \
@@ -173,18 +177,18 @@ impl Seen {
             _ => ", which holds for as long as the server keeps what it acknowledges",
         };
         let what = format!("the tokens of {holders} holders grew each time{promise}");
-        Finding::good("token-order", what)
+        HealthCheck::ok("token-order", what)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use polylock::Verdict;
+    use polylock::Status;
     use polylock::memory::Memory;
 
     use super::*;
 
-    async fn tried(first: &Memory, second: &Memory) -> Vec<Finding> {
+    async fn tried(first: &Memory, second: &Memory) -> Vec<HealthCheck> {
         let pair = Pair { first, second };
         let time = Duration::from_millis(50);
         try_it(pair, "k".to_owned(), time).await.unwrap()
@@ -203,11 +207,8 @@ mod tests {
         let locks = Memory::new();
         let found = tried(&locks, &locks).await;
         let [exclusion, order] = found.try_into().unwrap();
-        assert_eq!(
-            (exclusion.check, exclusion.verdict),
-            ("exclusion", Verdict::Good)
-        );
-        assert_eq!((order.check, order.verdict), ("token-order", Verdict::Good));
+        assert_eq!((exclusion.id, exclusion.status), ("exclusion", Status::Ok));
+        assert_eq!((order.id, order.status), ("token-order", Status::Ok));
     }
 
     #[tokio::test]
@@ -215,21 +216,21 @@ mod tests {
         let found = tried(&Memory::new(), &Memory::new()).await;
         let [exclusion, _] = found.try_into().unwrap();
         assert_eq!(
-            (exclusion.check, exclusion.verdict),
-            ("exclusion", Verdict::Error)
+            (exclusion.id, exclusion.status),
+            ("exclusion", Status::Error)
         );
-        assert!(exclusion.what.contains("were not alone"), "{exclusion}");
+        assert!(exclusion.summary.contains("were not alone"), "{exclusion}");
     }
 
     #[test]
     fn tokens_that_do_not_grow_are_an_error() {
-        for (given, verdict) in [
-            (&[1, 2, 9][..], Verdict::Good),
-            (&[1, 2, 2], Verdict::Error),
-            (&[5, 4, 6], Verdict::Error),
+        for (given, status) in [
+            (&[1, 2, 9][..], Status::Ok),
+            (&[1, 2, 2], Status::Error),
+            (&[5, 4, 6], Status::Error),
         ] {
             let found = tokens(given).token_order(Fencing::Strong);
-            assert_eq!(found.verdict, verdict, "{given:?}");
+            assert_eq!(found.status, status, "{given:?}");
         }
     }
 
@@ -243,16 +244,16 @@ mod tests {
     fn an_overlap_with_a_lost_lock_is_less_than_an_error() {
         let mut seen = tokens(&[1, 2]);
         seen.lost = 1;
-        assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Warning);
+        assert_eq!(seen.exclusion(PATIENCE).status, Status::Warning);
         seen.enter(Some(3));
-        assert_eq!(seen.exclusion(PATIENCE).verdict, Verdict::Error);
+        assert_eq!(seen.exclusion(PATIENCE).status, Status::Error);
     }
 
     #[test]
     fn a_holder_without_a_token_is_an_error_where_there_are_tokens() {
         let mut seen = tokens(&[1]);
         seen.enter(None);
-        assert_eq!(seen.token_order(Fencing::Strong).verdict, Verdict::Error);
+        assert_eq!(seen.token_order(Fencing::Strong).status, Status::Error);
         assert!(!seen.token_order(Fencing::Unavailable).is_fault());
     }
 }

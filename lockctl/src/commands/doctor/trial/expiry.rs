@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use polylock::prelude::*;
-use polylock::{Finding, Wait};
+use polylock::{HealthCheck, Wait};
 
 use super::{Outcome, PATIENCE, Pair};
-use crate::commands::doctor::terms::exact;
+use crate::commands::doctor::timing::exact;
 use crate::text::human;
 
-pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<Finding> {
+pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
     match leave(pair, &key, SHORT).await {
         // The answer to the first request, on a new connection, may take longer than such a lease.
         Err(error) if error.is_retryable() => leave(pair, &key, LONG).await,
@@ -18,7 +18,7 @@ pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<Finding> {
 }
 
 /// Leaves a lease of this length to its time, and waits until it is free.
-async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> Outcome<Finding> {
+async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> Outcome<HealthCheck> {
     let lease = pair
         .first
         .request(key)
@@ -40,14 +40,14 @@ async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> Outcome<Finding> {
     Ok(judge(ttl, took, valid.is_some_and(|valid| granted < valid)))
 }
 
-fn judge(ttl: Duration, took: Duration, was_held: bool) -> Finding {
+fn judge(ttl: Duration, took: Duration, was_held: bool) -> HealthCheck {
     let what = format!(
         "a lease of {} that nobody renewed was free after {}",
         human(ttl),
         exact(took)
     );
     if was_held {
-        return Finding::error(
+        return HealthCheck::error(
             CHECK,
             what,
             "somebody else got the lock while its holder relied on it",
@@ -55,14 +55,14 @@ fn judge(ttl: Duration, took: Duration, was_held: bool) -> Finding {
         );
     }
     if took > ttl + SLACK {
-        return Finding::warning(
+        return HealthCheck::warning(
             CHECK,
             what,
             "the locks of a process that died stay taken for longer than their ttl",
             "look whether the server is overloaded, or its clock was set",
         );
     }
-    Finding::good(CHECK, what)
+    HealthCheck::ok(CHECK, what)
 }
 
 const CHECK: &str = "expiry";
@@ -78,7 +78,7 @@ const SLACK: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use polylock::Verdict;
+    use polylock::Status;
     use polylock::memory::Memory;
 
     use super::*;
@@ -91,22 +91,18 @@ mod tests {
             second: &locks,
         };
         let found = try_it(pair, "k".to_owned()).await.unwrap();
-        assert_eq!(
-            (found.check, found.verdict),
-            ("expiry", Verdict::Good),
-            "{found}"
-        );
+        assert_eq!((found.id, found.status), ("expiry", Status::Ok), "{found}");
     }
 
     #[test]
     fn too_early_is_an_error_and_too_late_a_warning() {
         let late = SHORT + SLACK + Duration::from_millis(1);
-        for (took, was_held, verdict) in [
-            (SHORT, false, Verdict::Good),
-            (SHORT / 2, true, Verdict::Error),
-            (late, false, Verdict::Warning),
+        for (took, was_held, status) in [
+            (SHORT, false, Status::Ok),
+            (SHORT / 2, true, Status::Error),
+            (late, false, Status::Warning),
         ] {
-            assert_eq!(judge(SHORT, took, was_held).verdict, verdict);
+            assert_eq!(judge(SHORT, took, was_held).status, status);
         }
     }
 }

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use polylock::admin::LockAdmin;
 use polylock::prelude::*;
-use polylock::{ErrorKind, Finding, LockKey};
+use polylock::{ErrorKind, HealthCheck, LockKey};
 
 use super::{Outcome, Pair};
-use crate::commands::doctor::terms::exact;
+use crate::commands::doctor::timing::exact;
 use crate::text::human;
 
-pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<Finding> {
+pub(super) async fn try_it(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
     let Some(admin) = pair.second.admin() else {
         let what = "not tried: locks of others cannot be broken here";
-        return Ok(Finding::unknown(CHECK, what));
+        return Ok(HealthCheck::not_checked(CHECK, what));
     };
     hear(pair.first, admin, LockKey::new(key)?, TTL).await
 }
@@ -24,7 +24,7 @@ async fn hear(
     admin: &dyn LockAdmin,
     key: LockKey,
     ttl: Duration,
-) -> Outcome<Finding> {
+) -> Outcome<HealthCheck> {
     let guard = locks.request(key.clone()).ttl(ttl).acquire().await?;
     let broken = match admin.break_lock(&key, "lockctl doctor").await {
         Ok(broken) => broken,
@@ -34,13 +34,13 @@ async fn hear(
                 "not tried: this user may not break locks ({})",
                 error.message()
             );
-            return Ok(Finding::unknown(CHECK, what));
+            return Ok(HealthCheck::not_checked(CHECK, what));
         }
         Err(error) => return Err(error),
     };
     if broken.is_none() {
         guard.release().await?;
-        return Ok(Finding::error(
+        return Ok(HealthCheck::error(
             CHECK,
             "a lock that one connection holds is unknown to another",
             "an operator cannot see or end it, and others may get it as well",
@@ -58,9 +58,9 @@ async fn hear(
                 "a holder whose lock was broken heard of it after {}",
                 exact(took)
             );
-            Finding::good(CHECK, format!("{what} ({})", reason.as_str()))
+            HealthCheck::ok(CHECK, format!("{what} ({})", reason.as_str()))
         }
-        Err(_) => Finding::error(
+        Err(_) => HealthCheck::error(
             CHECK,
             format!(
                 "a holder whose lock was broken has not heard of it within {}",
@@ -80,7 +80,7 @@ const TTL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use polylock::Verdict;
+    use polylock::Status;
     use polylock::memory::Memory;
 
     use super::*;
@@ -92,8 +92,8 @@ mod tests {
         let found = hear(&locks, admin, key, Duration::from_secs(3))
             .await
             .unwrap();
-        assert_eq!(found.verdict, Verdict::Good, "{found}");
-        assert!(found.what.ends_with("(broken)"), "{found}");
+        assert_eq!(found.status, Status::Ok, "{found}");
+        assert!(found.summary.ends_with("(broken)"), "{found}");
         assert!(locks.try_lock("k").await.unwrap().is_some());
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let found = hear(&locks, admin, key, Duration::from_secs(3))
             .await
             .unwrap();
-        assert_eq!(found.verdict, Verdict::Error, "{found}");
+        assert_eq!(found.status, Status::Error, "{found}");
         assert!(locks.try_lock("k").await.unwrap().is_some());
     }
 }

@@ -7,9 +7,9 @@ mod loss;
 use std::time::Duration;
 
 use polylock::engine::{LeaseId, OsEntropy};
-use polylock::{DistributedLock, Error, Finding, LockLifetime};
+use polylock::{DistributedLock, Error, HealthCheck, LockLifetime};
 
-use super::fault::fault;
+use super::target::fault;
 
 /// Two connections to one service.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Scratch {
 }
 
 /// Tries exclusion, tokens, the signal of loss and expiry, beside each other.
-pub(super) async fn try_all(pair: Pair<'_>, scratch: &Scratch) -> Vec<Finding> {
+pub(super) async fn try_all(pair: Pair<'_>, scratch: &Scratch) -> Vec<HealthCheck> {
     let (exclusion, loss, expiry) = tokio::join!(
         Box::pin(exclusion::try_it(pair, scratch.key("exclusion"), CONTEST)),
         Box::pin(loss::try_it(pair, scratch.key("loss-signal"))),

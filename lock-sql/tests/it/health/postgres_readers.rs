@@ -8,7 +8,7 @@ use lock_sql::SqlLock;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
 use tempfile::TempDir;
 
-use crate::examine::support::{assert_only, examine, faults, until};
+use crate::health::support::{assert_only, check_health, faults, until};
 
 fn server() -> PostgresServer {
     let options = PostgresOptions::new().with_durability(true);
@@ -24,8 +24,8 @@ fn urls(server: &PostgresServer) -> [String; 2] {
 async fn assert_fit(server: &PostgresServer, says: &str) {
     for url in urls(server) {
         let url = format!("{url}?strict=on");
-        let found = examine(&url).await;
-        let found = found.iter().find(|found| found.check == "replication");
+        let found = check_health(&url).await;
+        let found = found.iter().find(|found| found.id == "replication");
         let said = found.expect("it is looked at").to_string();
         assert_eq!(said, says, "{url}");
         let locks = SqlLock::open(&url).await.expect("it is fit for locks");

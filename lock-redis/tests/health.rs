@@ -1,10 +1,9 @@
-//! What is found of servers that are not fit for locks, and of those that are.
+//! Health checks of servers with and without faults.
 
 use std::env;
-use std::fs;
 use std::process::Command;
 
-use lock_core::{Finding, Registry, Result, Verdict};
+use lock_core::{HealthCheck, Registry, Result, Status};
 use lock_redis::RedisBackend;
 use lock_testkit::clock::ShiftedClock;
 use lock_testkit::servers::{
@@ -13,24 +12,24 @@ use lock_testkit::servers::{
 
 use crate::support::{rights, until};
 
-async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
     let registry = Registry::new().with(RedisBackend::default());
-    registry.expect("one backend").examine(url).await
+    registry.expect("one backend").check_health(url).await
 }
 
-async fn examine(url: &str) -> Vec<Finding> {
-    let found = try_examine(url).await.expect("it can be looked at");
-    let mut checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
+async fn check_health(url: &str) -> Vec<HealthCheck> {
+    let found = try_check(url).await.expect("it can be looked at");
+    let mut checks: Vec<_> = found.iter().map(|health| health.id).collect();
     checks.sort_unstable();
-    assert!(checks.contains(&"rights") && checks.contains(&"version"));
+    assert!(checks.contains(&"push") && checks.contains(&"version"));
     found
 }
 
 /// The faults, each with its check.
 async fn faults(url: &str) -> Vec<String> {
-    let mut found = examine(url).await;
-    found.retain(Finding::is_fault);
-    let text = |finding: &Finding| format!("{} {finding}", finding.check);
+    let mut found = check_health(url).await;
+    found.retain(HealthCheck::is_fault);
+    let text = |health: &HealthCheck| format!("{} {health}", health.id);
     found.iter().map(text).collect()
 }
 
@@ -55,11 +54,11 @@ fn set(server: &RedisServer, name: &str, value: &str) {
 #[tokio::test]
 async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
     let server = RedisServer::start(fit());
-    let found = examine(&server.url()).await;
-    for finding in &found {
-        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    let found = check_health(&server.url()).await;
+    for health in &found {
+        assert_eq!(health.status, Status::Ok, "{health:?}");
     }
-    let checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
+    let checks: Vec<_> = found.iter().map(|health| health.id).collect();
     let expected = [
         "version",
         "replica",
@@ -70,9 +69,6 @@ async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
         "replication",
         "clock",
         "memory",
-        "client-timeout",
-        "rights",
-        "scripts",
         "push",
     ];
     assert_eq!(checks, expected);
@@ -95,7 +91,7 @@ type Case = (
 #[tokio::test]
 async fn each_setting_that_costs_locks_is_found_by_its_name() {
     let server = RedisServer::start(fit());
-    let cases: [Case; 9] = [
+    let cases: [Case; 7] = [
         (&[("appendonly", "no")], "persistence", "persists nothing"),
         (
             &[("appendonly", "no"), ("save", "3600 1")],
@@ -114,12 +110,6 @@ async fn each_setting_that_costs_locks_is_found_by_its_name() {
             "volatile-ttl",
         ),
         (&[("maxmemory", "1mb")], "memory", "of its maxmemory"),
-        (&[("timeout", "5")], "client-timeout", "timeout is 5 s"),
-        (
-            &[("min-replicas-to-write", "1")],
-            "replication",
-            "fewer good replicas",
-        ),
         (
             &[("maxmemory", "1gb"), ("maxmemory-policy", "noeviction")],
             "",
@@ -145,88 +135,41 @@ async fn each_setting_that_costs_locks_is_found_by_its_name() {
     assert_one(&found, "replica", "takes no writes");
     server.command(&["REPLICAOF", "NO", "ONE"]);
     assert!(faults(&server.url()).await.is_empty());
-
-    // A snapshot cannot take the place of a directory.
-    fs::create_dir(server.dir().join("dump.rdb")).expect("it is made");
-    set(&server, "save", "3600 1");
-    let has_failed = || {
-        // It is refused for as long as the log is rewritten, which is switched on above.
-        server.command(&["BGSAVE"]);
-        let text = server.command(&["INFO", "persistence"]).text();
-        text.is_some_and(|text| text.contains("rdb_last_bgsave_status:err"))
-    };
-    until("the snapshot has failed", has_failed).await;
-    let found = faults(&server.url()).await;
-    assert_one(&found, "persistence", "cannot save its data");
 }
 
-const DEFAULTS: [(&str, &str); 7] = [
+const DEFAULTS: [(&str, &str); 5] = [
     ("appendonly", "yes"),
     ("appendfsync", "everysec"),
     ("save", ""),
     ("maxmemory", "0"),
     ("maxmemory-policy", "noeviction"),
-    ("timeout", "0"),
-    ("min-replicas-to-write", "0"),
 ];
 
 #[tokio::test]
-async fn a_server_that_a_script_keeps_busy_is_told_from_one_that_is_silent() {
-    let server = RedisServer::start(fit().with_config("busy-reply-threshold", "10"));
-    let mut other = server.connect();
-    let endless = ["EVAL", "while true do end", "0"];
-    other.send(&endless).expect("it is sent");
-    until("it is busy", || server.command(&["DBSIZE"]).is_error()).await;
-    let found = faults(&server.url()).await;
-    assert_one(&found, "scripts", "kept busy by a script");
-    server.command(&["SCRIPT", "KILL"]);
-    assert!(faults(&server.url()).await.is_empty());
-}
-
-#[tokio::test]
-async fn rights_that_are_missing_are_named() {
+async fn rights_that_are_missed_late_are_named() {
     let server = RedisServer::start(fit().with_user("locks", "on >s3cret"));
-    let url = |params: &str| {
-        let port = server.port();
-        format!("redis://locks:s3cret@127.0.0.1:{port}{params}")
-    };
+    let url = format!("redis://locks:s3cret@127.0.0.1:{}", server.port());
     let least = rights::user("s3cret", "lock:*");
-    let cases = [
-        ("", "", ""),
-        ("-@all", "rights", "EVALSHA or EVAL"),
-        ("-xadd -hset", "rights", "xadd, hset"),
-        ("-del", "rights", "may not run del"),
-        ("-time", "rights", "may not run time"),
-        ("-subscribe", "rights", "may not subscribe"),
-        ("-publish", "rights", "+publish"),
-        ("resetchannels", "rights", "&polylock:*"),
-        (
-            "resetkeys ~shop:*",
-            "rights",
-            "~lock:* ~{lock:* ~{*}:{lock:*",
-        ),
-        ("resetkeys ~lock:*", "rights", "begin with \"lock:\""),
-    ];
-    for (change, check, says) in cases {
+    for (change, says) in [
+        ("", ""),
+        ("-subscribe", "may not subscribe"),
+        ("-publish", "+publish"),
+        ("resetchannels", "&polylock:*"),
+    ] {
         let rules = format!("reset {least} {change}");
         let mut command = vec!["ACL", "SETUSER", "locks"];
         command.extend(rules.split_whitespace());
         assert!(!server.command(&command).is_error(), "{rules}");
-        let found = faults(&url("")).await;
-        if check.is_empty() {
-            assert!(found.is_empty(), "{found:?}");
-        } else {
-            assert_one(&found, check, says);
+        let found = faults(&url).await;
+        match says {
+            "" => assert!(found.is_empty(), "{found:?}"),
+            says => assert_one(&found, "push", says),
         }
-        assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0), "{change}");
     }
-    // Keys of another namespace are others.
-    let shop = rights::user("s3cret", "shop:*");
-    let mut command = vec!["ACL", "SETUSER", "locks", "reset"];
-    command.extend(shop.split_whitespace());
-    server.command(&command);
-    assert!(faults(&url("?namespace=shop")).await.is_empty());
-    assert_one(&faults(&url("")).await, "rights", "keys of locks");
+    server.command(&["ACL", "SETUSER", "locks", "-wait", "&*"]);
+    let found = faults(&format!("{url}?min-replica-acks=1")).await;
+    let is_named = found.iter().any(|fault| fault.contains("may not run WAIT"));
+    assert!(is_named, "{found:?}");
 }
 
 #[tokio::test]
@@ -234,25 +177,24 @@ async fn what_a_user_may_not_ask_is_unknown_and_no_fault() {
     let least = rights::user("s3cret", "lock:*");
     let server = RedisServer::start(fit().with_user("locks", &format!("{least} -info -config")));
     let url = format!("redis://locks:s3cret@127.0.0.1:{}", server.port());
-    let found = examine(&url).await;
-    let (good, unknown): (Vec<_>, Vec<_>) = found
-        .iter()
-        .partition(|finding| finding.verdict == Verdict::Good);
-    let names = |found: Vec<&Finding>| found.iter().map(|f| f.check).collect::<Vec<_>>();
-    assert!(unknown.iter().all(|f| f.verdict == Verdict::Unknown));
-    assert_eq!(names(good), ["clock", "rights", "scripts", "push"]);
-    assert_eq!(unknown.len(), 8, "{unknown:?}");
+    let found = check_health(&url).await;
+    let (good, unknown): (Vec<_>, Vec<_>) =
+        found.iter().partition(|health| health.status == Status::Ok);
+    let names = |found: Vec<&HealthCheck>| found.iter().map(|f| f.id).collect::<Vec<_>>();
+    assert!(unknown.iter().all(|f| f.status == Status::NotChecked));
+    assert_eq!(names(good), ["clock", "push"]);
+    assert_eq!(unknown.len(), 7, "{unknown:?}");
 }
 
 #[tokio::test]
 async fn servers_that_cannot_be_looked_at_are_errors_without_secrets() {
     let server = RedisServer::start(fit().with_password("right"));
     let wrong = format!("redis://:s3ntinel@127.0.0.1:{}", server.port());
-    let error = try_examine(&wrong).await.expect_err("it is refused");
+    let error = try_check(&wrong).await.expect_err("it is refused");
     assert_eq!(error.kind(), lock_core::ErrorKind::Denied, "{error}");
     assert_eq!(error.backend(), Some("redis"));
     assert!(!format!("{error:?} {error}").contains("s3ntinel"));
-    let error = try_examine("redis://127.0.0.1:1").await;
+    let error = try_check("redis://127.0.0.1:1").await;
     let error = error.expect_err("nothing listens");
     assert_eq!(error.kind(), lock_core::ErrorKind::Unavailable, "{error}");
     // Looking is no use, and strict checks refuse nothing.
@@ -309,8 +251,6 @@ async fn each_master_of_a_cluster_is_looked_at() {
     for node in cluster.iter() {
         assert_eq!(node.command(&["DBSIZE"]).integer(), Some(0));
     }
-    let found = faults(&format!("{url}?namespace={{shop}}")).await;
-    assert_one(&found, "hash-tag", "all locks are in one slot");
     let found = faults(&cluster[0].url()).await;
     assert_one(&found, "cluster", "use redis-cluster://");
 
@@ -321,11 +261,6 @@ async fn each_master_of_a_cluster_is_looked_at() {
     let named = format!("127.0.0.1:{}: maxmemory-policy", odd.port());
     assert_one(&found, "eviction", &named);
     set(odd, "maxmemory-policy", "noeviction");
-
-    odd.command(&["ACL", "SETUSER", "default", "-xsetid"]);
-    let found = faults(&url).await;
-    assert_one(&found, "rights", "may not run xsetid");
-    odd.command(&["ACL", "SETUSER", "default", "+xsetid"]);
 
     for node in cluster.iter() {
         set(node, "cluster-require-full-coverage", "no");
@@ -350,7 +285,7 @@ async fn each_master_of_a_cluster_is_looked_at() {
 #[tokio::test]
 #[ignore = "is run by the next one, in a process with another clock"]
 async fn looked_at_by_another_clock() {
-    let url = env::var(EXAMINED).expect("it is run by the next one");
+    let url = env::var(CHECKED).expect("it is run by the next one");
     for fault in faults(&url).await {
         println!("fault: {fault}");
     }
@@ -362,10 +297,10 @@ async fn a_clock_that_is_off_is_found() {
     let clock = ShiftedClock::new();
     for (shift, says) in [(3_600, true), (-3_600, true), (0, false)] {
         let mut process = Command::new(env::current_exe().expect("it runs"));
-        process.args(["--exact", "examine::looked_at_by_another_clock"]);
+        process.args(["--exact", "health::looked_at_by_another_clock"]);
         process.args(["--ignored", "--nocapture"]);
         clock.set_offset(shift);
-        clock.apply(&mut process).env(EXAMINED, server.url());
+        clock.apply(&mut process).env(CHECKED, server.url());
         let done = tokio::task::spawn_blocking(move || process.output()).await;
         let done = done.expect("no panic").expect("it runs");
         let printed = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -383,4 +318,4 @@ async fn a_clock_that_is_off_is_found() {
     }
 }
 
-const EXAMINED: &str = "POLYLOCK_EXAMINED";
+const CHECKED: &str = "POLYLOCK_CHECKED";

@@ -2,38 +2,38 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, Finding, Registry, Result, Verdict};
+use lock_core::{Error, HealthCheck, Registry, Result, Status};
 use lock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
 use lock_testkit::clock::ShiftedClock;
 
 pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
-pub(crate) async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+pub(crate) async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
     let registry = Registry::new()
         .with(MySqlBackend::default())?
         .with(PostgresBackend::default())?
         .with(SqliteBackend::default())?;
-    registry.examine(url).await
+    registry.check_health(url).await
 }
 
-pub(crate) async fn examine(url: &str) -> Vec<Finding> {
-    try_examine(url).await.expect("it can be looked at")
+pub(crate) async fn check_health(url: &str) -> Vec<HealthCheck> {
+    try_check(url).await.expect("it can be looked at")
 }
 
 /// Why nothing could be looked at.
 pub(crate) async fn refusal(url: &str) -> Error {
-    let found = try_examine(url).await;
+    let found = try_check(url).await;
     found.expect_err("nothing can be looked at")
 }
 
 /// The faults of a database, as `check: what`, without what the servers of the testkit are like when
 /// nobody asks for more.
 pub(crate) async fn faults(url: &str) -> Vec<String> {
-    let found = examine(url).await;
+    let found = check_health(url).await;
     let faults = found.iter().filter(|found| found.is_fault());
     faults
-        .filter(|found| !USUAL.contains(&&*found.what))
-        .map(|found| format!("{}: {}", found.check, found.what))
+        .filter(|found| !USUAL.contains(&&*found.summary))
+        .map(|found| format!("{}: {}", found.id, found.summary))
         .collect()
 }
 
@@ -51,11 +51,11 @@ pub(crate) fn assert_only(faults: &[String], check: &str, says: &str) {
 
 /// Asserts that all checks were made in this order, and that nothing is wrong.
 #[track_caller]
-pub(crate) fn assert_clean(found: &[Finding], checks: &[&str]) {
-    let names: Vec<_> = found.iter().map(|found| found.check).collect();
+pub(crate) fn assert_clean(found: &[HealthCheck], checks: &[&str]) {
+    let names: Vec<_> = found.iter().map(|found| found.id).collect();
     assert_eq!(names, checks);
     for found in found {
-        assert_eq!(found.verdict, Verdict::Good, "{}: {found}", found.check);
+        assert_eq!(found.status, Status::Ok, "{}: {found}", found.id);
     }
 }
 
@@ -80,9 +80,9 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
     let said = String::from_utf8(stdout).expect("text");
     let fault = |line: &str| {
         let (check, rest) = line.split_once(' ')?;
-        let (verdict, found) = rest.split_once(' ')?;
+        let (status, found) = rest.split_once(' ')?;
         let is_usual = USUAL.iter().any(|usual| found.starts_with(usual));
-        let is_fault = ["warning", "error"].contains(&verdict) && !is_usual;
+        let is_fault = ["warning", "error"].contains(&status) && !is_usual;
         is_fault.then(|| format!("{check}: {found}"))
     };
     said.lines().filter_map(fault).collect()

@@ -2,24 +2,20 @@ use lock_core::prelude::*;
 use lock_sql::SqlLock;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
 
-use crate::examine::support::{
-    MODES, assert_clean, assert_only, examine, faults, faults_ahead, refusal, until,
+use crate::health::support::{
+    MODES, assert_clean, assert_only, check_health, faults, faults_ahead, refusal, until,
 };
 
-const CHECKS: [&str; 13] = [
+const CHECKS: [&str; 9] = [
     "pooler",
     "version",
     "replica",
     "flush",
     "replication",
     "time-limits",
-    "isolation",
     "clock",
-    "idle-timeout",
-    "connections",
     "rights",
     "table",
-    "keepalive",
 ];
 
 #[tokio::test]
@@ -27,20 +23,19 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     let server = PostgresServer::start(PostgresOptions::new().with_durability(true));
     for mode in MODES {
         let url = format!("{}?mode={mode}&strict=on", server.url());
-        assert_clean(&examine(&url).await, &CHECKS);
+        assert_clean(&check_health(&url).await, &CHECKS);
     }
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename = 'polylock_locks'";
     assert_eq!(server.sql(tables), [["0"]]);
     SqlLock::open(&server.url()).await.expect("it starts");
     assert_eq!(server.sql(tables), [["1"]]);
-    let found = examine(&server.url()).await;
+    let found = check_health(&server.url()).await;
     assert_clean(&found, &CHECKS);
-    let says = |what: &str| found.iter().any(|found| found.what.contains(what));
+    let says = |what: &str| found.iter().any(|found| found.summary.contains(what));
     for what in [
         "PostgreSQL 15",
         "synchronous_commit is on",
         "is there, with layout 2",
-        "of 497 connections are free",
     ] {
         assert!(says(what), "{what}: {found:?}");
     }
@@ -55,13 +50,13 @@ async fn a_server_that_writes_nothing_down_is_found() {
         server.sql(&format!("ALTER SYSTEM SET {name} = off"));
         server.sql("SELECT pg_reload_conf()");
         until(name, || shows("off")).await;
-        let found = examine(&server.url()).await;
+        let found = check_health(&server.url()).await;
         let bad: Vec<_> = found.iter().filter(|found| found.is_fault()).collect();
         let [fault] = bad[..] else {
             panic!("{name}: {bad:?}");
         };
         assert_eq!(
-            (fault.check, &*fault.what),
+            (fault.id, &*fault.summary),
             ("flush", &*format!("{name} is off"))
         );
         server.sql(&format!("ALTER SYSTEM RESET {name}"));
@@ -101,12 +96,6 @@ async fn each_setting_of_a_database_is_found_by_itself() {
             "statement_timeout is 1s",
         ),
         ("lock_timeout", "'2s'", "time-limits", "lock_timeout is 2s"),
-        (
-            "default_transaction_isolation",
-            "'serializable'",
-            "isolation",
-            "is serializable",
-        ),
     ] {
         alter(&server, &url, &format!("SET {name} = {value}"));
         for mode in MODES {
@@ -118,23 +107,6 @@ async fn each_setting_of_a_database_is_found_by_itself() {
     assert_eq!(faults(&url).await, [""; 0]);
 }
 
-#[tokio::test]
-async fn a_time_out_for_idle_sessions_matters_to_who_listens() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    alter(&server, &url, "SET idle_session_timeout = '2s'");
-    let found = faults(&format!("{url}?mode=lease")).await;
-    assert_only(&found, "idle-timeout", "idle_session_timeout is 2s");
-    for others in ["mode=lease&notify=off", "mode=row", "mode=advisory"] {
-        assert_eq!(
-            faults(&format!("{url}?{others}")).await,
-            [""; 0],
-            "{others}"
-        );
-    }
-}
-
-/// What the check says of it, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_lock_outlives_a_time_out_for_idle_transactions() {
     let server = PostgresServer::shared();
@@ -144,10 +116,6 @@ async fn a_row_lock_outlives_a_time_out_for_idle_transactions() {
         &url,
         "SET idle_in_transaction_session_timeout = '100ms'",
     );
-    let found = examine(&url).await;
-    let idle = found.iter().find(|found| found.check == "idle-timeout");
-    let said = idle.expect("it is looked at").to_string();
-    assert!(said.contains("sessions of locks set it to 30s"), "{said}");
     let locks = SqlLock::open(&url).await.expect("it starts");
     let guard = locks.lock("job").await.expect("it is free");
     let idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -158,28 +126,6 @@ async fn a_row_lock_outlives_a_time_out_for_idle_transactions() {
     .await;
     assert!(guard.is_held());
     guard.release().await.expect("it is released");
-}
-
-#[tokio::test]
-async fn too_few_connections_are_found() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    // Those of the look before are not to count.
-    let faults_alone = async |parameters: &str| {
-        until("connections are closed", || server.backends(&url) == 0).await;
-        faults(&format!("{url}?{parameters}")).await
-    };
-    alter(&server, &url, "CONNECTION LIMIT 8");
-    for mode in ["row", "advisory"] {
-        let found = faults_alone(&format!("mode={mode}")).await;
-        assert_only(&found, "connections", "may need 12");
-        let found = faults_alone(&format!("mode={mode}&connections=4")).await;
-        assert_eq!(found, [""; 0]);
-    }
-    assert_eq!(faults_alone("mode=lease").await, [""; 0]);
-    alter(&server, &url, "CONNECTION LIMIT 3");
-    let found = faults_alone("mode=lease").await;
-    assert_only(&found, "connections", "of 3 connections are free");
 }
 
 #[tokio::test]

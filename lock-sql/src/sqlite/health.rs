@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lock_core::Finding;
+use lock_core::HealthCheck;
 use rustix::fs::{Access, access};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
@@ -11,11 +11,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use super::{clocks, db_error, file};
 use crate::checks::{FileFacts, FileInside, file_findings, may_open};
 use crate::config::SqliteConfig;
-use crate::dialect::sqlite::{Durability, JOURNAL, Statements};
+use crate::dialect::sqlite::{Durability, Statements};
 use crate::error::Cause;
 
 /// Looks at the file; what is not there is not made.
-pub(crate) async fn examine(config: &SqliteConfig) -> Result<Vec<Finding>, Cause> {
+pub(crate) async fn check_health(config: &SqliteConfig) -> Result<Vec<HealthCheck>, Cause> {
     let path = std::path::absolute(&config.path);
     let path = path.map_err(|e| db_error::opening(&config.path, e))?;
     let mut facts = outside(path, config.creates_directory);
@@ -84,10 +84,6 @@ async fn read(
     sqlx::query(Durability::Every.settings())
         .execute(&mut *raw)
         .await?;
-    let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
-        .fetch_one(&mut *raw)
-        .await?;
-    let journal = sqlx::query_scalar(JOURNAL).fetch_one(&mut *raw).await?;
     let synchronous = sqlx::query_scalar("PRAGMA synchronous")
         .fetch_one(&mut *raw)
         .await?;
@@ -100,8 +96,6 @@ async fn read(
     let layout = layout.fetch_optional(&mut *raw).await.unwrap_or(None);
     Ok(FileInside {
         is_database: true,
-        is_empty: pages == 0,
-        journal,
         synchronous,
         has_table: exists.is_some(),
         columns,

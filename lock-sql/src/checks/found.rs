@@ -1,35 +1,35 @@
-use lock_core::{Finding, Verdict};
+use lock_core::{HealthCheck, Status};
 
 use crate::error::Cause;
 
 /// What a check has shown, and what that means for who wants to start.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Found {
-    pub(super) finding: Finding,
+    pub(super) health: HealthCheck,
     /// Whether an error may be over by itself, as that of a server which takes no writes for now.
     pub(super) passes: bool,
 }
 
 impl Found {
-    pub(super) fn passing(finding: Finding) -> Self {
+    pub(super) fn passing(health: HealthCheck) -> Self {
         Self {
-            finding,
+            health,
             passes: true,
         }
     }
 }
 
-impl From<Finding> for Found {
-    fn from(finding: Finding) -> Self {
+impl From<HealthCheck> for Found {
+    fn from(health: HealthCheck) -> Self {
         Self {
-            finding,
+            health,
             passes: false,
         }
     }
 }
 
 /// What is wrong, or else that nothing is.
-pub(super) fn faults_or(faults: Vec<Found>, good: impl FnOnce() -> Finding) -> Vec<Found> {
+pub(super) fn faults_or(faults: Vec<Found>, good: impl FnOnce() -> HealthCheck) -> Vec<Found> {
     match faults.is_empty() {
         true => vec![good().into()],
         false => faults,
@@ -38,22 +38,27 @@ pub(super) fn faults_or(faults: Vec<Found>, good: impl FnOnce() -> Finding) -> V
 
 /// Warns of what is wrong, or refuses.
 pub(super) fn report(found: &[Found], is_strict: bool) -> Result<(), Cause> {
-    let faults = || found.iter().filter(|found| found.finding.is_fault());
-    if let Some(worst) = faults().find(|found| found.finding.verdict == Verdict::Error) {
-        let message = worst.finding.to_string();
+    let faults = || found.iter().filter(|found| found.health.is_fault());
+    if let Some(worst) = faults().find(|found| found.health.status == Status::Error) {
+        let message = worst.health.to_string();
         return Err(match worst.passes {
             true => Cause::Unfit(message),
             false => Cause::Config(message),
         });
     }
     if is_strict && faults().next().is_some() {
-        let faults: Vec<_> = faults().map(|found| found.finding.to_string()).collect();
+        let faults: Vec<_> = faults().map(|found| found.health.to_string()).collect();
         let message = format!("strict=on refuses this server: {}", faults.join(". "));
         return Err(Cause::Config(message));
     }
-    for Found { finding, .. } in faults() {
-        let (why, way_out) = (&*finding.why, &*finding.way_out);
-        tracing::warn!(what = %finding.what, why, way_out, "a server is not fit for locks");
+    for Found { health, .. } in faults() {
+        let HealthCheck {
+            summary,
+            impact,
+            fix,
+            ..
+        } = health;
+        tracing::warn!(%summary, %impact, %fix, "a server may lose locks");
     }
     Ok(())
 }
@@ -64,15 +69,15 @@ mod tests {
 
     #[test]
     fn warnings_refuse_where_checks_are_strict() {
-        let good = Found::from(Finding::good("x", "it is good"));
-        let warning = Found::from(Finding::warning("x", "a", "b", "c"));
+        let good = Found::from(HealthCheck::ok("x", "it is good"));
+        let warning = Found::from(HealthCheck::warning("x", "a", "b", "c"));
         report(std::slice::from_ref(&good), true).unwrap();
         report(std::slice::from_ref(&warning), false).unwrap();
         let error = report(&[warning.clone(), good, warning.clone()], true).unwrap_err();
         let says = "strict=on refuses this server: a: b; c. a: b; c";
         assert_eq!(error.to_string(), says);
 
-        let worse = Finding::error("x", "a", "b", "c");
+        let worse = HealthCheck::error("x", "a", "b", "c");
         let error = report(&[warning, worse.clone().into()], false).unwrap_err();
         assert!(matches!(error, Cause::Config(says) if says == "a: b; c"));
         let error = report(&[Found::passing(worse)], false).unwrap_err();

@@ -1,6 +1,6 @@
 use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
 
-use crate::examine::support::{assert_only, examine, faults};
+use crate::health::support::{assert_only, check_health, faults};
 
 #[tokio::test]
 async fn a_pooler_is_a_fault_for_locks_that_it_does_not_keep() {
@@ -31,12 +31,12 @@ async fn a_pooler_is_a_fault_for_locks_that_it_does_not_keep() {
 async fn a_pooler_that_is_named_is_not_looked_for() {
     let server = PostgresServer::shared();
     let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
-    let found = examine(&format!("{}?mode=lease&pooler=transaction", pooler.url())).await;
-    assert_eq!(found[0].check, "pooler");
+    let found = check_health(&format!("{}?mode=lease&pooler=transaction", pooler.url())).await;
+    assert_eq!(found[0].id, "pooler");
     assert!(
-        found[0].what.contains("names a transaction pooler"),
+        found[0].summary.contains("names a transaction pooler"),
         "{}",
         found[0]
     );
-    assert!(found.len() > 10, "{found:?}");
+    assert!(found.len() > 6, "{found:?}");
 }

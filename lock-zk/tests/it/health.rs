@@ -1,6 +1,6 @@
 //! What is found of ensembles that are not fit for locks, and of those that are.
 
-use lock_core::{ErrorKind, Finding, Registry, Result, Verdict};
+use lock_core::{ErrorKind, HealthCheck, Registry, Result, Status};
 use lock_testkit::servers::{
     SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
 };
@@ -9,20 +9,20 @@ use zookeeper_client::{Acl, Acls, Client, CreateMode, Permission};
 
 use crate::support::{Tree, until};
 
-async fn try_examine(url: &str) -> Result<Vec<Finding>> {
+async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
     let registry = Registry::new().with(ZooKeeperBackend::default());
-    registry.expect("one backend").examine(url).await
+    registry.expect("one backend").check_health(url).await
 }
 
-async fn examine(url: &str) -> Vec<Finding> {
-    try_examine(url).await.expect("it can be looked at")
+async fn check_health(url: &str) -> Vec<HealthCheck> {
+    try_check(url).await.expect("it can be looked at")
 }
 
 /// The faults, each with its check.
 async fn faults(url: &str) -> Vec<String> {
-    let mut found = examine(url).await;
-    found.retain(Finding::is_fault);
-    let text = |finding: &Finding| format!("{} {finding}", finding.check);
+    let mut found = check_health(url).await;
+    found.retain(HealthCheck::is_fault);
+    let text = |health: &HealthCheck| format!("{} {health}", health.id);
     found.iter().map(text).collect()
 }
 
@@ -54,11 +54,11 @@ async fn an_ensemble_that_is_fit_has_no_fault_and_keeps_nothing() {
     let (ensemble, root) = (ensemble(), root("fit"));
     let url = url(&ensemble.addresses(), &root);
     for says in ["was missing, and is made", "is there"] {
-        let found = examine(&url).await;
-        for finding in &found {
-            assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+        let found = check_health(&url).await;
+        for health in &found {
+            assert_eq!(health.status, Status::Ok, "{health:?}");
         }
-        let checks: Vec<_> = found.iter().map(|finding| finding.check).collect();
+        let checks: Vec<_> = found.iter().map(|health| health.id).collect();
         let expected = [
             "version",
             "ensemble",
@@ -67,12 +67,11 @@ async fn an_ensemble_that_is_fit_has_no_fault_and_keeps_nothing() {
             "quorum",
             "root",
             "rights",
-            "containers",
             "clock",
         ];
         assert_eq!(checks, expected);
-        let of_root = found.iter().find(|finding| finding.check == "root");
-        assert!(of_root.is_some_and(|finding| finding.what.contains(says)));
+        let of_root = found.iter().find(|health| health.id == "root");
+        assert!(of_root.is_some_and(|health| health.summary.contains(says)));
     }
     let client = Client::connector().with_auth("digest", b"me:s3cret");
     let client = client.connect(&ensemble.addresses().join(",")).await;
@@ -129,10 +128,10 @@ async fn each_fault_is_found_by_its_name() {
     let only = [Acl::new_const(Permission::ALL, "digest", "super:x")];
     let closed = admin.set_acl("/zookeeper/config", &only, None).await;
     closed.expect("the superuser may");
-    let found = examine(&good).await;
-    let unknown = found.iter().filter(|f| f.verdict == Verdict::Unknown);
-    assert_eq!(unknown.map(|f| f.check).collect::<Vec<_>>(), ["ensemble"]);
-    assert!(!found.iter().any(Finding::is_fault), "{found:?}");
+    let found = check_health(&good).await;
+    let unknown = found.iter().filter(|f| f.status == Status::NotChecked);
+    assert_eq!(unknown.map(|f| f.id).collect::<Vec<_>>(), ["ensemble"]);
+    assert!(!found.iter().any(HealthCheck::is_fault), "{found:?}");
 }
 
 #[tokio::test]
@@ -190,7 +189,7 @@ async fn servers_that_do_not_serve_are_named() {
         "quorum 1 of 4 servers that the URL names do not serve: 127.0.0.1:1 cannot be reached";
     assert_are(&found, &[says]);
 
-    let error = try_examine("zk://127.0.0.1:1/locks").await;
+    let error = try_check("zk://127.0.0.1:1/locks").await;
     let error = error.expect_err("nobody is there");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(error.backend(), Some("zookeeper"));

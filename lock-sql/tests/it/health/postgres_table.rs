@@ -2,7 +2,7 @@ use lock_core::LockUrl;
 use lock_sql::Schema;
 use lock_testkit::servers::PostgresServer;
 
-use crate::examine::support::{assert_only, faults};
+use crate::health::support::{assert_only, faults};
 
 async fn make(url: &str) {
     let schema = Schema::of(&LockUrl::parse(url).expect("a URL")).expect("of a database");

@@ -10,17 +10,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _};
 use tempfile::TempDir;
 
-use crate::examine::support::{assert_clean, assert_only, examine, faults, faults_by, refusal};
+use crate::health::support::{assert_clean, assert_only, check_health, faults, faults_by, refusal};
 
-const CHECKS: [&str; 7] = [
-    "version",
-    "filesystem",
-    "rights",
-    "journal",
-    "flush",
-    "table",
-    "clock",
-];
+const CHECKS: [&str; 6] = ["version", "filesystem", "rights", "flush", "table", "clock"];
 
 fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
@@ -58,7 +50,7 @@ async fn a_healthy_file_has_no_fault_and_one_that_is_not_there_is_not_made() {
         directory.path().display()
     );
     for url in [&url, &far] {
-        assert_clean(&examine(url).await, &CHECKS);
+        assert_clean(&check_health(url).await, &CHECKS);
     }
     assert_eq!(
         fs::read_dir(directory.path()).expect("it is there").count(),
@@ -67,12 +59,12 @@ async fn a_healthy_file_has_no_fault_and_one_that_is_not_there_is_not_made() {
     let locks = Sqlite::open(&file).await.expect("it starts");
     let guard = locks.lock("job").await.expect("it is free");
     // Also while it is used, which it is after that.
-    let found = examine(&url).await;
+    let found = check_health(&url).await;
     assert_clean(&found, &CHECKS);
     assert!(
-        found[5].what.contains("is there, with layout 1"),
+        found[4].summary.contains("is there, with layout 1"),
         "{}",
-        found[5]
+        found[4]
     );
     guard.release().await.expect("it is released");
     // A file that somebody else makes for us.
@@ -81,7 +73,7 @@ async fn a_healthy_file_has_no_fault_and_one_that_is_not_there_is_not_made() {
         file.with_file_name("empty.db"),
     );
     fs::write(file, "").expect("it is made");
-    assert_clean(&examine(&url).await, &CHECKS);
+    assert_clean(&check_health(&url).await, &CHECKS);
 }
 
 #[tokio::test]
@@ -98,20 +90,6 @@ async fn a_file_system_in_memory_is_found() {
     assert_only(&faults(&url).await, "filesystem", "in memory");
     drop(Sqlite::open(&file).await.expect("it starts"));
     assert_only(&faults(&url).await, "filesystem", "in memory");
-}
-
-#[tokio::test]
-async fn another_journal_is_found() {
-    let directory = directory();
-    let (url, file) = place(&directory);
-    sql(
-        &file,
-        "PRAGMA journal_mode = DELETE; CREATE TABLE others (a INTEGER)",
-    )
-    .await;
-    assert_only(&faults(&url).await, "journal", "\"delete\"");
-    drop(Sqlite::open(&file).await.expect("it starts"));
-    assert_eq!(faults(&url).await, [""; 0]);
 }
 
 #[tokio::test]

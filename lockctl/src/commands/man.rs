@@ -1,0 +1,162 @@
+//! `man`: the manual page, made from the command line itself.
+
+use std::iter;
+
+use clap::CommandFactory;
+
+use crate::args::Cli;
+use crate::exit::Exit;
+use crate::messages::Failure;
+use crate::output::print;
+
+/// Prints the manual page of `lockctl`, followed by those of its commands.
+pub(super) fn man() -> Result<Exit, Failure> {
+    let mut command = Cli::command();
+    command.build();
+    let main = command.clone().after_help("");
+    let commands = command
+        .get_subcommands()
+        .filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    let mut page = Vec::new();
+    for (at, command) in iter::once(&main).chain(commands).enumerate() {
+        clap_mangen::Man::new(command.clone())
+            .render(&mut page)
+            .map_err(Failure::internal("cannot make the manual page"))?;
+        if at == 0 {
+            page.extend(sections().into_bytes());
+        }
+    }
+    print(&String::from_utf8_lossy(&page))?;
+    Ok(Exit::Success)
+}
+
+/// The sections of the main page that the command line does not have.
+fn sections() -> String {
+    let all = [
+        ("\"EXIT STATUS\"", EXIT_STATUS),
+        ("ENVIRONMENT", ENVIRONMENT),
+        ("FILES", FILES),
+        ("EXAMPLES", EXAMPLES),
+    ];
+    let mut out = String::new();
+    for (title, entries) in all {
+        out += &format!(".SH {title}\n");
+        for (name, text) in entries {
+            let (name, text) = (name.replace('-', "\\-"), text.replace('-', "\\-"));
+            out += &format!(".TP\n\\fB{name}\\fR\n{text}\n");
+        }
+    }
+    out
+}
+
+const EXIT_STATUS: &[(&str, &str)] = &[
+    ("code of the command", "The command ran to its end."),
+    (
+        "128+n",
+        "The command died from signal n, or signal n ended the wait.",
+    ),
+    (
+        "1",
+        "The question of break was declined, or doctor found a problem.",
+    ),
+    ("64", "The command line is wrong."),
+    (
+        "65",
+        "Something else than a lock is stored where the lock would be.",
+    ),
+    ("69", "The backend is unavailable."),
+    ("70", "Internal error."),
+    (
+        "75",
+        "Not acquired: the lock is held, or the wait is over. See -E.",
+    ),
+    ("77", "The server denies access."),
+    (
+        "78",
+        "A URL, a file or a variable is wrong, or the backend lacks a feature.",
+    ),
+    (
+        "79",
+        "The lock was lost and the command was stopped. See --lost-exit-code.",
+    ),
+    ("126, 127", "The command is not executable, or not found."),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("LOCK_URL", "URL of the backend, overridden by --backend."),
+    ("LOCK_CONFIG", "Configuration file, overridden by --config."),
+    (
+        "LOCK_PROFILE",
+        "Backend of the configuration file, overridden by --profile.",
+    ),
+    (
+        "LOCK_KEY_NAMESPACE",
+        "Namespace of all keys, overridden by --namespace.",
+    ),
+    (
+        "LOCK_TTL, LOCK_WAIT, LOCK_MAX_HOLD, LOCK_MIN_HOLD",
+        "Lock settings, overridden by the options of a command.",
+    ),
+    ("LOCK_LEASE", "Id of the lease for renew and release."),
+    ("NO_COLOR", "Turns colors off."),
+    (
+        "LOCK_KEY, LOCK_KEYS, LOCK_FENCING_TOKEN, LOCK_DEADLINE_UNIX_MS",
+        "Set for the command of run: its locks, the fencing token and the deadline of the lease.",
+    ),
+];
+
+const FILES: &[(&str, &str)] = &[(
+    "$XDG_STATE_HOME/polylock/locks.db, ~/.local/state/polylock/locks.db",
+    "The SQLite file that keeps the locks if no backend is named.",
+)];
+
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "lockctl run deploy -- ./deploy.sh",
+        "Waits for the lock and runs the script.",
+    ),
+    (
+        "lockctl run sync --skip-if-held --min-hold 1m -- /opt/bin/sync",
+        "Runs a cron job on one of several hosts.",
+    ),
+    (
+        "lockctl run encode --permits 4 -- ffmpeg ...",
+        "Runs at most four at a time.",
+    ),
+    (
+        "lockctl inspect deploy",
+        "Shows holder, fencing token and waiters.",
+    ),
+    (
+        "lockctl doctor redis://cache",
+        "Checks a server for what silently loses locks.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_every_exit_code() {
+        let all = [
+            Exit::Config,
+            Exit::Data,
+            Exit::Denied,
+            Exit::Internal,
+            Exit::Lost,
+            Exit::NotAcquired,
+            Exit::NotExecutable,
+            Exit::NotFound,
+            Exit::Unavailable,
+            Exit::Usage,
+        ];
+        for exit in all {
+            let code = exit.code().to_string();
+            assert!(
+                EXIT_STATUS.iter().any(|(name, _)| name.contains(&code)),
+                "{exit:?}"
+            );
+        }
+    }
+}
