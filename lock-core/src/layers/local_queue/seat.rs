@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::contended;
 use super::contest::Contest;
 use super::line::{Arrival, Call, Joining, Left, Seated};
-use super::table::Table;
+use super::table::{HashedKey, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{Hold, Home, LockGuard, Returned};
 use crate::key::LockKey;
@@ -21,7 +21,7 @@ use crate::request::AcquireRequest;
 #[derive(Clone)]
 pub(super) struct Seat {
     table: Arc<Table>,
-    key: LockKey,
+    key: HashedKey,
 }
 
 /// What a waiter is told.
@@ -34,6 +34,7 @@ pub(super) enum Turn {
 
 impl Seat {
     pub(super) fn new(table: Arc<Table>, key: LockKey) -> Self {
+        let key = table.hashed(key);
         Self { table, key }
     }
 
