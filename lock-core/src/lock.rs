@@ -1,4 +1,5 @@
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,8 +77,17 @@ impl<L: DistributedLock + ?Sized> DistributedLock for Arc<L> {
         (**self).capabilities()
     }
 
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        (**self).acquire(request).await
+    /// Written out: an `async fn` would box the future a second time.
+    fn acquire<'l, 'r, 'f>(
+        &'l self,
+        request: &'r AcquireRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<LockGuard>> + Send + 'f>>
+    where
+        'l: 'f,
+        'r: 'f,
+        Self: 'f,
+    {
+        (**self).acquire(request)
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

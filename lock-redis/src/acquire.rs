@@ -1,11 +1,13 @@
 //! One acquisition, from its first request to its guard.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
 
 use crate::budget::Budget;
+use crate::error::Failure;
 use crate::keys::Keys;
 use crate::lease::RedisLease;
 use crate::lock::Client;
@@ -52,7 +54,7 @@ impl Client {
         {
             let sent = self.engine.now();
             let server = &self.shared.server;
-            let taking = server.take(lease.keys(), &claim, self.replicas);
+            let taking = pin!(server.take(lease.keys(), &claim, self.replicas));
             match lease.answered(budget, taking).await {
                 Some(Ok(Taken::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
@@ -69,13 +71,26 @@ impl Client {
                 answer => taken = Some(answer),
             }
         }
-        let mut waiter = Waiter::new(self, request, budget, &lease, claim);
+        let waiter = Waiter::new(self, request, budget, &lease, claim);
+        // Boxed: most acquisitions do without, and would have a larger future.
+        Box::pin(self.wait(pending, waiter, taken)).await
+    }
+
+    /// Goes on with an acquisition whose lock was not free; `taken` is what became of the attempt to
+    /// take it by plain commands.
+    async fn wait(
+        self: &Arc<Self>,
+        // First, to be dropped last: the release follows what the waiter does at its end.
+        pending: PendingRelease,
+        mut waiter: Waiter,
+        taken: Option<Option<Result<Taken, Failure>>>,
+    ) -> Result<Option<LockGuard>> {
         let asks = !matches!(taken, Some(Some(Ok(Taken::Held) | Err(_))));
         if let Some(taken) = taken {
             waiter.note(taken)?;
         }
         if asks && let Some(outcome) = waiter.ask_first().await? {
-            return self.settle(pending, &lease, request, outcome);
+            return self.settle(pending, &waiter.lease, &waiter.request, outcome);
         }
         let waiting = self.engine.run(async move {
             let outcome = waiter.run().await?;

@@ -59,12 +59,16 @@ impl Holder {
             (label, encoded)
         });
         let (usual, encoded) = &*OF_THIS_PROCESS;
-        let id = u128::from_be_bytes(*id.as_bytes());
-        Self(if label == usual {
-            format!("{id:032x}|{encoded}").into()
+        let mut holder = id.to_hex();
+        if label == usual {
+            holder.reserve_exact(1 + encoded.len());
+            holder.push('|');
+            holder.push_str(encoded);
         } else {
-            format!("{id:032x}|{}", label.encode()).into()
-        })
+            holder.push('|');
+            holder.push_str(&label.encode());
+        }
+        Self(holder.into())
     }
 
     /// The identity of an acquisition, in hexadecimal digits.
@@ -207,7 +211,7 @@ impl Server {
 
     /// Makes sure that a grant stands, while enough of its lease is left.
     async fn confirm_grant(&self, done: &Done, ttl: Duration) -> Result<(), Failure> {
-        if !self.wants_proof() {
+        if !self.wants_proof() || !self.topology.confirms() {
             return Ok(());
         }
         let within = self.timeout.min(ttl / 3);
@@ -516,8 +520,12 @@ pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 const LOSS_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(crate) fn millis(duration: Duration) -> String {
-    // Rounded up: a lease may last longer than asked for, and never shorter.
-    duration.as_nanos().div_ceil(1_000_000).to_string()
+    whole_millis(duration).to_string()
+}
+
+/// Rounded up: a lease may last longer than asked for, and never shorter.
+pub(crate) fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl QueueEntry {

@@ -120,7 +120,13 @@ impl LeaseId {
     /// The id as 32 hexadecimal digits.
     #[must_use]
     pub fn to_hex(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+        let mut hex = String::with_capacity(32);
+        for byte in self.0 {
+            hex.extend([digit(byte >> 4), digit(byte & 15)]);
+        }
+        hex
     }
 
     /// Reads 32 hexadecimal digits.

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -83,8 +84,9 @@ impl Connection {
     ) -> Result<Value, Failure> {
         let mut socket = self.socket(deadline).await?;
         let waited = Waited::for_answer(self, socket.number, &socket.life);
-        let answer = before(deadline, socket.redis.send_packed_command(request)).await;
-        let answer = waited.ends(answer);
+        // Pinned here: a future that is passed by value is stored twice.
+        let answer = pin!(socket.redis.send_packed_command(request));
+        let answer = waited.ends(before(deadline, answer).await);
         match self.received(socket.number, answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
             value => Ok(value),
@@ -100,9 +102,8 @@ impl Connection {
         let mut socket = self.socket(deadline).await?;
         let count = requests.len();
         let waited = Waited::for_answer(self, socket.number, &socket.life);
-        let answers = socket.redis.send_packed_commands(requests, 0, count);
-        let answers = before(deadline, answers).await;
-        let answers = waited.ends(answers);
+        let answers = pin!(socket.redis.send_packed_commands(requests, 0, count));
+        let answers = waited.ends(before(deadline, answers).await);
         self.received(socket.number, answers)
     }
 
@@ -191,6 +192,11 @@ impl Connection {
             }
             self.close(socket.number);
         }
+        // Boxed: it is seldom needed, and would make the future of every request larger.
+        Box::pin(self.new_socket(deadline)).await
+    }
+
+    async fn new_socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
         let make = || Arc::clone(self).connect();
         let spawn = |task| drop(self.runtime.spawn(task));
         let made = self.socket.get(spawn, &self.shared, deadline, make);

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
@@ -23,10 +22,13 @@ pub(super) struct Node {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
     /// Each belongs to a task of its runtime, and ends with it.
-    connections: RwLock<HashMap<(Id, Use), Weak<Connection>>>,
+    connections: RwLock<Vec<Entry>>,
     /// Ends these tasks.
     end: watch::Sender<()>,
 }
+
+/// A connection of one runtime.
+type Entry = ((Id, Use), Weak<Connection>);
 
 /// What goes along with a script.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +40,7 @@ pub(super) struct Extras {
 }
 
 /// `WAIT` holds up whatever comes behind it, so calls that wait have a connection to themselves.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Calls,
     Waits,
@@ -70,7 +72,7 @@ impl Node {
         let connection = self.connection(Use::Calls);
         match connection.run(&request::by_hash(call), deadline).await {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                connection.run(&request::by_text(call), deadline).await
+                Box::pin(connection.run(&request::by_text(call), deadline)).await
             }
             outcome => outcome,
         }
@@ -181,7 +183,7 @@ impl Node {
     pub(super) fn hang_up(&self) {
         let all = self.connections.read();
         let all = all.unwrap_or_else(PoisonError::into_inner);
-        let all: Vec<_> = all.values().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = all.iter().filter_map(|(_, one)| one.upgrade()).collect();
         all.iter().for_each(|connection| connection.hang_up());
     }
 
@@ -236,19 +238,19 @@ impl Node {
     fn known(&self, at: (Id, Use)) -> Option<Arc<Connection>> {
         let connections = self.connections.read();
         let connections = connections.unwrap_or_else(PoisonError::into_inner);
-        connections.get(&at)?.upgrade()
+        upgraded(&connections, at)
     }
 
     fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Connection> {
         let connections = self.connections.write();
         let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = connections.get(&at).and_then(Weak::upgrade) {
+        if let Some(connection) = upgraded(&connections, at) {
             return connection;
         }
         let (connector, shared) = (Arc::clone(&self.connector), Arc::clone(&self.shared));
         let connection = Arc::new(Connection::new(connector, shared, runtime.clone()));
-        connections.retain(|_, connection| connection.strong_count() > 0);
-        connections.insert(at, Arc::downgrade(&connection));
+        connections.retain(|(_, connection)| connection.strong_count() > 0);
+        connections.push((at, Arc::downgrade(&connection)));
         drop(connections);
         let (owned, mut end) = (Arc::clone(&connection), self.end.subscribe());
         // Outside of the mutex: a runtime that is over drops the task at once.
@@ -259,6 +261,12 @@ impl Node {
         }));
         connection
     }
+}
+
+/// There are two for each runtime: a search is faster than a hash.
+fn upgraded(all: &[Entry], at: (Id, Use)) -> Option<Arc<Connection>> {
+    let (_, connection) = all.iter().find(|(used, _)| *used == at)?;
+    connection.upgrade()
 }
 
 impl fmt::Debug for Node {

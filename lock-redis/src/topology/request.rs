@@ -3,7 +3,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::{Call, Take};
-use crate::server::millis;
+use crate::server::whole_millis;
 
 /// `EVALSHA hash count keys args`.
 pub(super) fn by_hash(call: Call<'_>) -> Cmd {
@@ -31,8 +31,8 @@ fn request(command: &str, script: &str, call: Call<'_>) -> Cmd {
 /// The token counts only if the lock is held under the same id when it has been drawn. An
 /// administrator could break the lock before that, and the next holder draw a smaller one.
 pub(super) fn taking(take: Take<'_>) -> [Cmd; 3] {
-    let ttl = millis(take.ttl);
-    let size = take.lock.len() + take.holder.len() + ttl.len() + 7;
+    let ttl = whole_millis(take.ttl);
+    let size = take.lock.len() + take.holder.len() + 27;
     let mut set = Cmd::with_capacity(6, size);
     set.arg("SET").arg(take.lock).arg(take.holder);
     set.arg("NX").arg("PX").arg(ttl);

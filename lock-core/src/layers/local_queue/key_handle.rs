@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::attempt_state::AttemptState;
 use super::contended;
 use super::key_queue::{Arrival, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
-use super::table::Table;
+use super::table::{HashedKey, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;
@@ -21,7 +21,7 @@ use crate::request::AcquireRequest;
 #[derive(Clone)]
 pub(super) struct KeyHandle {
     table: Arc<Table>,
-    key: LockKey,
+    key: HashedKey,
 }
 
 /// The message that wakes a waiter.
@@ -34,6 +34,7 @@ pub(super) enum Wakeup {
 
 impl KeyHandle {
     pub(super) fn new(table: Arc<Table>, key: LockKey) -> Self {
+        let key = table.hashed(key);
         Self { table, key }
     }
 

@@ -232,25 +232,30 @@ fn contended(request: &AcquireRequest) -> Error {
     Error::new(ErrorKind::Contended, message).with_key(request.key())
 }
 
+/// What the queue makes of the capabilities of the lock below.
+fn with_queue(mut capabilities: Capabilities) -> Capabilities {
+    capabilities.reentry = true;
+    // The next holder of this process may get one that was reserved a while ago.
+    capabilities.clock_tokens = false;
+    capabilities
+}
+
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl DistributedLock for LocalQueue {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.inner.capabilities();
-        capabilities.reentry = true;
-        // The next holder of this process may get one that was reserved a while ago.
-        capabilities.clock_tokens = false;
-        capabilities
+        with_queue(self.inner.capabilities())
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        if request.mode() != Mode::Exclusive || self.inner.capabilities().reentry {
+        let capabilities = self.inner.capabilities();
+        if request.mode() != Mode::Exclusive || capabilities.reentry {
             // A second queue below would not see the leases that are handed over up here.
             return self.inner.acquire(request).await;
         }
-        self.capabilities().check(request)?;
+        let backend = capabilities.backend;
+        with_queue(capabilities).check(request)?;
         let deadline = request.deadline();
-        let backend = self.inner.capabilities().backend;
         let acquired = self.queue(request, deadline).await;
         acquired.map_err(|e| e.with_backend(backend).with_key(request.key()))
     }

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::key_queue::{HandoverLimits, KeyQueue};
@@ -11,7 +11,40 @@ pub(super) struct Table {
     pub(super) handovers: HandoverLimits,
     pub(super) max_waiters: usize,
     hasher: RandomState,
-    shards: Box<[Mutex<HashMap<LockKey, KeyQueue>>]>,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+type Shard = HashMap<HashedKey, KeyQueue, BuildHasherDefault<KnownHash>>;
+
+/// A key with its hash, by which an acquisition and its release find their line several times.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HashedKey {
+    hash: u64,
+    key: LockKey,
+}
+
+impl Hash for HashedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Takes the hash of a [`HashedKey`] as it is.
+#[derive(Default)]
+pub(super) struct KnownHash(u64);
+
+impl Hasher for KnownHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("BUG: hashes nothing but the number of a HashedKey")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 const SHARDS: usize = 64;
@@ -27,8 +60,13 @@ impl Table {
         }
     }
 
+    pub(super) fn hashed(&self, key: LockKey) -> HashedKey {
+        let hash = self.hasher.hash_one(&key);
+        HashedKey { hash, key }
+    }
+
     /// Changes the line of a key, which begins idle; a line that is idle afterwards vanishes.
-    pub(super) fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
+    pub(super) fn change<T>(&self, key: &HashedKey, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
         let mut shard = self.shard(key);
         let queue = shard.entry(key.clone()).or_default();
         let result = change(queue);
@@ -47,9 +85,10 @@ impl Table {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
-        let hash = self.hasher.hash_one(key);
-        let index = usize::try_from(hash % SHARDS as u64).expect("BUG: less than the shards");
+    fn shard(&self, key: &HashedKey) -> MutexGuard<'_, Shard> {
+        // Bits that no map of a shard uses: it takes the lowest ones and the seven highest.
+        let index = key.hash >> 48 & (SHARDS as u64 - 1);
+        let index = usize::try_from(index).expect("BUG: less than the shards");
         lock(&self.shards[index])
     }
 }
