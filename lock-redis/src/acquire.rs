@@ -40,7 +40,7 @@ impl Client {
 
     /// One attempt with an id of its own; `None` if its lease ended unnoticed.
     ///
-    /// Who gets the lock at once needs no other thread. Who waits does so on the engine.
+    /// A free lock is acquired on the caller's runtime; a waiter runs on the engine.
     async fn attempt(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -142,8 +142,8 @@ impl Client {
         }
     }
 
-    /// Has the server tell who holds a lock that it was broken. Nobody waits for that: until then, and
-    /// where it is impossible, the next renewal tells.
+    /// Asks the server to notify the holder when its lock is broken, in the background. Until then,
+    /// and where it is impossible, the next renewal reports it.
     fn listen(&self) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
             let topology = Arc::clone(&self.shared.server.topology);

@@ -81,8 +81,8 @@ fn named(failure: Failure) -> Error {
 /// Longest reason that is stored, in bytes.
 pub(crate) const MAX_REASON: usize = 1024;
 
-/// The locks of this library under a prefix. Those of other programs are strings as well, which
-/// cannot be told from whatever else a server keeps, and are found by `inspect` only.
+/// The locks of this library under a prefix. Locks of other programs are plain strings, like much
+/// else on a server, and are found by `inspect` only.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let mut found = Vec::new();
     for name in server.topology.scan(&pattern(prefix)).await? {

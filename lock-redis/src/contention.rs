@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_core::LockKey;
 
-/// Which keys somebody else wanted lately: a hint in constant memory. Keys that share a bit share
-/// their luck.
+/// Keys that were contended lately: a hint in constant memory. Keys that share a bit share the
+/// hint.
 pub(crate) struct ContentionHint {
     bits: [AtomicU64; WORDS],
     hasher: RandomState,
@@ -20,7 +20,7 @@ impl ContentionHint {
         word.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Somebody else has the lock or waits for it.
+    /// Another client holds the lock or waits for it.
     pub(crate) fn record(&self, key: &LockKey) {
         let (word, bit) = self.place(key);
         if word.load(Ordering::Relaxed) & bit == 0 {

@@ -198,7 +198,7 @@ impl Failure {
         }
     }
 
-    /// A renewal had no answer while somebody waited for it.
+    /// A renewal got no reply within its time.
     pub(crate) fn late_renewal() -> Self {
         Self {
             cause: Cause::LateRenewal,

@@ -45,8 +45,8 @@ impl HeldLeases {
         drop(detached);
     }
 
-    /// Takes a message, `broken|<id>`; whether it is one. A message of the server is taken at its
-    /// word: who may publish on this channel may break locks as well.
+    /// Handles a message `broken|<id>`; returns whether it is one. The message is trusted: a client
+    /// that may publish on this channel may break locks as well.
     pub(crate) fn broken(&self, payload: &[u8]) -> bool {
         let Some(id) = payload.strip_prefix(b"broken|") else {
             return false;

@@ -21,9 +21,9 @@ use crate::topology::{self, ConnectionEvents, NoEvents};
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
 ///
-/// Exclusive locks are strings, `<id>|<label>` under the key of the lock, so that clients of other
-/// libraries that take locks by `SET NX PX` exclude these and are excluded by them. Waiters stand in
-/// a queue on the server, and a release grants the lock to the first of them and tells it.
+/// Exclusive locks are strings, `<id>|<label>` under the key of the lock, so that they exclude
+/// clients of other libraries that use `SET NX PX`. Waiters queue on the server, and a release
+/// grants the lock to the first of them and notifies it.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>
     }
 }
 
-/// What the connection tells the locks.
+/// Forwards events of the connections to the locks.
 #[derive(Debug)]
 struct Listener {
     notifications: Arc<GrantNotifications>,

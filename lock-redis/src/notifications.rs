@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, Arc<Slot>>>);
 
-/// What one waiter is told.
+/// The messages for one waiter.
 #[derive(Debug, Default)]
 struct Slot {
     pending: Mutex<Pending>,
@@ -32,7 +32,7 @@ pub(crate) struct Notification {
     pub(crate) token: u64,
 }
 
-/// What a waiter hears.
+/// A message for a waiter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Event {
     Granted(Notification),
@@ -58,8 +58,8 @@ impl GrantNotifications {
             return;
         };
         let Some(slot) = self.lock().get(&id).map(Arc::clone) else {
-            // Whoever waited was granted the lock by a reply, or gave up and releases it: that is
-            // armed before the first request.
+            // Without the receiver the waiter was granted the lock by a reply, or has given up and
+            // releases it: the release is armed before the first request.
             return;
         };
         slot.pending().push = Some(push);
@@ -118,7 +118,7 @@ pub(crate) struct GrantReceiver {
 }
 
 impl GrantReceiver {
-    /// The next thing that this waiter is told.
+    /// The next message for this waiter.
     ///
     /// # Cancel safety
     ///

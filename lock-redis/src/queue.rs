@@ -42,7 +42,7 @@ pub(crate) struct Waiter {
 enum Phase {
     /// Nothing yet.
     Asking,
-    /// Somebody else has the lock.
+    /// Another client holds the lock.
     Held {
         /// When it may come free by time alone, for the first in the queue.
         free_in: Option<Duration>,
@@ -51,13 +51,13 @@ enum Phase {
     Silent { since: Moment, failure: Failure },
 }
 
-/// How this waiter hears of its grant.
+/// How this waiter is notified of its grant.
 enum Subscription {
     /// It has not asked yet, and takes no place in the queue.
     None,
     /// The last attempt to subscribe failed: it asks again and again.
     Failed,
-    /// There is no way to hear: it asks again and again.
+    /// Notifications are impossible: the waiter polls.
     Impossible,
     Active(Arc<str>, GrantReceiver),
 }
@@ -98,8 +98,8 @@ impl Waiter {
         Ok(())
     }
 
-    /// Asks once, with a place in the queue if this process hears its server already: the grant
-    /// costs no second request then. `None` if there is something to wait for.
+    /// Asks once, and queues if this process is already subscribed: the grant then costs no second
+    /// request. `None` if the waiter has to wait.
     pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
         if self.budget.waits()
             && let Some(channel) = self.client.shared.server.topology.subscribed()
@@ -292,7 +292,7 @@ impl Waiter {
             // One that is too old to rely on is asked for again.
             Some(Event::Granted(push)) => return Ok(self.pushed(push.beat, push.token)),
             Some(Event::Interrupted) => {
-                // Every waiter of this process hears nothing at the same time.
+                // All waiters of this process lose their notifications at the same time.
                 let pause = self.jitter(Duration::from_millis(50));
                 sleep(self.budget.left(pause)).await;
             }
@@ -374,10 +374,10 @@ const MAX_HEARTBEATS: usize = 16;
 /// How long a server takes a waiter for alive after a heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a server that does not answer is asked again by one who waits: a fail-over fits in.
+/// How long a waiter keeps retrying an unresponsive server; longer than a typical failover.
 const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Pauses of a waiter that is not told.
+/// Pauses of a waiter without notifications.
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(200);
 

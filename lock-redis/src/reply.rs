@@ -98,7 +98,7 @@ pub(crate) struct Seen {
     pub(crate) holders: Vec<SeenHolder>,
     /// The counter of tokens; in a quorum `<last token>|<id of the last grant>`.
     pub(crate) fence: String,
-    /// The labels of those who wait, in order.
+    /// The labels of the waiters, in order.
     pub(crate) waiters: Vec<String>,
 }
 

@@ -81,7 +81,7 @@ script!(
     VOTE = "vote": "holders", "vote"
 );
 script!(
-    /// Tells who lost a lock whether it was broken.
+    /// Reports whether a lost lock was broken.
     LOSS_REASON = "loss_reason": "loss_reason"
 );
 
@@ -143,7 +143,7 @@ mod tests {
         server.command(&eval)
     }
 
-    /// A lock is held, and somebody waits for it.
+    /// A lock is held, and has a waiter.
     fn held_and_wanted() -> RedisServer {
         let server = RedisServer::start(RedisOptions::new());
         let holder = format!("{ID}|label");

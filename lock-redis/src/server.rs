@@ -32,7 +32,7 @@ pub(crate) struct Server {
     /// How many replicas have to know of a renewal, and how long they are waited for.
     replicas: Option<(u32, Duration)>,
     clock: ServerClock,
-    /// How long a request may take, and how long those are waited for who confirm that the master is one.
+    /// Timeout of a request, and of the confirmation that the master is one.
     timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Acquisition {
     pub(crate) ttl: Duration,
 }
 
-/// Who asks: `<id>|<label>`, as the server stores it. The label may be missing.
+/// The caller: `<id>|<label>`, as the server stores it. The label may be missing.
 #[derive(Clone)]
 pub(crate) struct Holder(pub(crate) Arc<str>);
 
@@ -83,14 +83,14 @@ impl From<LeaseId> for Holder {
     }
 }
 
-/// Shows no id: whoever knows it can release the lock.
+/// Shows no id: it is a capability to release the lock.
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Holder").field(&self.0.get(32..)).finish()
     }
 }
 
-/// What a waiter tells with each heartbeat.
+/// The content of a waiter's heartbeat.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) beat: u32,
@@ -358,8 +358,9 @@ impl Server {
         }
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow. `told.lost` gets each loss as soon as
-    /// its reason is known, at most 100 ms after the loss is: to confirm the others takes longer.
+    /// Extends leases in as few calls as the slots of their keys allow. `told.lost` gets each loss
+    /// as soon as its reason is known, at most 100 ms after the loss: confirming the others takes
+    /// longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
@@ -512,8 +513,9 @@ impl Server {
 /// More would keep the server from its other clients for milliseconds.
 pub(crate) const MAX_RENEWALS: usize = 2_000;
 
-/// How long before a grant the master may have been confirmed last, so that nobody waits for that
-/// who acquires often. Usually less than a failover takes; a forced one can be faster.
+/// How recent the last confirmation of the master must be for a grant, so that frequent
+/// acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
+/// faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// How long the reason of a loss may take: it must not hold up what is known of other leases.

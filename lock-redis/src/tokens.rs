@@ -49,7 +49,7 @@ impl Tokens {
     }
 }
 
-/// How many tokens the nodes of a quorum set aside: those who share hand nothing over.
+/// How many tokens the nodes of a quorum reserve: shared holders hand nothing over.
 pub(crate) fn count_of(mode: Mode) -> u64 {
     match mode {
         Mode::Exclusive => BLOCK,

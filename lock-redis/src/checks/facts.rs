@@ -139,7 +139,7 @@ impl Facts {
     }
 }
 
-/// How far a clock was off; where in the round trip it was read, nobody knows.
+/// How far a clock was off; the moment of the reading within the round trip is unknown.
 fn offset(time: Value, asked: SystemTime, round: Duration) -> Option<Offset> {
     let (seconds, micros) = from_redis_value::<(u64, u32)>(time).ok()?;
     let there = Duration::new(seconds, micros.checked_mul(1000)?);

@@ -193,7 +193,7 @@ async fn a_strict_configuration_refuses_a_server_that_persists_nothing() {
     let error = Error::from(check(&*topology, &strict).await.unwrap_err());
     assert!(error.message().contains("allkeys-lru"), "{error}");
 
-    // Who may ask nothing is told nothing.
+    // A user without rights learns nothing.
     let few = strict.clone().with_login("few", "pw");
     let (topology, _) = open(&plain(&server).with_login("few", "pw")).await;
     check(&*topology, &few).await.unwrap();

@@ -82,7 +82,7 @@ impl RedisConfig {
     /// How long replicas may take to acknowledge, unless set.
     pub const DEFAULT_REPLICA_ACK_TIMEOUT: Duration = Duration::from_millis(500);
 
-    /// How long the nodes of a quorum keep the counter of a lock that nobody uses, unless set.
+    /// How long the nodes of a quorum keep the counter of an unused lock, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
     /// Names one server.
@@ -286,8 +286,8 @@ impl RedisConfig {
     /// Sets how long the nodes of a quorum keep the fencing counter of a lock after its last grant, a
     /// minute at least. Default: 7 days. Other servers have one counter for many locks, and keep it.
     ///
-    /// Tokens go on increasing after the counter is gone, as long as the clock of the server does. It
-    /// also tells requests that come twice.
+    /// Tokens keep increasing after the counter is gone, as long as the server's clock does. The
+    /// counter also identifies requests that arrive twice.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(Duration::from_secs(60));

@@ -60,7 +60,7 @@ impl QuorumClient {
             }
             let took = quorum.engine.now().since(sent);
             attempt.free_votes().await;
-            // What is not known to be granted holds up nobody: its release goes on in the background.
+            // Grants that are not known delay no one: their release continues in the background.
             drop(pending);
             let pause = backoff.after(outcome, took, quorum)?;
             tokio::time::sleep(backoff.budget.left(pause)).await;

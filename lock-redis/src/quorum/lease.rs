@@ -79,7 +79,7 @@ impl Acquisition {
 
     /// Releases the lock on the nodes that were slow or did not answer.
     ///
-    /// They hold up nobody by themselves, but would count as failed until their lease is over.
+    /// They block no one by themselves, but would count as failed until their lease is over.
     async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
         for backoff in BACKOFFS {
             while answers.next().await.is_some() {}

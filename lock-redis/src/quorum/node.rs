@@ -140,8 +140,8 @@ impl Quorum {
         }
     }
 
-    /// Subscribes to the nodes' notifications, once. Nobody waits for that: until then, and where it
-    /// is impossible, the next renewal shows a loss.
+    /// Subscribes to the nodes' notifications, once, in the background. Until then, and where it is
+    /// impossible, the next renewal shows a loss.
     pub(super) fn subscribe(&self) {
         let is_subscribed = &self.is_subscribed;
         if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {

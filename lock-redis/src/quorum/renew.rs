@@ -17,7 +17,7 @@ use crate::server::MAX_RENEWALS;
 #[async_trait]
 impl Renewer for Quorum {
     /// A lease that is gone on a node is not written there again: if the node has restarted, it may
-    /// have voted for another holder, and if a majority has, nobody knows.
+    /// have voted for another holder, and perhaps a majority has.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let all: Arc<[RenewalRequest]> = due.into();
         let mut answers = self.ask(|node| {
@@ -48,7 +48,8 @@ impl Renewer for Quorum {
                 break;
             };
             if answers.iter().any(|answer| matches!(answer, Ok(false))) {
-                // It may have restarted, and while this lock is held nobody may ask for a vote.
+                // It may have restarted, and while this lock is held its vote must not be
+                // requested.
                 self.nodes[number].watch();
             }
             failures.extend(answers.iter().find_map(|a| a.as_ref().err()).cloned());

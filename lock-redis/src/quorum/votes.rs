@@ -75,7 +75,7 @@ impl Votes {
         } else if self.yes + self.no >= self.majority() {
             Decision::No
         } else {
-            // It is lost, and not known to whom: to a holder or to an outage.
+            // It is lost, either to a holder or to an outage.
             Decision::Open
         }
     }
@@ -194,7 +194,7 @@ mod tests {
             (3, (1, 2, 0), No, No),
             (3, (0, 0, 2), Unknown, Unknown),
             (3, (1, 0, 2), Unknown, Unknown),
-            // It cannot be won, and the last answer tells an outage from a holder.
+            // It cannot be won, and the last reply distinguishes an outage from a holder.
             (3, (0, 1, 1), Open, Open),
             (3, (0, 2, 1), No, No),
             (3, (0, 1, 2), Unknown, Unknown),

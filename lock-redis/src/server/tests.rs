@@ -98,7 +98,8 @@ fn mute(takes: Duration) -> Server {
         .with_proof(replicas, Duration::from_secs(60))
 }
 
-/// Whatever is not there when the scheduler gives up is lost, so that losses are never told.
+/// Results that are missing when the scheduler gives up are lost, and their losses are never
+/// reported.
 #[tokio::test(start_paused = true)]
 async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
     let ms = Duration::from_millis;

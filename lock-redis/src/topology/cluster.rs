@@ -19,9 +19,9 @@ use lock_core::engine::before;
 
 /// A cluster.
 ///
-/// Routing is done here and not by the client of the `redis` crate: that one repeats a request whose
-/// outcome is unknown and reports how the last attempt ended, so nobody could tell whether an
-/// earlier one took the lock.
+/// Routing is done here and not by the client of the `redis` crate: it repeats a request whose
+/// outcome is unknown and reports only the last attempt, so an earlier one could have taken the
+/// lock unnoticed.
 #[derive(Debug)]
 pub(super) struct Cluster {
     map: Arc<Map>,

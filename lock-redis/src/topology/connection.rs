@@ -131,7 +131,7 @@ impl Connection {
                 }
             }
             Some(Value::BulkString(holder)) if !holder.is_empty() => Taken::Held,
-            // Nobody says whether it is held still.
+            // Whether it is still held is unknown.
             Some(Value::ServerError(_)) if set == Some(Value::Okay) => Taken::WithoutToken,
             _ => Taken::Unknown,
         };
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Whether the channel is heard already.
+    /// Whether the channel is subscribed already.
     pub(super) fn is_heard(&self) -> bool {
         let subscribed = |now: &Socket| now.hearing == Hearing::Subscribed;
         self.socket.is(subscribed)
@@ -319,9 +319,9 @@ impl Connection {
     }
 }
 
-/// A caller who waits for an answer. One who gives up after a while, as a renewal does long before
-/// the time-out, does not leave a dead connection to the next; one on which others were answered
-/// meanwhile is not dead.
+/// A caller that waits for a reply. A caller that gives up early, as a renewal does long before the
+/// timeout, does not leave a dead connection to the next one; a connection on which others got
+/// replies meanwhile is not dead.
 struct Waited<'a> {
     connection: &'a Connection,
     number: u64,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::ConnectionEvents;
 use crate::config::RedisConfig;
 
-/// Where every client hears of locks that an administrator breaks; the script knows it as well.
+/// The channel for locks that an administrator breaks; the script uses the same name.
 pub(super) const BROKEN: &str = "polylock:broken";
 
 /// What all connections of a client have in common.

@@ -23,7 +23,7 @@ pub(super) struct KnownSentinels {
 }
 
 impl KnownSentinels {
-    /// Adds a Sentinel that the configuration names; whether nobody listens at this address.
+    /// Adds a Sentinel of the configuration; returns whether this address has no listener yet.
     pub(super) fn add(&mut self, sentinel: Endpoint) -> bool {
         let is_new = !self.identities.contains_key(&sentinel);
         self.identities.entry(sentinel).or_default();
@@ -51,7 +51,7 @@ impl KnownSentinels {
         true
     }
 
-    /// A Sentinel says who it is; whether that is known already at another address.
+    /// A Sentinel reports its id; returns whether it is known already at another address.
     pub(super) fn identify(&mut self, sentinel: &Endpoint, identity: &Arc<str>) -> bool {
         self.identities.remove(sentinel);
         let is_known = self.knows(identity);
@@ -60,14 +60,14 @@ impl KnownSentinels {
         is_known
     }
 
-    /// Nobody answers at this address: who does next may be another one.
+    /// This address does not answer: the next Sentinel there may be another one.
     pub(super) fn lose(&mut self, sentinel: &Endpoint) {
         if let Some(identity) = self.identities.get_mut(sentinel) {
             *identity = None;
         }
     }
 
-    /// Nobody listens at this address any more.
+    /// This address has no listener any more.
     pub(super) fn remove(&mut self, sentinel: &Endpoint) {
         self.identities.remove(sentinel);
     }

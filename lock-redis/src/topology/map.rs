@@ -60,7 +60,7 @@ impl Map {
         })
     }
 
-    /// Has the nodes asked again, unless somebody has already.
+    /// Queries the nodes again, unless a query is under way.
     pub(super) fn outdated(&self, slots: &Arc<Slots>) {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));
     }

@@ -1,4 +1,4 @@
-//! The connections: what runs scripts on the server that has the keys, and hears its messages.
+//! The connections: they run scripts on the server of a key, and receive its messages.
 
 mod cluster;
 mod connection;
@@ -61,7 +61,7 @@ pub(crate) struct Take<'a> {
 pub(crate) enum Taken {
     /// With this token.
     Granted(u64),
-    /// By somebody else.
+    /// By another client.
     Held,
     /// Under this id, and without a token: a script has to draw one.
     WithoutToken,
@@ -146,8 +146,8 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The channel that is heard, subscribed to on return; `None` where there is no way to. Tasks of
-    /// the engine ask for it.
+    /// The subscribed channel; `None` where a subscription is impossible. Called by tasks of the
+    /// engine.
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
 
     /// The same channel if it is subscribed to already, without a request.

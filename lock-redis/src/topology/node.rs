@@ -15,9 +15,9 @@ use crate::error::{Cause, Failure, Refusal};
 
 /// One server.
 ///
-/// An acquisition that finds its lock free and a release go over a connection of the caller's
-/// runtime: a hop to another thread costs 5 us, and half of the throughput of many tasks. Waiters
-/// and renewals use that of the engine, which also hears the messages of the server.
+/// A free acquisition and a release use a connection of the caller's runtime: a hop to another
+/// thread costs 5 us, and half of the throughput of many tasks. Waiters and renewals use the
+/// engine's connection, which also receives the messages of the server.
 pub(super) struct Node {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
@@ -143,7 +143,7 @@ impl Node {
         self.connection(Use::Calls).run(request, deadline).await
     }
 
-    /// The same, with who said it and when.
+    /// The same, with the server that replied and when.
     pub(super) async fn ask(&self, request: &Cmd) -> Result<NodeReply, Failure> {
         let (asked, sent) = (SystemTime::now(), Instant::now());
         let value = self.run(request).await?;
@@ -167,7 +167,7 @@ impl Node {
         Ok(listens.then(|| Arc::clone(self.shared.channel())))
     }
 
-    /// The channel, if it is heard already.
+    /// The channel, if it is subscribed already.
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
         let is_heard = self
             .subscriber()
@@ -255,7 +255,7 @@ impl Node {
         let (owned, mut end) = (Arc::clone(&connection), self.end.subscribe());
         // Outside of the mutex: a runtime that is over drops the task at once.
         drop(runtime.spawn(async move {
-            // Never told: closed with the node.
+            // Never sent: closed with the node.
             drop(end.changed().await);
             drop(owned);
         }));

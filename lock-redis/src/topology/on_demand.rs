@@ -117,8 +117,8 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         }
     }
 
-    /// Says that it is being made, unless somebody else has or it is there; gives the time before
-    /// which it is too early.
+    /// Marks it as being made, unless it is, or is there; returns the time before which it is too
+    /// early.
     fn begin(&self) -> Option<Option<Instant>> {
         let mut not_before = None;
         let begun = self.state.send_if_modified(|state| {

@@ -13,8 +13,8 @@ use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 use lock_core::engine::before;
 
-/// What hears the messages of a cluster: a connection to any of its nodes, since a cluster passes
-/// each message to all of them. It moves to another node when that one fails.
+/// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
+/// forwards each message to all of them. It moves to another node when that one fails.
 #[derive(Debug)]
 pub(super) struct PubSub {
     map: Arc<Map>,
@@ -26,7 +26,7 @@ pub(super) struct PubSub {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// There is no way to hear anything.
+    /// A subscription is impossible.
     Denied,
     Listening,
     /// Not yet, or not at the moment, and why.
@@ -153,7 +153,7 @@ impl Search {
                 matches!(timeout(within, answer).await, Ok(Ok(_)))
             };
             if broke || !alive.await {
-                // In this order: whoever hears of it asks for the channel.
+                // In this order: the receivers of the event ask for the channel.
                 self.set(State::Searching(None));
                 self.shared.events.on_disconnect();
                 return Ok(State::Listening);

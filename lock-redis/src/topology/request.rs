@@ -26,7 +26,7 @@ fn request(command: &str, script: &str, call: Call<'_>) -> Cmd {
     request
 }
 
-/// The commands that take a lock if it is free, in this order: `SET`, the token, and who holds it.
+/// The commands that acquire a free lock, in this order: `SET`, the token, and the holder.
 ///
 /// The token counts only if the lock is held under the same id when it has been drawn. An
 /// administrator could break the lock before that, and the next holder draw a smaller one.

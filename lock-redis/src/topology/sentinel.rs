@@ -106,7 +106,7 @@ impl Master {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
     }
 
-    /// Listens to a Sentinel that another one knows, unless somebody does.
+    /// Listens to a Sentinel that another one knows, unless that is done already.
     pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
         let now = self.shared.engine.now();
         if self.followed().discover(&sentinel, identity, now) {
@@ -206,8 +206,8 @@ impl Master {
 
     async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
         let endpoint = self.elected().await?;
-        // Nobody else's word counts if this one is no master yet, or no more: who asks again soon
-        // meets Sentinels that agree.
+        // Reports about others do not count if this one is not a master yet, or not any more: a
+        // later request meets Sentinels that agree.
         self.verify(endpoint).await
     }
 

@@ -13,7 +13,7 @@ use super::sentinel_reports::Report;
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 
-/// Who says where a Sentinel is.
+/// The source of a Sentinel's address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Following {
     Configured,
@@ -21,8 +21,8 @@ pub(super) enum Following {
     Discovered,
 }
 
-/// Listens to one Sentinel for the life of the topology, so that a fail-over is noticed by a client
-/// that sends nothing, and asks it what it says of the master when somebody wants to know.
+/// Listens to one Sentinel for the life of the topology, so that a client that sends nothing
+/// notices a failover, and queries its view of the master on request.
 pub(super) async fn follow(
     master: Weak<Master>,
     sentinel: Endpoint,
@@ -68,7 +68,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Between two attempts to hear a Sentinel, about as long as it takes to find a master dead.
+/// Between two attempts to reach a Sentinel, about as long as it takes to detect a dead master.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. It is asked while it knows more
@@ -222,7 +222,7 @@ async fn ask(
         .send_packed_command(&command("MASTER", name))
         .await?
     {
-        // A user who may know where the master is, and no more.
+        // A user that may query the master, and no more.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
         fields => return Ok(read(&from_redis_value(fields)?)),

@@ -56,8 +56,8 @@ impl Reports {
     /// Since when no majority can have named another master: a majority vouches for this one in
     /// answers to questions that were sent then or later.
     ///
-    /// Two majorities have a Sentinel in common, and none goes back to a former master. So nobody
-    /// who asks for a majority as well uses another master before this moment.
+    /// Two majorities have a Sentinel in common, and none goes back to a former master. So no
+    /// client that asks a majority as well uses another master before this moment.
     pub(super) fn confirmed(&self, master: &str) -> Option<Moment> {
         let vouching = self.vouching(master);
         let mut asked: Vec<Moment> = vouching.map(|report| report.asked).collect();

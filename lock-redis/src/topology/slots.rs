@@ -74,7 +74,7 @@ fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
         Endpoint::Tcp { host, .. } => host,
         Endpoint::Unix(_) => return None,
     };
-    // A node that nobody has met yet does not know its own address.
+    // A node that has not met another node does not know its own address.
     let host = if host.is_empty() || host == "?" {
         asked
     } else {

@@ -29,7 +29,7 @@ pub(super) struct History {
     clients: Vec<Option<Attempt>>,
     /// Which nodes a client cannot reach at the moment.
     cut: Vec<Vec<bool>>,
-    /// Votes that nobody waits for any more, and that may still arrive.
+    /// Votes that are not awaited any more, and that may still arrive.
     stray: Vec<(u64, usize)>,
     guards: Vec<Hold>,
 }

@@ -28,7 +28,7 @@ struct Violations {
     overlaps: u64,
     /// A token is not larger than that of an earlier holder.
     disorders: u64,
-    /// Two have one token: readers that are there together as well, whom the checker lets.
+    /// Two have one token: readers that overlap as well, which the checker allows.
     twins: u64,
 }
 

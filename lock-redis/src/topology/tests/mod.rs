@@ -19,7 +19,7 @@ use crate::config::RedisConfig;
 use crate::error::Failure;
 use crate::script::Script;
 
-/// What a topology has told.
+/// The events of a topology.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(super) messages: Mutex<Vec<Vec<u8>>>,

@@ -89,7 +89,7 @@ async fn a_replica_is_no_master() {
     let config = config(&servers);
     let (topology, _) = open(&config).await;
     count(&*topology, "a").await.unwrap();
-    // Somebody demotes the master past the Sentinels.
+    // The master is demoted without the Sentinels.
     let to = servers.servers()[1].port().to_string();
     servers.servers()[0].command(&["REPLICAOF", "127.0.0.1", &to]);
     let failure = count(&*topology, "a").await.unwrap_err();
