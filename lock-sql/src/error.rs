@@ -94,7 +94,7 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
 
-    /// Not that somebody else has the lock: that is an answer.
+    /// Not a held lock: that is an answer.
     #[cfg(feature = "_server")]
     #[error("the server gave up to wait for the lock, it was told to or has no memory")]
     Interrupted,

@@ -54,7 +54,7 @@ impl HeldLeases {
             .any(|held| held.since.elapsed() >= time)
     }
 
-    /// Renews those of these keys now, which tells whether they are broken.
+    /// Renews those of these keys now, which shows whether they are broken.
     #[cfg(feature = "postgres")]
     pub(crate) fn check(&self, is_it: impl Fn(&LockKey) -> bool) {
         let doubtful: Vec<_> = {
@@ -77,8 +77,8 @@ impl HeldLeases {
         self.lock().epoch
     }
 
-    /// The database of that epoch is gone, and its leases with it; whoever notices it after another
-    /// one has takes nothing from its successor.
+    /// The database of that epoch is gone, and its leases with it; a late observer takes nothing
+    /// from its successor.
     pub(crate) fn end(&self, epoch: u64) {
         let lost = {
             let mut leases = self.lock();

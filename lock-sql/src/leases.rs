@@ -80,7 +80,7 @@ impl Leases {
         })
     }
 
-    /// Takes the lock, and asks again until it can; `answered` says that somebody else has it.
+    /// Acquires the lock, and polls until it can; `answered` reports another holder.
     async fn wait(
         &self,
         request: &AcquireRequest,
@@ -100,7 +100,7 @@ impl Leases {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
-            // Before looking as well: what is told counts from there.
+            // Before reading as well: notifications count from there.
             let pace = self.shared.store.pace();
             let seen = match is_told && pace.is_told {
                 true => None,
@@ -110,7 +110,7 @@ impl Leases {
                 Some(held) => held,
                 None => match self.attempt(request, place, true).await? {
                     Ok(guard) => return Ok(guard),
-                    // Somebody else was faster, and tells those only who have looked since.
+                    // Another waiter was faster, and notifies only those that have read since.
                     Err(_) if std::mem::take(&mut is_told) && pace.is_told => continue,
                     Err(held) => held,
                 },
@@ -130,7 +130,7 @@ impl Leases {
         Err(contended(request))
     }
 
-    /// Tries once to take the lock; else tells until when somebody has it.
+    /// Tries once to acquire the lock; otherwise returns until when it is held.
     async fn attempt(
         &self,
         request: &AcquireRequest,
@@ -141,7 +141,7 @@ impl Leases {
         let claim = self.claim(request, place, is_queued);
         let lease = Arc::new(TableLease::new(&self.shared, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
-        // Armed before the request leaves: dropped from here on, it gives back what was taken.
+        // Armed before the request leaves: dropped from here on, it releases what was acquired.
         let pending = self.engine.pending(key, armed, request.ttl());
         // Before the request leaves as well: the lease counts from here.
         let sent = self.engine.now();
@@ -163,7 +163,7 @@ impl Leases {
         held_until(refusal).map(Err)
     }
 
-    /// Until when somebody else has the lock; `None` if it is time for an attempt.
+    /// Until when another client has the lock; `None` if it is time for an attempt.
     async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Held>> {
         let claim = self.claim(request, place, true);
         let seen = self.shared.store.look(request.key(), &claim).await?;
@@ -186,7 +186,7 @@ struct Place {
     shared: Arc<Shared>,
     engine: Engine,
     key: LockKey,
-    /// `None` for those who do not queue.
+    /// `None` for requests that do not queue.
     ticket: Option<LeaseId>,
     /// Whether it may be in the table.
     is_taken: AtomicBool,

@@ -20,14 +20,14 @@ impl ReleaseNotifier {
         }
     }
 
-    /// The lock was given back.
+    /// The lock was released.
     pub(crate) fn wake(&self, key: &LockKey) {
         if let Some(released) = self.lock().get(key) {
             released.notify_waiters();
         }
     }
 
-    /// Locks may have been given back without a word.
+    /// Locks may have been released without a notification.
     #[cfg(feature = "postgres")]
     pub(crate) fn wake_all(&self) {
         self.lock()

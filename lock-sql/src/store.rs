@@ -24,16 +24,17 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     /// Whether a lock can be had; costs others nothing.
     async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure>;
 
-    /// Whether exclusive waiters queue in the table, because nobody can tell them of a release.
+    /// Whether exclusive waiters queue in the table, because there are no notifications of a
+    /// release.
     fn has_queue(&self) -> bool;
 
     /// Takes a waiter out of the queue.
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
 
-    /// Where waiters of this process are woken, by its own releases and by what the store hears.
+    /// Wakes the waiters of this process, on its own releases and on notifications.
     fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
 
-    /// This process holds a lease, and can be told that it is broken.
+    /// This process holds a lease, and can be notified that it is broken.
     fn attend_holders(&self) {}
 
     /// How long waiters sleep that nothing wakes.
@@ -63,27 +64,27 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure>;
 }
 
-/// How long waiters sleep between two looks at a lock that somebody else has.
+/// The poll interval of waiters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Pace {
     /// At first; twice as long each time. Half of them on average sleep this long, the others
     /// shorter, so that waiters do not come all at once.
     pub(crate) first: Duration,
     pub(crate) last: Duration,
-    /// Whether others tell this process when they give a lock back, once it has looked: whoever is
-    /// woken need not look again.
+    /// Whether other clients notify this process of a release, once it has read the rows: a
+    /// notified waiter need not read them again.
     pub(crate) is_told: bool,
 }
 
 impl Pace {
-    /// Of those who find out by themselves.
+    /// For waiters without notifications.
     pub(crate) const POLLED: Self = Self {
         first: Duration::from_millis(1),
         last: Duration::from_millis(20),
         is_told: false,
     };
 
-    /// Of those who are told; messages may be lost, and the holder may have died.
+    /// For notified waiters; messages may be lost, and the holder may have died.
     #[cfg(feature = "postgres")]
     pub(crate) const TOLD: Self = Self {
         first: Duration::from_secs(1),

@@ -2,7 +2,7 @@ use lock_core::{HealthCheck, Status};
 
 use crate::error::Cause;
 
-/// What a check has shown, and what that means for who wants to start.
+/// The finding of a check, and what it means at startup.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Found {
     pub(super) health: HealthCheck,

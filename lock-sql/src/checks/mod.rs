@@ -1,4 +1,4 @@
-//! What is looked at before a server or a file gets locks to keep, and for those who ask.
+//! Checks of a server or a file at startup, and for the health report.
 
 #[cfg(feature = "_server")]
 mod clock;

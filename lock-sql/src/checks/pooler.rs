@@ -104,9 +104,9 @@ impl Path {
 
 /// Asks two connections for the process that serves them, the second one inside a transaction.
 ///
-/// A pooler gives the process of the first to the second, or another one to the first while that is
-/// taken, or lets the first wait. Nothing is set by which it could be told as well: that would stay
-/// with the pooler, or have it keep a process for this client.
+/// A pooler may give the process of the first connection to the second, give another one to the
+/// first while that is taken, or let the first wait. No setting is used as a mark: it would stay
+/// with the pooler, or make it keep a process for this client.
 async fn probe(target: &Target, patience: Duration) -> Result<Path, DbError> {
     let Some(options) = target.postgres() else {
         return Ok(Path::Direct);
@@ -129,7 +129,7 @@ async fn probe(target: &Target, patience: Duration) -> Result<Path, DbError> {
         let Ok(meanwhile) = meanwhile else {
             return Ok(Path::Transactions);
         };
-        // Twice, by which processes that take turns are told.
+        // Twice, to detect processes that alternate.
         let afterwards = [process(&mut first).await?, process(&mut first).await?];
         if other == mine || meanwhile? != mine || afterwards != [mine; 2] {
             return Ok(Path::Transactions);

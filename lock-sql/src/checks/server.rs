@@ -28,8 +28,7 @@ pub(crate) async fn check(
     Ok(report(&found, config.strict)?)
 }
 
-/// Looks at a server for who wants to know; nothing is made there, and nothing that is found is an
-/// error.
+/// Inspects a server for a report; it creates nothing, and no finding is an error.
 pub(crate) async fn check_health(
     target: &Arc<Target>,
     config: &SqlConfig,

@@ -68,11 +68,11 @@ impl SqlConfig {
     /// How long one statement may take, unless set.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// How long rows are kept that nobody uses, unless set.
+    /// How long unused rows are kept, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Names a MySQL or MariaDB server, by its host or, with a slash at the beginning, its socket
-    /// file. Which of both it is, it tells.
+    /// Names a MySQL or MariaDB server, by its host or, with a leading slash, its socket file. The
+    /// server reports which of both it is.
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn mysql(host: impl Into<String>) -> Self {
@@ -204,10 +204,10 @@ impl SqlConfig {
 
     /// Sets how many connections there are at most, 2 to 1000. Default: 10.
     ///
-    /// They are apart from those of the application, and opened when they are needed. In
-    /// [`SqlMode::Row`] each lock that is held or waited for takes one, so this is how many locks this
-    /// process can have; in the other modes, it is how many statements run at once. Leases have up to
-    /// two more for renewals, and on PostgreSQL one that listens while somebody waits or holds.
+    /// They are separate from those of the application, and opened on demand. In [`SqlMode::Row`]
+    /// each lock that is held or waited for takes one, so this limits the locks of the process; in
+    /// the other modes, it limits how many statements run at once. Leases have up to two more for
+    /// renewals, and on PostgreSQL one that listens while there are waiters or holders.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ impl SqlConfig {
         self
     }
 
-    /// Sets how long the row of a lock is kept that nobody takes. Default: 7 days.
+    /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
     /// Rows are reused, so this bounds the size of the table where keys are never used again. Fencing
     /// tokens go on increasing after their row is gone, with the largest one kept for all. Needs the

@@ -36,7 +36,7 @@ impl SqliteConfig {
     /// How long one operation may take, unless set.
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// How long rows are kept that nobody uses, unless set.
+    /// How long unused rows are kept, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
     /// Names the database file, which is made if there is none. Its directory must exist.
@@ -109,7 +109,7 @@ impl SqliteConfig {
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 5 s.
     ///
     /// Operations of all processes take turns, each for about as long as the disk takes to store a
-    /// page. A shorter time fails earlier when the disk hangs or somebody else keeps the database
+    /// page. A shorter time fails earlier when the disk hangs or another client keeps the database
     /// locked; a longer one rides that out. Renewals are bounded by their leases as well.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl SqliteConfig {
         Ok(self)
     }
 
-    /// Sets how long the row of a lock is kept that nobody takes. Default: 7 days.
+    /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
     /// Rows are reused, so this bounds the size of the file where keys are never used again.
     /// Fencing tokens go on increasing after their row is gone, with the largest one kept for all.

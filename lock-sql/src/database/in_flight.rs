@@ -13,7 +13,7 @@ use crate::error::{Cause, Failure};
 use crate::pool::Pool;
 use crate::wire::{Answer, Class, Sql, Value};
 
-/// The statements that nobody waits for any more, here or at the server.
+/// The statements whose callers are gone, here or at the server.
 ///
 /// A release that follows on another connection would not see what they are about to do: it waits
 /// until they have done it, or does not know what it has left behind.
@@ -28,7 +28,7 @@ pub(super) struct InFlight {
 enum State {
     /// It goes on in the background; this is closed at its end.
     Running(Arc<Semaphore>),
-    /// Nobody hears its end, which comes before this.
+    /// Its end, which comes before this, has no receiver.
     InDoubt(Moment),
 }
 
@@ -98,7 +98,7 @@ impl InFlight {
 
     fn doubt(&self, id: LeaseId, now: Moment) {
         let mut statements = self.lock();
-        // Few are, and nobody has to ask for them again.
+        // There are few of them, and none is asked for again.
         statements.retain(|_, state| !matches!(state, State::InDoubt(until) if *until <= now));
         statements.insert(id, State::InDoubt(now + self.aftermath));
     }
@@ -153,7 +153,7 @@ impl Drop for Running<'_> {
         self.engine.spawn(async move {
             // All of it, or it would be dropped here.
             let mut end = end;
-            // What it took is given back by whoever dropped it.
+            // The caller that dropped it releases what it acquired.
             end.in_doubt = may_go_on(&statement.await);
         });
     }

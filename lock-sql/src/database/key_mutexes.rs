@@ -6,11 +6,11 @@ use lock_core::engine::before;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Lets those of one process who want to share a lock come one after the other: they would only
-/// overwrite each other's row, and try again.
+/// Serializes the tasks of one process that share a lock: they would only overwrite each other's
+/// row, and try again.
 ///
-/// No lock depends on it. Two keys may have one turn, and whoever waits too long for it goes on
-/// without: its holder may be on a runtime that is blocked.
+/// No lock depends on it. Two keys may have one mutex, and a task that waits too long continues
+/// without it: its holder may be on a blocked runtime.
 #[derive(Debug)]
 pub(super) struct KeyMutexes([Mutex<()>; TURNS]);
 

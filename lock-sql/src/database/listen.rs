@@ -1,4 +1,4 @@
-//! Hearing of locks that others give back or break.
+//! Notifications of locks that others release or break.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,12 +19,12 @@ use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::wire::{DbError, Sql, Target, Value, hex};
 
-/// One connection of the process that listens for all its waiters and holders: while somebody waits,
-/// or has held a lease for more than a moment.
+/// One connection of the process that listens for all its waiters and holders: while there is a
+/// waiter, or a lease is held for more than a moment.
 ///
-/// What it hears is a hint: the database decides who has a lock, and a waiter looks from time to
-/// time whatever it hears. Whether it hears at all it finds out by a message to itself: a pooler in
-/// the path takes the listening and passes nothing on.
+/// A notification is a hint: the database decides about a lock, and a waiter polls from time to
+/// time anyway. Whether notifications arrive is checked by a message to itself: a pooler in the
+/// path accepts the LISTEN and forwards nothing.
 pub(super) struct Listener {
     engine: Engine,
     target: Arc<Target>,
@@ -41,14 +41,14 @@ pub(super) struct Listener {
 
 #[derive(Default)]
 struct State {
-    /// What waiters are told of each lock.
+    /// The notifications for each lock.
     topics: HashMap<String, (LockKey, Moment)>,
-    /// When somebody last waited.
+    /// When the last waiter was here.
     last: Option<Moment>,
     is_running: bool,
 }
 
-/// What those who wait for a lock are told: which one, for who knows its name.
+/// The payload for the waiters of a lock: it names the lock to clients that know its key.
 pub(super) fn topic(table: &str, key: &LockKey) -> String {
     let mut hash = Sha256::new();
     hash.update(table.as_bytes());
@@ -91,7 +91,7 @@ impl Listener {
         self.target.is_pooled()
     }
 
-    /// Somebody waits for a lock; whether messages arrive.
+    /// A waiter arrives; returns whether messages arrive.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
         if self.is_pooled() {
             return false;
@@ -112,7 +112,7 @@ impl Listener {
         self.hears()
     }
 
-    /// Somebody holds a lease. Nothing is opened for those who hold it for a moment only.
+    /// A lease is held. Short holds open no connection.
     pub(super) fn attend_holders(self: &Arc<Self>) {
         if self.is_pooled() {
             return;
@@ -123,7 +123,7 @@ impl Listener {
         }
     }
 
-    /// Tells those who hold a lock that it is broken, if they listen.
+    /// Notifies the holders of a broken lock, if they listen.
     pub(super) async fn tell_broken(&self, key: &LockKey) {
         let message = format!("{BROKEN}{}", topic(&self.table, key));
         let values = vec![Value::from(message)];
@@ -132,7 +132,7 @@ impl Listener {
         }
     }
 
-    /// Wakes those whom a message is for, or has them ask whether they have their lease still.
+    /// Wakes the waiters that a message is for, or makes holders renew at once.
     fn hear(&self, message: &str) {
         if let Some(broken) = message.strip_prefix(BROKEN) {
             self.held_leases
@@ -149,7 +149,7 @@ impl Listener {
         }
     }
 
-    /// Forgets whom nobody waits for any more; whether anybody has waited or held a lease lately.
+    /// Forgets topics without waiters; returns whether there were waiters or leases lately.
     fn is_wanted(&self) -> bool {
         let now = self.engine.now();
         let is_held = self.held_leases.is_held_for(MOMENT);
@@ -191,7 +191,7 @@ impl Running {
         }
     }
 
-    /// Listens until the connection breaks, or nobody wants to know any more.
+    /// Listens until the connection breaks, or there is no more need.
     async fn listen(&self) -> Result<(), Failure> {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
@@ -209,7 +209,7 @@ impl Running {
         Ok(())
     }
 
-    /// Opens a connection that hears what is said on others.
+    /// Opens a connection that receives notifications of others.
     async fn open(&self) -> Result<PgListener, Failure> {
         let Some(options) = self.0.target.postgres() else {
             return Err(Failure::of_opening(late()));
@@ -221,7 +221,7 @@ impl Running {
             .acquire_timeout(OPENING)
             .connect_lazy_with(options.clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
-        // It is opened anew here, where those who rely on it are told.
+        // It is reopened here, where its users are notified.
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(of)?;
         let greeting = self.0.engine.lease_id().to_hex();
@@ -254,7 +254,7 @@ impl Drop for Running {
     }
 }
 
-/// Says that messages do not arrive any more, to those who rely on them.
+/// Reports the end of notifications to the clients that rely on them.
 struct Deaf<'a>(&'a Listener);
 
 impl Drop for Deaf<'_> {
@@ -272,10 +272,10 @@ fn late() -> DbError {
     DbError::of_postgres(sqlx::Error::PoolTimedOut)
 }
 
-/// How long the connection is kept after somebody has waited.
+/// How long the connection is kept after the last waiter.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long somebody holds a lease before this process listens for it.
+/// How long a lease is held before this process listens for it.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Stands before the topic in messages to holders. Clients that do not know it know no such topic.

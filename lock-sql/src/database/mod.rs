@@ -1,9 +1,9 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
 //! Acquiring, renewing and releasing an exclusive lock is one statement each. For the rest the rows
-//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are written
-//! back if nobody else wrote meanwhile. No transaction is open while this process thinks: one that is
-//! stopped blocks nobody.
+//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are
+//! written back if they are unchanged. No transaction is open meanwhile, so a stopped process
+//! blocks no one.
 
 pub(crate) mod codec;
 mod in_flight;
@@ -48,7 +48,7 @@ use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
 ///
-/// Renewals have connections of their own: nobody's lease depends on how long the others queue.
+/// Renewals have their own connections: no lease depends on how long other requests queue.
 pub(crate) struct DatabaseStore {
     engine: Engine,
     statements: Arc<Statements>,
@@ -114,8 +114,8 @@ impl DatabaseStore {
         &self.held_leases
     }
 
-    /// Tells the holders of a lock, wherever they are, that it is broken. A renewal tells those who do
-    /// not hear it.
+    /// Notifies the holders of a broken lock, wherever they are. Holders that do not listen notice
+    /// at a renewal.
     #[cfg(feature = "postgres")]
     async fn tell_holders(&self, key: &LockKey) {
         if let Some(listener) = &self.listener {
@@ -123,7 +123,7 @@ impl DatabaseStore {
         }
     }
 
-    /// What waiters of a lock are told, where they are.
+    /// The payload for the waiters of a lock, where there are notifications.
     fn topic(&self, key: &LockKey) -> Option<Value> {
         #[cfg(feature = "postgres")]
         if self.listener.is_some() {

@@ -1,4 +1,4 @@
-//! Deleting rows that nobody uses, a few at a time.
+//! Deletes unused rows, a few at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

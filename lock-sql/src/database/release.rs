@@ -33,8 +33,8 @@ impl DatabaseStore {
             Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
             answered => return answered,
         };
-        // The connection was most likely ended while nobody used it. If it was not, whoever was first
-        // is not known.
+        // The connection was most likely closed while it was idle. If it was not, the order of the
+        // requests is unknown.
         match self.try_give_back(key, id).await {
             Ok(Released::Clean) => Ok(Released::Clean),
             _ => Err(failure),

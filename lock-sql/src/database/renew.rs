@@ -18,8 +18,8 @@ use crate::wire::{Answer, Class, Value};
 type State = Result<LeaseState, Failure>;
 
 impl DatabaseStore {
-    /// The leases of who has a lock alone are renewed by one statement. The others, and those that it
-    /// does not find, are read and written back.
+    /// Exclusive leases are renewed by one statement. The others, and those that it does not find,
+    /// are read and written back.
     pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<State> {
         let mut order: Vec<_> = (0..due.len()).collect();
         // Two statements that lock the same rows in one order are not in each other's way.
@@ -44,7 +44,7 @@ impl DatabaseStore {
         states
     }
 
-    /// Renews those who have their locks alone; the rest is not known.
+    /// Renews exclusive leases; the rest is not known.
     async fn renew_alone(
         &self,
         due: &[RenewalRequest],
@@ -76,8 +76,8 @@ impl DatabaseStore {
 
     /// Renews leases of any kind, and leaves those that are not done in `rest`.
     ///
-    /// A row that others write all the time keeps nobody else from being renewed: rows that were
-    /// written are done, and where the database only counts them, fewer are tried at once.
+    /// A row that changes all the time does not keep others from being renewed: written rows are
+    /// done, and where the database only counts them, fewer are tried at once.
     async fn renew_rows(
         &self,
         due: &[RenewalRequest],
@@ -126,15 +126,15 @@ impl DatabaseStore {
             let stored = stored.ok_or_else(|| self.malformed(&key));
             (key, stored)
         });
-        // Nobody has a lock without its first row.
+        // A held lock has its first row.
         let is_there = |stored: &Result<Stored, Failure>| {
             stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
         };
         Ok(found.filter(|(_, stored)| is_there(stored)).collect())
     }
 
-    /// Writes records back, and returns the keys of those that somebody else may have written since
-    /// they were read.
+    /// Writes records back, and returns the keys of those that may have changed since they were
+    /// read.
     async fn store_many(&self, changed: &[&Stored]) -> Result<HashSet<LockKey>, Failure> {
         if changed.is_empty() {
             return Ok(HashSet::new());
@@ -156,7 +156,7 @@ impl DatabaseStore {
         Ok(missed.cloned().collect())
     }
 
-    /// Remembers who shares a lock.
+    /// Remembers the shared holders.
     fn note_sharers(&self, found: &Found, due: &[RenewalRequest], done: &HashSet<usize>) {
         let now = self.engine.now();
         for RenewalRequest { key, id, .. } in done.iter().map(|at| &due[*at]) {
@@ -191,7 +191,7 @@ impl DatabaseStore {
     }
 }
 
-/// The rows of keys; a key without one is nobody's.
+/// The rows of keys; a key without one is free.
 type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 
 fn renew(found: &mut Found, request: &RenewalRequest) -> State {

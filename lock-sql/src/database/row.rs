@@ -1,4 +1,4 @@
-//! Reading the rows of a key, and writing them back if nobody else wrote meanwhile.
+//! Reads the rows of a key, and writes them back if they are unchanged.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::table::{ReadContext, Record};
 use crate::wire::{Class, Value};
 
 impl DatabaseStore {
-    /// Changes one record, as it stands when it is written, and tells those who wait.
+    /// Changes one record, as it stands when it is written, and notifies the waiters.
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
@@ -24,7 +24,7 @@ impl DatabaseStore {
         let mut again = Backoff::urgent(self.patience);
         loop {
             let Some(mut stored) = self.load(key).await? else {
-                // Nobody has a lock without a row.
+                // A held lock has a row.
                 return Ok(act(&mut Record::default(), &codec::read_context(0)));
             };
             let done = act(&mut stored.record, &stored.read_context);
@@ -42,7 +42,7 @@ impl DatabaseStore {
             self.pool.statement(&self.statements.load, values)
         };
         let mut answer = ask().await;
-        // A connection that was ended while nobody used it costs a reader no more than that.
+        // A connection that was closed while it was idle costs a reader no more than that.
         if let Err(failure) = &answer
             && failure.class().is_some_and(Class::ends_connection)
         {
@@ -63,7 +63,7 @@ impl DatabaseStore {
         Cause::Malformed { table, remove }.into()
     }
 
-    /// Writes a record back; false if somebody else wrote since it was read.
+    /// Writes a record back; false if it has changed since it was read.
     async fn store_and_tell(&self, stored: &Stored) -> Result<bool, Failure> {
         let rows = codec::write(stored);
         let (sql, mut values) = self.statements.store_and_tell.with(&rows);
@@ -93,7 +93,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Of those who want a lock: they leave the row to those who have it.
+    /// For acquirers; slower than for holders, which have priority on the row.
     pub(super) fn within(patience: Duration) -> Self {
         Self {
             deadline: Instant::now() + patience,
@@ -102,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Of those who have a lock, and lose it if they come too late.
+    /// For holders, which lose their lock if they are late.
     pub(super) fn urgent(patience: Duration) -> Self {
         Self {
             pause: SHORT_PAUSE,

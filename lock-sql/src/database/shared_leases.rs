@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lock_core::engine::{LeaseId, Moment};
 
-/// Which leases of this process share a lock, as far as it remembers: they are not renewed and
-/// released by the short statements, which would be tried in vain.
+/// The shared leases of this process, as far as it remembers: the short statements would fail for
+/// them, so they are renewed and released otherwise.
 #[derive(Debug, Default)]
 pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
 
@@ -14,7 +14,7 @@ impl SharedLeases {
     pub(super) fn note(&self, id: LeaseId, now: Moment) {
         let mut shared_leases = self.lock();
         shared_leases.insert(id, now);
-        // Those that were abandoned are not heard of again.
+        // Abandoned leases are not removed otherwise.
         if shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
             shared_leases.retain(|_, last| now.since(*last) < FORGOTTEN);
         }

@@ -9,26 +9,26 @@ use crate::wire::{Sql, Value};
 /// All but `insert`, `list` and those for the purge begin with the key of the lock.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    /// Takes a lock that nobody has; then id, label and ttl.
+    /// Acquires a free lock; then id, label and ttl.
     pub(crate) take: Arc<Sql>,
-    /// Frees an exclusive lock; then the id and, where waiters are told, the topic.
+    /// Releases an exclusive lock; then the id and, where there are notifications, the topic.
     pub(crate) release: Arc<Sql>,
     /// Frees a slot of a shared lock, whatever the other holders do meanwhile; then as for `release`.
     pub(crate) leave: Arc<Sql>,
-    /// Draws tokens for who has a lock alone; then the id.
+    /// Draws tokens for the exclusive holder; then the id.
     pub(crate) reserve: Arc<Sql>,
-    /// Makes a row that nobody has, unless it is there.
+    /// Makes a row without a holder, unless it exists.
     pub(crate) insert: Arc<Sql>,
     /// Reads the clock and the rows of a key.
     pub(crate) load: Arc<Sql>,
-    /// Asks whoever releases the lock to tell those who wait, where they can be told.
+    /// Requests a notification at the release, where there are notifications.
     pub(crate) want: Option<Arc<Sql>>,
     /// The queue of waiters that cannot be notified.
     pub(crate) queue: Queue,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
-    /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether nobody has used it for so
-    /// long.
+    /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether it has been unused for
+    /// that long.
     pub(crate) scan: Arc<Sql>,
     /// Sets the least floor of tokens for rows to come.
     pub(crate) raise: Arc<Sql>,
@@ -39,19 +39,19 @@ pub(crate) struct Statements {
     pub(crate) load_many: Many,
     /// Writes the rows of keys that still have their version: key, version, slot, and what is written.
     pub(crate) store: Many,
-    /// The same for one key, and tells those who wait; then the topic.
+    /// The same for one key, and notifies the waiters; then the topic.
     pub(crate) store_and_tell: Many,
-    /// Deletes rows that nobody uses: key, retention, floor.
+    /// Deletes unused rows: key, retention, floor.
     pub(crate) delete: Many,
 }
 
-/// The statements of a queue. They change no version, so that nobody who decides meanwhile has to do
-/// so again.
+/// The statements of a queue. They change no version, so that concurrent decisions need not be
+/// repeated.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Notes that somebody waits; then for how long.
+    /// Notes a waiter; then for how long.
     pub(crate) note: Arc<Sql>,
-    /// Takes a slot that nobody has, or keeps it; then the slot, the ticket and for how long.
+    /// Takes a free slot, or keeps it; then the slot, the ticket and for how long.
     pub(crate) enter: Arc<Sql>,
     /// Frees the slot of a ticket; then the ticket.
     pub(crate) leave: Arc<Sql>,
@@ -62,7 +62,7 @@ pub(crate) struct Queue {
 pub(crate) struct Usage<'a> {
     /// Quoted, with its schema.
     pub(crate) table: &'a str,
-    /// Whether those who wait are told.
+    /// Whether waiters are notified.
     pub(crate) tells: bool,
 }
 

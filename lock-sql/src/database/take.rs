@@ -28,11 +28,10 @@ impl DatabaseStore {
             false => Backoff::within(patience),
         };
         let mut is_made = false;
-        // The statement takes a lock that nobody waits for.
+        // The statement acquires a lock without waiters.
         let is_queued = claim.is_queued;
         loop {
-            // A statement that also told who is in the way would cost those more who find nobody
-            // there.
+            // A statement that also returned the holder would cost more where the lock is free.
             if !shares
                 && !is_queued
                 && let Some(tokens) = self.take_free(key, claim).await?
@@ -40,7 +39,7 @@ impl DatabaseStore {
                 return Ok(Ok(tokens));
             }
             let Some(mut stored) = self.load(key).await? else {
-                // Nobody deletes it at once; who may not see it, would make it for ever.
+                // It is not deleted at once; a client that may not see it would insert it forever.
                 if std::mem::replace(&mut is_made, true) {
                     again.pause(&self.engine).await?;
                 }
@@ -70,7 +69,8 @@ impl DatabaseStore {
         }
     }
 
-    /// Enters a waiter into the queue, or keeps its place, and has nobody's change repeated.
+    /// Enters a waiter into the queue, or keeps its place, without making others repeat their
+    /// change.
     async fn enqueue(
         &self,
         key: &LockKey,
@@ -104,7 +104,7 @@ impl DatabaseStore {
         Ok(())
     }
 
-    /// Takes a lock that nobody has and nobody had to share.
+    /// Acquires a lock that is free and not shared.
     async fn take_free(&self, key: &LockKey, claim: &Claim) -> Result<Option<Tokens>, Failure> {
         let values = vec![
             Value::from(key.as_bytes()),
@@ -118,7 +118,7 @@ impl DatabaseStore {
         Ok(drawn(&answer))
     }
 
-    /// Writes a record back in which somebody new has the lock.
+    /// Writes a record back that has a new holder.
     async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
         let (sql, values) = self.statements.store.with(&codec::write(stored));
         Ok(self.run_for(id, &sql, values).await?.affected > 0)
@@ -177,7 +177,7 @@ impl DatabaseStore {
             Refusal::Soon { until } => (until, true),
             Refusal::OtherLimit(_) => return refusal,
         };
-        // Whoever keeps others from sharing a lock comes back to say so again.
+        // An exclusive waiter comes back to renew its claim.
         if stored.record.is_kept_by_many(mode, &stored.read_context) {
             until = until.min(stored.read_context.moment + CLAIM / 2);
         }

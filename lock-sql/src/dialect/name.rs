@@ -21,7 +21,7 @@ impl TableName {
     }
 }
 
-/// The table of those who name none.
+/// The default table.
 impl Default for TableName {
     fn default() -> Self {
         Self("polylock_locks".to_owned())

@@ -33,7 +33,7 @@ pub(crate) enum Durability {
 }
 
 impl Durability {
-    /// Set on a connection. The table is read by people too, so its text is nobody's code.
+    /// Set on a connection. People read the table too, so its text is never executed.
     pub(crate) fn settings(self) -> &'static str {
         match self {
             Self::Every => {
@@ -94,7 +94,7 @@ impl Statements {
         }
     }
 
-    /// The same once nobody else can write.
+    /// The same under the write lock.
     pub(crate) fn begin_and_load(&self, keys: usize) -> Arc<str> {
         match keys {
             1 => Arc::clone(&self.begin_one),
@@ -114,8 +114,8 @@ impl Statements {
 /// The statements inside of a transaction that a user of the database has open.
 #[derive(Debug)]
 pub(crate) struct Inside {
-    /// Makes the table if there is none, lets nobody else write, and reads the rows of a key and
-    /// the row that describes the table.
+    /// Makes the table if there is none, takes the write lock, and reads the rows of a key and the
+    /// row that describes the table.
     pub(crate) open_and_load: String,
     /// Writes a row.
     pub(crate) store: String,

@@ -49,7 +49,7 @@ use crate::wire::Target;
 /// acknowledges before it has written, can have a second holder next to the first; its token is larger
 /// unless its clock is behind, or sessions are served by both. The start-up checks warn of such servers.
 ///
-/// Who deletes or truncates the table, or edits it by hand, breaks what is stated here.
+/// Deleting, truncating or editing the table by hand breaks these guarantees.
 ///
 /// # Examples
 ///

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::error::Failure;
 use crate::wire::{Answer, Connection, DbError, Sql, Value};
 
-/// A statement, and who waits for its answer.
+/// A statement, and the receiver of its answer.
 pub(super) struct Job {
     pub(super) sql: Arc<Sql>,
     pub(super) values: Vec<Value>,

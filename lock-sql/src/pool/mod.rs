@@ -33,7 +33,7 @@ pub(crate) struct Pool {
 struct State {
     /// What no worker has time for; empty while one of them has.
     queue: VecDeque<Job>,
-    /// Those who wait for work, the last one first.
+    /// Idle workers, the last one first.
     idle: Vec<(u64, oneshot::Sender<Job>)>,
     workers: usize,
     next_ticket: u64,

@@ -39,17 +39,17 @@ impl Worker {
         }
     }
 
-    /// None if nobody wants it any more.
+    /// None if the caller is gone.
     async fn serve(&mut self, job: &Job) -> Option<Result<Answer, Failure>> {
         if !job.is_wanted() {
             return None;
         }
         if job.deadline <= Instant::now() {
-            // It has waited in the queue for so long: a statement would be sent for nobody.
+            // It has waited in the queue for too long: its caller is gone.
             return Some(Err(self.pool.silent(false)));
         }
         let answer = match timeout_at(job.deadline, self.connect()).await {
-            // Whoever gave up while a connection was opened has undone it already.
+            // A caller that gave up while a connection was opened has undone it already.
             Ok(Ok(connection)) if !job.is_wanted() => {
                 self.connection = Some(connection);
                 return None;
@@ -67,7 +67,7 @@ impl Worker {
         let mut pause = FIRST_PAUSE;
         loop {
             let Ok(done) = timeout_at(job.deadline, job.run(&mut connection)).await else {
-                // The connection, which nobody reads any more, is closed with this.
+                // The connection, which has no reader any more, is closed with this.
                 return Err(self.pool.silent(true));
             };
             let db_error = match done {
@@ -115,7 +115,7 @@ impl Worker {
     /// Answers a job, and waits for the next one.
     async fn next(&mut self, job: Job, answer: Option<Result<Answer, Failure>>) -> Option<Job> {
         let given = self.stand_by();
-        // Whoever asks for one thing after the other finds this worker idle.
+        // A caller with sequential requests finds this worker idle.
         if let Some(answer) = answer {
             job.answer(answer);
         }
@@ -168,7 +168,7 @@ impl Drop for Worker {
                     _ => Default::default(),
                 }
             };
-            // Whoever waits learns from this that nobody will answer.
+            // Tells the waiting caller that there will be no answer.
             drop(left);
         }
     }
@@ -182,7 +182,7 @@ const UNASKED: Duration = Duration::from_secs(1);
 /// How long a connection that has rested may take to say that it is alive.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// A connection that nobody needs for so long is closed.
+/// A connection that is idle for this long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Pauses before a statement is repeated that was in conflict with another one.

@@ -14,10 +14,10 @@ use crate::config::SqliteConfig;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::{LAYOUT, ensure};
 
-/// The table that a configuration names, for those who make it before the first lock is taken.
+/// The table of a configuration, to be made before the first lock is acquired.
 ///
-/// A program that may not create tables runs with `SELECT`, `INSERT` and `UPDATE` on one that is
-/// there, and purges rows that nobody uses if it may `DELETE` as well. Locks of sessions and of
+/// A program without the right to create tables needs `SELECT`, `INSERT` and `UPDATE` on an
+/// existing one, and purges unused rows if it may `DELETE` as well. Locks of sessions and of
 /// transactions need `SELECT` on the sequence beside the table, whose name ends in `_token`, and
 /// `UPDATE` on PostgreSQL, `INSERT` on MySQL and MariaDB.
 ///

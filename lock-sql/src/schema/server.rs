@@ -27,7 +27,7 @@ pub(super) fn create(config: &SqlConfig) -> String {
     }
 }
 
-/// Makes the table for somebody who has asked for it.
+/// Makes the table on request.
 pub(super) async fn apply(engine: &Engine, mut config: SqlConfig) -> Result<Applied, Failure> {
     config.creates_table = true;
     let target = Arc::new(config.target()?);
@@ -39,7 +39,8 @@ pub(super) async fn apply(engine: &Engine, mut config: SqlConfig) -> Result<Appl
     .await
 }
 
-/// Makes sure of the table: looks first, because who may use it need not be who may make it.
+/// Ensures that the table exists: checks first, because the user may use it without the right to
+/// make it.
 pub(crate) async fn ensure(
     connection: &mut Connection,
     config: &SqlConfig,
@@ -60,7 +61,7 @@ pub(crate) async fn ensure(
                 if tried == ATTEMPTS || db_error.class.ends_connection() {
                     return Err(Failure::of_statement(db_error));
                 }
-                // Somebody else may be making it at the same time, and both are told of it.
+                // Another client may be making it at the same time, and both get this error.
                 if let Seen::Nothing = look(connection, config).await? {
                     if db_error.class == Class::Denied {
                         return Err(may_not_make(config, db_error));
@@ -91,7 +92,7 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
     match connection.message(&Sql::new(layout), &[]).await {
         Ok(answer) => Ok(answer.int(0).map_or(Seen::Undescribed, Seen::Layout)),
         Err(db_error) if db_error.class == Class::NoTable => Ok(Seen::Nothing),
-        // MySQL says no more of a table to those who may not read it.
+        // MySQL shows no more of a table to users that may not read it.
         Err(db_error) if db_error.class == Class::Denied => Err(may_not_read(config, db_error)),
         Err(db_error) if db_error.class == Class::Other => {
             Err(other_table(connection, config, db_error).await)

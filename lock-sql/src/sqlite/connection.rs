@@ -76,7 +76,7 @@ impl Connection {
         self.loaded(sql, keys).await
     }
 
-    /// Begins a transaction in which nobody else writes, and reads the rows of some keys.
+    /// Begins a write transaction, and reads the rows of some keys.
     pub(super) async fn begin(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
         let sql = self.place.statements.begin_and_load(keys.len());
         self.loaded(sql, keys).await

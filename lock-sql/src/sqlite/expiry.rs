@@ -1,7 +1,7 @@
 //! Whether a lease has ended, by all clocks that holder and observer have.
 //!
-//! A boot id is no proof of a reboot: containers may have one of their own each. Nor is a clock one
-//! for the machine: time namespaces shift it. Who cannot tell observes the row for one ttl.
+//! A boot id is no proof of a reboot: containers may have their own. Nor is a clock one for the
+//! machine: time namespaces shift it. If a client cannot tell, it observes the row for one ttl.
 
 use lock_core::engine::{Moment, is_mutant};
 

@@ -10,8 +10,8 @@ use crate::error::Cause;
 
 /// The files that an open connection works on, by device and inode.
 ///
-/// SQLite goes on with the files that it has opened when others are put in their place. Whoever
-/// opens the new ones sees none of our locks, so each grant is checked against the names.
+/// SQLite continues with its open files when others are put in their place. Clients that open the
+/// new ones see none of our locks, so each grant is checked against the names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Files {
     /// As the user named it; a link is followed at every look.
@@ -68,7 +68,7 @@ pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Makes the directory for those who want that.
+/// Makes the directory on request.
 pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
     let Some(directory) = path.parent() else {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
 
 /// Makes an empty database that only its owner can read, unless there is one.
 ///
-/// The file gets its mode under another name, so that nobody ever opens it with a weaker one. It is
+/// The file gets its mode under another name, so that it is never open with a weaker one. It is
 /// closed before it gets its own name: closing a file drops all locks that the process has on it,
 /// those of SQLite included.
 pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {

@@ -1,4 +1,4 @@
-//! A file, and where it is, for those who ask what is wrong with it.
+//! Health checks of a file and its location.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ async fn read(
     let exists = exists.bind(table).fetch_optional(&mut *raw).await?;
     let columns = sqlx::query_scalar("SELECT name FROM pragma_table_info(?)");
     let columns = columns.bind(table).fetch_all(&mut *raw).await?;
-    // A table of somebody else has no such columns, which is told by those that it has.
+    // A foreign table lacks these columns, and the error names its own.
     let layout = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&statements.layout)));
     let layout = layout.fetch_optional(&mut *raw).await.unwrap_or(None);
     Ok(FileInside {

@@ -12,7 +12,7 @@ use crate::table::{BootId, Broken, Claimed, Holder, Row};
 pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
-    // The time of a holder, or of somebody who waits to be one.
+    // The time of a holder, or of a waiter.
     let lease = holder.map(|holder| (origin::write(holder), holder.expires));
     let claim = || {
         let claimed = row.claimed?;

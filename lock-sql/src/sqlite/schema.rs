@@ -1,4 +1,4 @@
-//! The table for those who ask for it by name.
+//! The table, made by name.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) async fn apply(engine: &Engine, config: &SqliteConfig) -> Result<Appl
     })
 }
 
-/// A file that cannot be read tells nothing here, and an error when it is opened in earnest.
+/// A file that cannot be read is ignored here, and is an error when it is opened for locks.
 async fn has_table(config: &SqliteConfig) -> Result<bool, sqlx::Error> {
     let statements = Statements::new(config.table.clone());
     let options = SqliteConnectOptions::new()

@@ -25,7 +25,7 @@ impl WriteQueue {
         }
     }
 
-    /// Tells those who stand in the queue for too long that there is no answer. Has no end.
+    /// Fails requests that queue for too long. Never ends.
     async fn send_away(&self) {
         loop {
             let next = self.lock().queue.front().map(|work| work.deadline());
@@ -60,7 +60,7 @@ impl WriteQueue {
         }
     }
 
-    /// Leaves out those who are gone, and those whose time is over.
+    /// Skips requests whose callers are gone, and those that have timed out.
     fn thin_out(&self, batch: &mut Batch) {
         let now = tokio::time::Instant::now();
         let all = std::mem::take(batch)
@@ -71,7 +71,7 @@ impl WriteQueue {
         fail(overdue, &self.silent(false));
     }
 
-    /// Serves those who need not wait until others let the database be written.
+    /// Serves requests that need no write lock.
     async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
         let (mut readers, writers): (Batch, Batch) = std::mem::take(batch)
             .into_iter()
@@ -161,7 +161,7 @@ impl Drop for Serving<'_> {
                 state.served = false;
                 std::mem::take(&mut state.queue)
             };
-            // Whoever waits learns from this that nobody will answer.
+            // Tells the waiting caller that there will be no answer.
             drop(left);
         }
     }

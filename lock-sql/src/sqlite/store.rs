@@ -20,9 +20,9 @@ use crate::table::{Claim, Locks, ReadContext, Record, Tokens};
 
 /// The table in a SQLite file.
 ///
-/// Renewals have a connection of their own: nobody's lease depends on how long the others queue. It
-/// does not wait for the disk: no lease outlives the boot, so a machine that crashes ends all of
-/// them, and the tokens were stored by the other connection before.
+/// Renewals have their own connection: no lease depends on how long other requests queue. It does
+/// not wait for the disk: no lease outlives the boot, so a machine crash ends all of them, and the
+/// tokens were stored by the other connection before.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     write_queue: Arc<WriteQueue>,

@@ -53,10 +53,10 @@ impl Transactor {
         }
     }
 
-    /// Does all of `batch` or nothing; what nobody waits for any more is dropped from it.
+    /// Does all of `batch` or nothing; requests whose callers are gone are dropped from it.
     ///
     /// Leaves a connection behind only outside of a transaction. Dropped before `committing`, it
-    /// has done nothing; after that, nobody knows.
+    /// has done nothing; after that, the outcome is unknown.
     pub(super) async fn run(
         &self,
         connection: &mut Option<Connection>,
@@ -92,7 +92,7 @@ impl Transactor {
         let id = self.engine.lease_id();
         let mut open = Connection::open(&self.place, self.durability, epoch, id).await?;
         if self.place.is_another(open.database()) {
-            // Nobody need have had it open when it was replaced.
+            // It may have been replaced while no client had it open.
             self.held_leases.end(epoch);
             open.set_epoch(self.held_leases.epoch());
         }
@@ -120,7 +120,7 @@ impl Transactor {
         } else {
             open.load(&keys).await?
         };
-        // The time is read here, where nobody else can write: see `ReadContext`.
+        // The clock is read here, under the write lock: see `ReadContext`.
         let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
         self.fill(&mut locks, loaded.rows);
         self.apply(open, batch, &mut locks)?;
@@ -146,7 +146,7 @@ impl Transactor {
     }
 
     fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
-        // What is given up from here on is undone by whoever gave it up.
+        // A caller that gives up from here on undoes its request.
         batch.retain(|work| work.is_wanted());
         batch.iter_mut().for_each(|work| work.apply(locks));
         open.check()
@@ -233,7 +233,7 @@ impl Plan {
         for work in batch {
             match work.reads() {
                 Reads::Keys(more) => keys.extend(more.iter().cloned()),
-                // Others would be granted what nobody has looked at.
+                // Otherwise a lock could be granted that was not checked.
                 Reads::Prefix(_) => panic!("BUG: a list shares no transaction"),
             }
         }

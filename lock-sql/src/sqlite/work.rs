@@ -35,11 +35,11 @@ pub(super) type Batch = Vec<Box<dyn Work>>;
 pub(super) enum Reads {
     /// All about these locks.
     Keys(Vec<LockKey>),
-    /// Those who hold locks whose keys begin with this.
+    /// The holders of locks whose keys begin with this.
     Prefix(String),
 }
 
-/// What comes of an operation. Whoever drops it has given up, and undoes what it asked for.
+/// The result of an operation. A caller that drops it has given up, and undoes its request.
 pub(super) type Answer<T> = oneshot::Receiver<Result<T, Failure>>;
 
 /// An operation as the function that it is.

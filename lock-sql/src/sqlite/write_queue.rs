@@ -15,10 +15,10 @@ use crate::table::Locks;
 
 /// Where operations queue for one connection.
 ///
-/// A task of the engine owns the connection and serves the queue, with one transaction for all who
-/// stand in it. A caller that is dropped, or whose runtime is blocked, leaves no transaction open,
-/// which would keep every other process from writing. What a caller gave up before it was begun is
-/// left out; what it undoes afterwards queues behind what it undoes.
+/// A task of the engine owns the connection and serves the queue, with one transaction for all
+/// queued requests. A caller that is dropped, or whose runtime is blocked, leaves no transaction
+/// open, which would keep every other process from writing. A request that was given up before it
+/// began is skipped; its undo queues behind it.
 ///
 /// Time-outs are the desk's as well: a caller may move from one runtime to another, and the timers
 /// of a runtime that is gone panic.
@@ -34,7 +34,7 @@ pub(super) struct WriteQueue {
 pub(super) struct State {
     pub(super) queue: VecDeque<Box<dyn Work>>,
     pub(super) served: bool,
-    /// The connection while nobody needs it.
+    /// The connection while it is idle.
     pub(super) connection: Option<Connection>,
 }
 
@@ -121,7 +121,7 @@ impl State {
         batch
     }
 
-    /// Those who stand in the queue since before `deadline`.
+    /// The requests that have queued since before `deadline`.
     pub(super) fn overdue(&mut self, now: Instant) -> Batch {
         let overdue = self
             .queue
@@ -131,7 +131,7 @@ impl State {
         self.queue.drain(..overdue).collect()
     }
 
-    /// Puts those back who could not be served, before all others and in their order.
+    /// Puts back requests that could not be served, before all others and in their order.
     pub(super) fn put_back(&mut self, batch: Batch) {
         batch
             .into_iter()
@@ -139,7 +139,7 @@ impl State {
             .for_each(|work| self.queue.push_front(work));
     }
 
-    /// Those who only read.
+    /// The requests that only read.
     pub(super) fn readers(&mut self) -> Batch {
         let all = std::mem::take(&mut self.queue).into_iter();
         let (readers, others) = all.partition(|work| !work.writes());

@@ -8,7 +8,7 @@ use super::record::Record;
 use super::row::{Holder, ReadContext};
 
 impl Record {
-    /// Where a holder in `mode` can go, or who is in the way.
+    /// The slot for a holder in `mode`, or the holder in its way.
     pub(super) fn decide(&self, mode: Mode, read_context: &ReadContext) -> Result<u32, Refusal> {
         match mode {
             Mode::Shared => self.join(read_context, |slot, holder| {
@@ -48,7 +48,7 @@ impl Record {
         }
     }
 
-    /// Lets a holder in beside those who are not in the way, unless somebody waits to be alone.
+    /// Admits a shared holder, unless a waiter claims the lock for itself.
     fn join(
         &self,
         read_context: &ReadContext,

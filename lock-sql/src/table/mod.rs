@@ -63,7 +63,7 @@ impl Claim {
 /// Why a lock cannot be had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
-    /// Somebody is in the way, and stays until then unless it leaves or renews.
+    /// Another holder has the lock until then, unless it releases or renews.
     Held { until: Moment },
     /// The same, and the waiter is one of the first in the queue.
     Soon { until: Moment },
@@ -71,7 +71,7 @@ pub(crate) enum Refusal {
     OtherLimit(NonZeroU32),
 }
 
-/// Tokens that nobody else gets.
+/// Tokens for one holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Tokens {
     pub(crate) next: u64,

@@ -1,7 +1,7 @@
-//! The queue of those who wait for an exclusive lock, where nobody can be told that it is free.
+//! The queue of exclusive waiters, where releases send no notification.
 //!
-//! A waiter has a row with the order of its arrival, and renews it for as long as it waits. Nobody
-//! overtakes one that does; the row of one that died ends soon.
+//! A waiter has a row with the order of its arrival, and renews it as long as it waits. It is not
+//! overtaken while it does; the row of a dead waiter expires soon.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::record::Record;
 use super::row::{Holder, QUEUE, ReadContext};
 
 impl Record {
-    /// Refuses those who are not the first in the queue.
+    /// Refuses requests that are not the first in the queue.
     pub(super) fn check_turn(
         &self,
         ticket: Option<LeaseId>,
@@ -112,7 +112,8 @@ impl Record {
 /// How long a place is kept for a waiter that does not renew it. It looks several times as often.
 pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
-/// How many of the first ones are told: the second one needs to see that it is the first.
+/// How many of the first waiters poll faster: the second one has to notice that it becomes the
+/// first.
 const SOON: usize = 2;
 
 /// More wait without a place, so that a look at the lock costs no more.
@@ -170,7 +171,7 @@ mod tests {
         let ends = Err(Refusal::Held {
             until: later(1002).moment,
         });
-        // Neither the former holder, nor who asks once, nor who came later.
+        // Neither the former holder, nor a request without waiting, nor a later waiter.
         assert_eq!(take(&mut lock, &queued(1), &later(11)), ends);
         assert_eq!(take(&mut lock, &claim(4, EXCLUSIVE), &later(11)), ends);
         assert!(take(&mut lock, &queued(3), &later(11)).is_err());
@@ -226,7 +227,7 @@ mod tests {
             lock.info(&lock_core::LockKey::new("k").unwrap(), &later(4))
                 .is_none()
         );
-        // Who shares it does not queue.
+        // Shared requests do not queue.
         take(&mut lock, &claim(50, SHARED), &later(4)).unwrap();
     }
 }

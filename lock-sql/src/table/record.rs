@@ -47,7 +47,7 @@ impl Record {
         self.rows.values()
     }
 
-    /// Clears the slots of those who shared the lock or waited for it, and whose time has ended.
+    /// Clears the slots of shared holders and waiters that have expired.
     #[cfg(feature = "_server")]
     pub(crate) fn evict(&mut self, read_context: &ReadContext) {
         let ended = self.rows.values().filter(|row| row.holder.is_some());
@@ -58,7 +58,7 @@ impl Record {
         }
     }
 
-    /// Those who hold the lock, in the order of their slots.
+    /// The holders, in the order of their slots.
     pub(super) fn held_leases(
         &self,
         read_context: &ReadContext,
@@ -66,7 +66,7 @@ impl Record {
         self.live_in(..QUEUE, read_context)
     }
 
-    /// Those who wait in the queue.
+    /// The waiters in the queue.
     pub(super) fn waiters(
         &self,
         read_context: &ReadContext,
@@ -133,7 +133,7 @@ impl Record {
         Ok(tokens)
     }
 
-    /// Draws a token for somebody who has the lock alone until others can write again.
+    /// Draws a token for a transaction that has the lock until its end.
     #[cfg(feature = "sqlite")]
     pub(crate) fn pass(&mut self, read_context: &ReadContext) -> Result<u64, Refusal> {
         self.decide(Mode::Exclusive, read_context)?;
@@ -149,8 +149,8 @@ impl Record {
         Ok(slot)
     }
 
-    /// Whether it is time for an attempt of somebody who waits: the lock can be had, more of those
-    /// who share it would come in, or the waiter would lose its place in the queue.
+    /// Whether a waiter should try: the lock is free, more shared holders would come in, or the
+    /// waiter would lose its place in the queue.
     pub(crate) fn look(&self, claim: &Claim, read_context: &ReadContext) -> Result<(), Refusal> {
         let decided = self.decide_for(claim, read_context).map(drop);
         let kept_out = self
@@ -166,7 +166,7 @@ impl Record {
         decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, read_context))
     }
 
-    /// Whether somebody who wants the lock for itself waits for those who share it.
+    /// Whether an exclusive waiter waits for shared holders.
     pub(crate) fn is_kept_by_many(&self, mode: Mode, read_context: &ReadContext) -> bool {
         let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
         !shares
@@ -176,7 +176,7 @@ impl Record {
                 .is_some_and(|(slot, _)| slot > 0)
     }
 
-    /// Until when nobody may join those who share the lock.
+    /// Until when no shared holder may join.
     pub(super) fn claimed(&self, read_context: &ReadContext) -> Option<Moment> {
         let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
         let until = claimed.until;
@@ -256,7 +256,7 @@ impl Record {
         }
     }
 
-    /// What an operator sees; `None` if nobody holds the lock.
+    /// The administrative view; `None` if the lock is free.
     pub(crate) fn info(&self, key: &LockKey, read_context: &ReadContext) -> Option<LockInfo> {
         let (slot, first) = self.held_leases(read_context).next()?;
         let mode = match NonZeroU32::new(first.permits) {
@@ -319,9 +319,9 @@ impl Record {
     }
 }
 
-/// How many tokens an exclusive holder gets, for itself and for those who follow it in its process.
+/// How many tokens an exclusive holder gets, for itself and for hand-overs in its process.
 pub(crate) const TOKENS_AT_ONCE: u64 = 64;
 
-/// How long a waiter that wants the lock for itself keeps others from joining those who have it,
-/// without coming again. It looks sooner than half of that, and renews the claim when half is over.
+/// How long the claim of an exclusive waiter keeps out new shared holders. The waiter polls sooner
+/// than half of that, and renews the claim when half is over.
 pub(crate) const CLAIM: Duration = Duration::from_millis(200);

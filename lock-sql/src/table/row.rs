@@ -23,10 +23,10 @@ pub(crate) struct Row {
     pub(crate) changed_at: u64,
 }
 
-/// The first of the slots that have waiters, of whom `token` says the order of arrival.
+/// The first slot of waiters, whose `token` is their order of arrival.
 pub(crate) const QUEUE: u32 = 1 << 31;
 
-/// Who has a slot, by its last word.
+/// The holder of a slot, as last written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Holder {
     pub(crate) id: LeaseId,
@@ -39,7 +39,7 @@ pub(crate) struct Holder {
     /// time namespace; unknown if the system does not say.
     pub(crate) shift: Option<i64>,
     pub(crate) expires: Moment,
-    /// When it ends by the clock of whoever has read it, where that is not `expires`. Not stored.
+    /// When it ends by the reader's clock, where that is not `expires`. Not stored.
     pub(crate) end: Option<Moment>,
     /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct Holder {
     pub(crate) since: u64,
 }
 
-/// A waiter who wants the lock for itself, and was there lately.
+/// A recent claim of an exclusive waiter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Claimed {
     pub(crate) boot: BootId,
@@ -68,8 +68,8 @@ pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 /// When and where an operation takes place.
 ///
-/// The clocks are read once nobody else can write: what is over then is over for whoever comes
-/// later.
+/// The clocks are read under the write lock: what has expired then has expired for all later
+/// readers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadContext {
     pub(crate) boot: BootId,
@@ -118,7 +118,7 @@ impl Row {
         self.holder.as_ref().is_some_and(|holder| holder.id == id)
     }
 
-    /// Whether nobody has held the slot for as long as idle rows are kept.
+    /// Whether the slot has had no holder for as long as idle rows are kept.
     pub(crate) fn is_idle(&self, read_context: &ReadContext, retention: Duration) -> bool {
         let retention = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
         let kept_until = self.changed_at.saturating_add(retention);

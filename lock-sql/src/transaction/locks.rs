@@ -137,7 +137,7 @@ impl TransactionLocks {
         })
     }
 
-    /// Takes a lock for the rest of the transaction if nobody holds it; `None` if somebody does.
+    /// Acquires a lock for the rest of the transaction without waiting; `None` if it is held.
     ///
     /// # Errors
     ///

@@ -5,8 +5,8 @@
 //! writes is protected to the end: if the lock is lost, because the connection is, so are the
 //! writes. Nothing expires, nothing is renewed, and there is no connection but the caller's.
 //!
-//! [`Fence`] is for writes of who holds another lock, which may be lost in the middle: it lets them
-//! in by the order of their tokens.
+//! [`Fence`] guards writes under another lock, which may be lost in the middle: it admits them in
+//! the order of their tokens.
 //!
 #![cfg_attr(
     feature = "sqlite",
@@ -32,7 +32,7 @@ let now = lock.fencing_token();
 tx.commit().await?;
 assert_eq!(sold, 1);
 
-// Elsewhere, who holds another lock writes with its token, and the one before it comes late.
+// Elsewhere, the holder of another lock writes with its token, and the former holder is late.
 # let (before, now) = (lock_core::FencingToken::new(now.value() - 1), now);
 let set = || query("UPDATE stock SET left = ? WHERE item = 'lamp'");
 let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
@@ -75,10 +75,10 @@ tx.commit().await?;
 //! was the lock that was waited for; MySQL, whose default that is, grants it, and what was read
 //! before reads the same after. Read by `SELECT .. FOR UPDATE` there.
 //!
-//! Take several locks in the order of their keys, or two transactions may wait for each other. The
-//! server ends one of them after a moment, with `Unavailable`. It does so on MySQL and MariaDB too
-//! when several wait for a key that was never taken before, and the transaction of who has it is
-//! rolled back.
+//! Acquire several locks in the order of their keys, or two transactions may deadlock. The server
+//! ends one of them after a moment, with `Unavailable`. It does so on MySQL and MariaDB too when
+//! several wait for a key that was never locked before, and the transaction of its holder is rolled
+//! back.
 //!
 //! The lock costs one round trip when it is free, and a row that is written. A waiter costs its
 //! connection and an open transaction.

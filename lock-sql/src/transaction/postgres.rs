@@ -31,7 +31,7 @@ impl DatabaseTransaction for PgConnection {
                         }
                         return Ok(Some(token));
                     }
-                    // Somebody has deleted the row between the two statements.
+                    // The row was deleted between the two statements.
                 }
                 Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => return Ok(None),
                 Err(db_error) => return Err(named(failed(db_error))),
@@ -112,7 +112,7 @@ impl Limit {
         }
     }
 
-    /// Whether the server stopped waiting because it was told to.
+    /// Whether the server stopped waiting at its limit.
     fn is_over(self, db_error: &DbError, elapsed: Duration) -> bool {
         match (self, db_error.class) {
             (_, Class::LockTimeout) => true,
@@ -159,9 +159,9 @@ fn with_limit(limit: Limit, statements: &str) -> String {
 
 /// Locks the row, which is made if there is none, and draws a token for it.
 ///
-/// The row is changed, which fails those who wait for it with an older view of the data.
+/// The row is changed, which fails waiters with an older view of the data.
 /// The token is drawn when the row is locked, so that the time in it is that of the grant, and with
-/// the limits of the caller's session: nobody waits long for the sequence. A row that was deleted
+/// the limits of the caller's session: the sequence is locked only briefly. A row that was deleted
 /// meanwhile gives no token.
 fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     let table = place.quoted('"', "");
@@ -221,8 +221,8 @@ fn named(error: Error) -> Error {
     error.with_backend("postgres")
 }
 
-/// Nobody deletes these rows but by hand: a row that is gone twice is not to be seen, by a policy or a
-/// rule of the table.
+/// These rows are deleted only by hand: a row that is missing twice is hidden by a policy or a rule
+/// of the table.
 const ATTEMPTS: u32 = 2;
 
 /// Microseconds since 1970, of this moment and not of the beginning of the transaction.

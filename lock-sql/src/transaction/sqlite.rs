@@ -14,8 +14,7 @@ use crate::sqlite::rows;
 use crate::table::Locks;
 
 impl DatabaseTransaction for SqliteConnection {
-    /// There is no wait: who is in the way cannot leave while this transaction keeps everybody else
-    /// from writing.
+    /// It does not wait: the holder cannot leave while this transaction has the write lock.
     async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
         check_open(self).await?;
         let clocks = clocks()?;
@@ -27,7 +26,7 @@ impl DatabaseTransaction for SqliteConnection {
             Err(error) if error.kind() == ErrorKind::Contended => return Ok(None),
             Err(error) => return Err(error),
         };
-        // The clock is read when nobody else can write: see `ReadContext`.
+        // The clock is read under the write lock: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
         let read_context = locks.read_context;
         let Ok(token) = locks.record(key).pass(&read_context) else {

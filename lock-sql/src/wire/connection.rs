@@ -16,7 +16,7 @@ use super::value::{Answer, Value};
 
 /// A connection to a server.
 ///
-/// A call that is dropped leaves it in a state that nobody knows: then it is to be dropped as well.
+/// A dropped call leaves it in an unknown state: then it has to be dropped as well.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Another descriptor of its socket, which keeps that open and so goes with it.
@@ -77,8 +77,8 @@ impl Connection {
         }
     }
 
-    /// Makes the connection fit for statements that stand alone: what the server is told to allow them
-    /// is what they are waited for.
+    /// Prepares the connection for statements that stand alone: the server's limit is the caller's
+    /// timeout.
     ///
     /// Behind a pooler the settings are those of others as well, and stay as they are.
     pub(crate) async fn settle(&mut self, patience: Duration) -> Result<(), DbError> {

@@ -16,7 +16,7 @@ pub(crate) enum Class {
     Cancelled,
     /// A deadlock, or two transactions that cannot both be; the statement did nothing.
     Conflict,
-    /// The user may not do that, or is not who it says.
+    /// The user lacks a right, or its credentials are wrong.
     Denied,
     /// The disk or the memory of the server is full.
     Full,
@@ -52,7 +52,7 @@ impl Class {
         self.ends_connection() || self == Self::ReadOnly
     }
 
-    /// Whether the connection broke, and nobody knows what became of the statement.
+    /// Whether the connection broke, so that the outcome is unknown.
     pub(crate) fn ends_connection(self) -> bool {
         matches!(self, Self::Gone | Self::Killed | Self::Starting)
     }

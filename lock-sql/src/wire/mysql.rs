@@ -27,7 +27,7 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
     Ok(raw)
 }
 
-/// Lets statements wait for rows as long as somebody waits for them.
+/// Lets statements wait for rows as long as their caller does.
 pub(super) async fn settle(raw: &mut MySqlConnection, patience: Duration) -> Result<(), DbError> {
     let seconds = patience.as_secs().max(1);
     let text =

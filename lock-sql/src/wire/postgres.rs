@@ -16,8 +16,8 @@ pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbE
     options.connect().await.map_err(db_error)
 }
 
-/// Lets statements take `patience` and no longer, whatever the role has been given, and the server
-/// notice that nobody waits for one.
+/// Limits statements to `patience`, whatever the role's settings are, and lets the server notice
+/// that the caller of one is gone.
 pub(super) async fn settle(raw: &mut PgConnection, patience: Duration) -> Result<(), DbError> {
     let millis = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
     message(raw, &SETTINGS, &[Value::from(millis)])

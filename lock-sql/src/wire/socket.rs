@@ -1,10 +1,11 @@
 //! Noticing that a server has closed a connection on which nothing is asked.
 //!
-//! The client reads from its socket only while it waits for an answer, and gives nobody else access to
-//! it. So the socket is found among those of this process by its two ends, as the server sees them, and
-//! duplicated. Where that fails, the next question to the server tells: on other systems than Linux 5.6,
-//! in containers whose seccomp profile refuses `pidfd_getfd`, behind proxies and NAT that rewrite
-//! addresses or ports, and where MySQL or MariaDB knows the client by a name of another address.
+//! The client reads from its socket only while it waits for an answer, and gives no access to it.
+//! So the socket is found among those of this process by its two ends, as the server sees them, and
+//! duplicated. Where that fails, the next request to the server shows the end: on other systems
+//! than Linux 5.6, in containers whose seccomp profile refuses `pidfd_getfd`, behind proxies and
+//! NAT that rewrite addresses or ports, and where MySQL or MariaDB knows the client by a name of
+//! another address.
 
 use std::net::IpAddr;
 
@@ -78,7 +79,7 @@ mod linux {
         pub(super) inode: u64,
     }
 
-    /// The connection with these ends; `None` if it cannot be told from another one.
+    /// The connection with these ends; `None` if it is ambiguous.
     pub(super) fn select<'a>(
         entries: &'a [Entry],
         clients: &[SocketAddr],

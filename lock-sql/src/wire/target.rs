@@ -73,12 +73,12 @@ impl Target {
         self.port
     }
 
-    /// What kind of server it is; MySQL until it has told.
+    /// The kind of server; MySQL until it has reported its own.
     pub(crate) fn flavor(&self) -> Flavor {
         self.flavor.get().copied().unwrap_or(Flavor::MySql)
     }
 
-    /// What the server has told; the first time counts.
+    /// The server's report; the first one counts.
     #[cfg(feature = "mysql")]
     pub(crate) fn set_flavor(&self, flavor: Flavor) {
         self.flavor.get_or_init(|| flavor);
@@ -89,7 +89,7 @@ impl Target {
         self.fencing.get().copied().unwrap_or(Fencing::BestEffort)
     }
 
-    /// What the server has told; the first time counts.
+    /// The server's report; the first one counts.
     pub(crate) fn set_fencing(&self, fencing: Fencing) {
         self.fencing.get_or_init(|| fencing);
     }

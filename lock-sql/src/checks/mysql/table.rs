@@ -23,7 +23,7 @@ pub(super) async fn table(
             return Err(Failure::of_statement(db_error));
         }
         Err(db_error) if db_error.class == Class::NoTable => facts.exists = Some(false),
-        // It says no more of a table to those who may not read it.
+        // Users without the right to read a table see no more of it.
         Err(db_error) if db_error.class == Class::Denied => facts.exists = None,
         Err(_) => facts.exists = Some(true),
     }

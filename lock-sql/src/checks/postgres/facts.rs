@@ -10,7 +10,7 @@ use crate::wire::{Connection, Sql};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) is_in_recovery: bool,
-    /// How many servers follow it. Whoever reads its log like one of them counts as one.
+    /// How many servers follow it. Any client that reads its log like one of them counts as one.
     pub(super) standbys: i64,
     /// Those that it does not wait for, as far as this user may know.
     pub(super) asynchronous: i64,
@@ -80,8 +80,8 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE n
     'transaction_timeout')";
 
 /// The log has other readers than standbys, and each has a row. A subscriber names its database,
-/// which a standby does not; a backup says what it does, and the programs for backups have names.
-/// Who may not read all statistics sees databases and names, and no states.
+/// which a standby does not; a backup names its task, and backup programs have known names. A user
+/// without access to all statistics sees databases and names, but no states.
 const STATE: &str =
     "SELECT pg_is_in_recovery()::int::bigint, followers.number, followers.asynchronous,
         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint

@@ -74,7 +74,7 @@ async fn a_purge_takes_no_token_back() {
         let first = client.take("first", 2, ALONE).await.unwrap();
         client.take("held", 2, ALONE).await.unwrap();
         client.store.release(&key("first"), id(2)).await.unwrap();
-        // The clock of the server goes back after this, as those see it who come later.
+        // The server's clock goes back after this, as later clients see it.
         let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
                      WHERE kind = 1 AND lock_key = 'first'";
         client.sql(ahead).await;

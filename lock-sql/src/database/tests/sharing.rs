@@ -49,7 +49,7 @@ async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
         let broken = LeaseState::Lost(LostReason::Broken);
         let held = LeaseState::Held;
         assert_eq!(states, [broken, broken, broken, held, held]);
-        // Somebody comes to the place of one of them and goes again.
+        // Another client takes the place of one of them and leaves again.
         client.store.release(&key("many"), id(10)).await.unwrap();
         client.take("many", 12, Mode::Shared).await.unwrap();
         let released = client.store.release(&key("many"), id(12)).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_late_release_frees_no_lock_of_others() {
         let released = client.store.release(&key("k"), id(2)).await.unwrap();
         assert_eq!(released, Released::AlreadyLost);
         assert_eq!(client.take("k", 6, ALONE).await, None);
-        // Those who shared it and died are nobody's concern either.
+        // Dead shared holders do not count either.
         client
             .try_take("other", 8, Mode::Shared, brief)
             .await

@@ -90,7 +90,7 @@ async fn a_thousand_leases_are_renewed_by_four_statements() {
         let renewed = "SELECT count(*) FROM polylock_locks \
                        WHERE kind = 1 AND changed_at > acquired_at";
         assert_eq!(client.number(renewed).await, 1000);
-        // Two that are not: one is gone, one was given back.
+        // Two that are not: one is gone, one was released.
         client.store.release(&key("lease 7"), id(7)).await.unwrap();
         due[500].id = id(5000);
         let states = client.store.renew(&due).await;
@@ -103,7 +103,7 @@ async fn a_thousand_leases_are_renewed_by_four_statements() {
     }
 }
 
-/// Counted by a server that nobody else asks.
+/// Counted by a server with no other client.
 #[tokio::test]
 async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
     let server = MariaDbServer::start(MariaDbOptions::new());

@@ -11,7 +11,7 @@ use crate::store::{Pace, Store as _};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Shorter than any time after which one looks who is told, with room for a busy machine.
+/// Shorter than any poll interval of a notified waiter, with room for a busy machine.
 const TOLD: Duration = Duration::from_millis(450);
 const ASKED: Duration = Duration::from_secs(2);
 
@@ -165,7 +165,7 @@ async fn a_waiter_whose_listener_was_killed_is_told_again() {
                 WHERE datname = current_database() AND query LIKE 'LISTEN%'";
     // The holder may have one as well.
     assert!(!server.sql(&url, kill).is_empty());
-    // Nobody tells it for a while, and it asks.
+    // It gets no notification for a while, and polls.
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (guard, when) = waiting.await.unwrap();

@@ -88,7 +88,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
 }
 
 /// Assignments of one table are made from left to right: the tokens are drawn first. Numbers below
-/// zero and nulls are nobody's lock: what reads the row says so.
+/// zero and nulls belong to no holder: the reader reports them.
 const TAKE: &str = "
 UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
     l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},

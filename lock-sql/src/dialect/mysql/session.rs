@@ -18,7 +18,7 @@ const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(
 /// Longest time-outs that the server takes, in seconds.
 const LONGEST: &str = "86400";
 
-/// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder.
 pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     let share = match flavor {
         Flavor::MariaDb => "LOCK IN SHARE MODE",
@@ -46,8 +46,8 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     };
     let plain = || Arc::new(Sql::new("ROLLBACK"));
     let forget = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}")));
-    // An insert waits for whoever has locked the row that is there. That is the holder, who may need
-    // the connection that waits: rows that can be seen are left alone.
+    // An insert waits for the holder of the existing row, which may need the connection that waits:
+    // visible rows are left alone.
     let seed = format!(
         "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
          SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
@@ -70,7 +70,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     }
 }
 
-/// Named locks of the server: what is locked is a hash, and the row of kind 4 says who holds it.
+/// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
 pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let take = |wait: &str, set: &str, elapsed: &str| {
         let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
@@ -118,8 +118,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     }
 }
 
-/// Whoever makes the rows of a key in a transaction of its own has locked it, and others need not wait
-/// to know.
+/// A transaction that inserts the rows of a key holds its lock, and others need not wait to know.
 const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 
 /// A name is text to the server, whatever the character set of the connection.
@@ -208,7 +207,7 @@ fn common(table: &str, kind: u8, name: &str, flavor: Flavor) -> SessionStatement
 }
 
 fn forget_holder(table: &str, kind: u8) -> String {
-    // What has no holder is swept later, by those who may delete.
+    // Rows without a holder are deleted later, by clients that may delete.
     format!(
         "UPDATE {table} SET id = NULL
          WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND id = {{7}}"

@@ -14,7 +14,7 @@ use crate::wire::Sql;
 
 const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
-/// What waiters listen to; the payload says for whom it is.
+/// The channel of the waiters; the payload names the lock.
 pub(crate) const CHANNEL: &str = "polylock";
 
 pub(crate) fn statements(usage: Usage<'_>) -> Statements {
@@ -82,7 +82,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
     })
 }
 
-/// Numbers below zero and nulls are nobody's lock: what reads the row says so.
+/// Numbers below zero and nulls belong to no holder: the reader reports them.
 const TAKE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2},
     label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, expires_at = %end%,
@@ -98,7 +98,7 @@ UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}
 RETURNING (l.expires_at > m.now)::int::bigint";
 
-/// Whoever waits looks at all slots, and asks to be told at the first one: it is written as well.
+/// Waiters read all slots, and request a notification at the first one: it is written as well.
 const LEAVE: &str = "
 WITH m AS (SELECT %now% AS now),
 mine AS (
@@ -124,8 +124,8 @@ SELECT 1, {1}, COALESCE(
 %clock%
 ON CONFLICT (kind, lock_key, slot) DO NOTHING";
 
-/// Three seconds are longer than any waiter sleeps; what is wanted for half of that is not written
-/// again. Whoever reads the rows after this sees any release that could miss the wish.
+/// Three seconds are longer than any waiter sleeps; a request is not repeated within half of that.
+/// A client that reads the rows after this sees any release that could miss the request.
 const WANT: &str = "
 UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
@@ -138,7 +138,7 @@ FROM %table% l, (SELECT %now% AS now) m
 WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
 ORDER BY l.lock_key LIMIT";
 
-/// A place is kept by who has it, or given to another waiter.
+/// A waiter keeps its place, or takes a free one.
 const ENTER: &str = "
 INSERT INTO %table% AS l
     (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)

@@ -25,7 +25,7 @@ pub(crate) fn describe(table: &str) -> String {
     )
 }
 
-/// The columns of a table that may be anybody's, and who owns it.
+/// The columns and the owner of a table of any origin.
 pub(crate) fn about(table: &str) -> String {
     let name = table.replace('\'', "''");
     format!(

@@ -19,9 +19,9 @@ const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time())
 const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
     WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Records a session, if the start of the server is admitted for its timeout; the row that is
-/// returned has the number of the session, whether it is recorded, and the ends of its connection.
-/// Behind a pooler the number is nobody's for long.
+/// Records a session, if the start of the server is admitted for its timeout; the returned row has
+/// the number of the session, whether it is recorded, and the ends of its connection. Behind a
+/// pooler the number soon belongs to another client.
 pub(super) fn record(table: &str, is_pooled: bool) -> String {
     let session = if is_pooled { "0" } else { "pg_backend_pid()" };
     format!(

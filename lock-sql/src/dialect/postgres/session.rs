@@ -56,12 +56,13 @@ impl Prepared {
         format!("EXECUTE polylock_{name}{values}")
     }
 
-    /// Prepares what was added, raises the tokens, records the session, and tells its number.
+    /// Prepares the added statements, raises the tokens, records the session, and returns its
+    /// number.
     fn into_setup(self, table: &str) -> Arc<Sql> {
         let settings = if self.is_pooled { "" } else { SETTINGS };
         let record = server_age::record(table, self.is_pooled);
         let raise = tokens::raise(table);
-        // The role may read only, unless it is told otherwise before its first query.
+        // The role may be read-only, unless that is changed before its first query.
         Arc::new(Sql::new(format!(
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise};
              {record}",
@@ -70,7 +71,7 @@ impl Prepared {
     }
 }
 
-/// Row locks: the row of kind 2 is locked, and the one of kind 3 says who holds it.
+/// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder.
 ///
 /// `is_pooled` says that settings of a session would meet those of others: then each transaction
 /// brings its own.
@@ -140,8 +141,8 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         setup: prepared.into_setup(table),
         try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
-        // A row that is shared is shared with everybody who asks, whoever waits for it. One claim is
-        // as good as those of all waiters.
+        // A shared row admits every shared request, whatever exclusive waiters there are. One claim
+        // stands for all waiters.
         claim: Some(Arc::new(Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
@@ -174,7 +175,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     }
 }
 
-/// Session locks: what is locked is a number, and the row of kind 4 says who holds it for which key.
+/// Session locks: a number is locked, and the row of kind 4 names the holder and the key.
 ///
 /// Behind a pooler the session may be another one, which would keep what it is given: the number of
 /// the session is part of every question.
@@ -219,7 +220,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             forget(0, forget_holder(table, 4)),
             forget(1, forget_shared(table, 4)),
         ],
-        // The session has it in both ways for a moment, and nobody else gets in between.
+        // The session has it in both modes for a moment, so no other session gets in between.
         downgrade: Some(Arc::new(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
@@ -237,8 +238,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     }
 }
 
-/// Whoever makes the rows of a key in a transaction of its own has locked it, and others need not wait
-/// to know.
+/// A transaction that inserts the rows of a key holds its lock, and others need not wait to know.
 const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 
 /// What is written for people need not survive a crash, which ends all sessions.
@@ -339,7 +339,7 @@ pub(crate) fn settings() -> Arc<Sql> {
 }
 
 fn forget_holder(table: &str, kind: u8) -> String {
-    // What has no holder is swept later, by those who may delete.
+    // Rows without a holder are deleted later, by clients that may delete.
     format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
 }
 
@@ -351,8 +351,8 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-/// A session has its row for as long as the transaction lasts in which it took it; of the sessions of
-/// others the server tells nothing but that they are there.
+/// A session has its row as long as the transaction lasts in which it locked it; of other users'
+/// sessions the server shows only their existence.
 fn row_alive(session: &str, began: &str) -> String {
     format!(
         "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND (a.backend_start IS NULL
@@ -360,7 +360,7 @@ fn row_alive(session: &str, began: &str) -> String {
     )
 }
 
-/// The server lists who holds which number; a record keeps that where a row lock has its time.
+/// The server lists the holders of numbers; a record keeps that where a row lock has its time.
 fn advisory_alive(session: &str, number: &str) -> String {
     format!(
         "(SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
