@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
 use tokio::time::Instant;
 
-/// The wait of one request, as a deadline, and whether there was somebody to wait for.
+/// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
 pub(crate) struct Budget {
     wait: Wait,
@@ -48,8 +48,8 @@ impl Budget {
             .is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Whether an attempt that came to nothing is the last one. Who does not wait gets others for as
-    /// long as one step may take: that nodes are deleted does not mean that the lock is held.
+    /// Whether a failed attempt is the last one. A request that does not wait is retried as long as
+    /// one step may take: deleted nodes do not mean that the lock is held.
     pub(crate) fn is_spent(&self) -> bool {
         if self.waits() {
             self.is_over()
@@ -67,7 +67,7 @@ impl Budget {
         deadline.map_or(now + self.step, |deadline| deadline.min(now + self.step))
     }
 
-    /// Until when to wait for somebody else.
+    /// Until when to wait for another holder.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -77,7 +77,7 @@ impl Budget {
         self.step().min(Instant::now() + LONGEST_UNDO)
     }
 
-    /// Somebody else was seen to hold the lock.
+    /// Another holder was seen.
     pub(crate) fn mark_contended(&self) {
         self.was_held.store(true, Ordering::Relaxed);
     }

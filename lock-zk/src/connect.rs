@@ -70,7 +70,7 @@ async fn open(
         let began = engine.now();
         match timeout_at(deadline - reserve, connect(config, certificates)).await {
             Ok(Ok(client)) => {
-                // Other servers may have been asked in vain before.
+                // Other servers may have failed before.
                 let last_turn = engine.now() - longest_turn(patience(config));
                 return Ok((client, began.max(last_turn)));
             }
@@ -150,7 +150,7 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
         let message = format!("{:?} is no path of ZooKeeper", config.root);
         Failure::from(Cause::Config(message))
     })?;
-    // Who may not do that keeps no lock.
+    // A client without that right cannot keep a lock.
     write(&client).await?;
     Ok(client)
 }

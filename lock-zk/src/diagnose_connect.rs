@@ -133,7 +133,7 @@ fn connect(host: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The one word that servers answer unless they are told not to.
+/// The only word that servers answer by default.
 fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
     // The fifth byte lets a server that takes TLS only see that this is none.
     stream.write_all(b"srvr\n")?;

@@ -34,7 +34,7 @@ impl fmt::Display for Directory {
 /// The key that a directory of this name belongs to; `None` if it is not one of ours.
 pub(crate) fn key_of(name: &str) -> Option<LockKey> {
     let key = percent_decode_str(name).decode_utf8().ok()?;
-    // Another spelling of the same key is somebody else's node.
+    // Another spelling of the same key is another program's node.
     (encode(&key) == name).then(|| LockKey::new(&*key).ok())?
 }
 

@@ -18,8 +18,8 @@ use crate::node::{Known, Node};
 use crate::session::Session;
 
 impl ZooKeeperLease {
-    /// Puts a shared contender in the place of the exclusive one, in one transaction: whoever waits for
-    /// the end of the node wakes, and finds a reader with the same number.
+    /// Replaces the exclusive contender by a shared one, in one transaction: a waiter for the end
+    /// of the node wakes, and finds a reader with the same number.
     ///
     /// Where this is dropped or fails without a definite answer, one of the two nodes is there, and the
     /// release finds it.
@@ -28,7 +28,7 @@ impl ZooKeeperLease {
         let contender = Contender::parse(&name);
         let contender = contender.ok_or_else(|| Failure::misnamed(&name))?;
         let (before, path) = (self.path(node), self.directory.child(&name));
-        // The end of the old node is told before the answer.
+        // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
         self.node.set(Known::Unknown);
         let moving = Moving {
@@ -101,7 +101,7 @@ enum Exchange {
     Done,
     /// The old node is there as before.
     Refused(Failure),
-    /// Somebody has deleted the node, under whichever name.
+    /// The node was deleted, under either name.
     Gone,
     /// One of the two nodes is there, if the session is.
     Unknown(Failure),
@@ -130,7 +130,7 @@ impl Moving<'_> {
 }
 
 impl Drop for Moving<'_> {
-    /// Where there is no answer, or nobody waits for it, the name is found out in the background.
+    /// Without an answer, or without a caller, the name is found in the background.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -155,8 +155,8 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// The token that the data of a node tells, where its transactions do not: a contender that was
-/// downgraded keeps its token in a new node.
+/// The token in the data of a node, where its transactions do not give it: a downgraded contender
+/// keeps its token in a new node.
 pub(crate) fn noted_token(data: &[u8]) -> Option<FencingToken> {
     let (_, token) = std::str::from_utf8(data).ok()?.rsplit_once(TOKEN)?;
     token.parse().ok().map(FencingToken::new)

@@ -74,7 +74,7 @@ impl ZooKeeperLease {
         [self.stem.clone(), shared]
     }
 
-    /// The token of a holder whom this transaction proves to be one.
+    /// The token of a holder, proved by this transaction.
     pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, Failure> {
         let token = self.tokens.begin(zxid);
         token.ok_or_else(|| Failure::protocol(&format!("transaction {zxid:#x} makes no token")))
@@ -186,7 +186,7 @@ impl Lease for ZooKeeperLease {
 }
 
 impl ZooKeeperLease {
-    /// Deletes the directory if nobody is in it: in the next one the numbers begin at 0 again.
+    /// Deletes the directory if it is empty: in the next one the numbers begin at 0 again.
     ///
     /// For kazoo it stays, and the order of creation with it: a `Lock` of kazoo makes sure of its
     /// directory once, and fails if it is gone later.

@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Who may touch the nodes that this client creates.
+    /// The access to the nodes that this client creates.
     pub(crate) fn access(&self) -> Access {
         self.sessions.config.access()
     }

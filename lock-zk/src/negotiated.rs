@@ -1,10 +1,10 @@
 //! The session timeouts that servers grant at each connection.
 //!
-//! zookeeper-client 0.11 negotiates the timeout again whenever it connects, and `session_timeout()` of
-//! its handle stays the first one. The response is told to its log alone, so that is listened to: by
-//! the task of the session and nobody else, and what it logs reaches the subscriber that the program had
-//! when the session was opened. A session whose log is compiled out (`release_max_level_info` of `tracing`) is replaced
-//! whenever it connects again.
+//! zookeeper-client 0.11 negotiates the timeout again whenever it connects, and `session_timeout()`
+//! of its handle stays the first one. Only its log has the response, so the task of the session
+//! listens to that log, and forwards it to the subscriber that the program had when the session was
+//! opened. A session whose log is compiled out (`release_max_level_info` of `tracing`) is replaced
+//! whenever it reconnects.
 
 use std::fmt::{self, Write};
 use std::pin::pin;
@@ -28,13 +28,13 @@ use tracing_core::span::Current;
 #[derive(Debug)]
 pub(crate) struct Negotiated {
     engine: Engine,
-    /// In milliseconds; [`NOTHING`] before the first response that was heard.
+    /// In milliseconds; [`NOTHING`] before the first response.
     smallest: AtomicU64,
     /// When the last request for the session left, in nanoseconds.
     requested: AtomicU64,
     /// When the one left that was answered last.
     asked: AtomicU64,
-    /// Responses that were heard.
+    /// The number of responses.
     responses: AtomicU64,
     #[cfg(test)]
     is_deaf: AtomicBool,
@@ -61,7 +61,7 @@ impl Negotiated {
         self.is_deaf.store(true, Ordering::Release);
     }
 
-    /// The smallest timeout of all connections; `None` if nothing can be heard.
+    /// The smallest timeout of all connections; `None` if the log is unavailable.
     ///
     /// A later leader begins with the first one, and the present one has the last one.
     pub(crate) fn smallest(&self) -> Option<Duration> {
@@ -74,7 +74,7 @@ impl Negotiated {
         Moment::from_nanos(self.asked.load(Ordering::Acquire))
     }
 
-    /// How many connections have told their timeout.
+    /// How many connections have reported their timeout.
     pub(crate) fn responses(&self) -> u64 {
         self.responses.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Who of the contenders holds the lock, and what the others wait for. Pure.
+//! Which contenders hold the lock, and what the others wait for. Pure.
 //!
 //! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
 //! with the nearest writer in place of the first for readers, as in Madelson's `DistributedLock`,
@@ -31,7 +31,7 @@ pub(crate) enum Blocker {
     End(String),
     /// The end of this node, or its getting a permit.
     EndOrPermit(String),
-    /// Any change of the directory: the first who waits for a permit.
+    /// Any change of the directory: for the first permit waiter.
     Directory,
 }
 
@@ -63,8 +63,8 @@ pub(crate) fn out_of_numbers(line: &[Contender]) -> impl Iterator<Item = &Conten
 /// Puts contenders whose numbers are used up in the order in which they were created; those of them
 /// whose node is gone drop out. They are behind all others.
 ///
-/// The others keep their numbers: a downgrade gives a contender a new node with the number it had, so
-/// that its creation tells nothing.
+/// The others keep their numbers: a downgrade gives a contender a new node with its old number, so
+/// that the creation says nothing.
 pub(crate) fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
     let is_there = |own: &Contender| !own.sequence.is_used_up() || created.contains_key(&own.name);
     line.retain(is_there);
@@ -87,7 +87,8 @@ pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
             let other = before.iter().find_map(|other| other_limit(other, own.mode));
             if let Some(blocker) = before.iter().rposition(|other| !is_permit(other)) {
                 return match before.last() {
-                    // Whoever is woken by the blocker's end gets a permit, and others after it.
+                    // The contender that the blocker's end wakes gets a permit, and others after
+                    // it.
                     Some(last) if at - blocker > limit && other.is_none() => {
                         QueuePosition::Behind(Blocker::EndOrPermit(last.name.clone()))
                     }
@@ -117,7 +118,7 @@ pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
     }
 }
 
-/// Those who hold the lock; they come first.
+/// The holders; they come first.
 pub(crate) fn holders(line: &[Contender]) -> usize {
     let holds =
         |contender: &&Contender| queue_position(line, &contender.name) == QueuePosition::Holds;

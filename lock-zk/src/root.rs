@@ -4,7 +4,7 @@ use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::error::Failure;
 
-/// Creates the directory of all locks again, if somebody has deleted it under a client.
+/// Recreates the directory of all locks, if it was deleted under a client.
 pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     let whole = rooted.clone().chroot("/");
     let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;

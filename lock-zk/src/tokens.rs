@@ -6,10 +6,10 @@ use lock_core::FencingToken;
 
 /// The tokens of a contender.
 ///
-/// A transaction `zxid` makes the tokens from `zxid * 256` on. The first goes to the holder that the
-/// transaction proves to be one, the others to those that the lock is handed over to in this process;
-/// whoever gets the lock from the ensemble has a later transaction, and so a larger token. One token a
-/// transaction would be a write a hand-over, and no faster than to release and acquire.
+/// A transaction `zxid` makes the tokens from `zxid * 256` on. The first is for the holder that the
+/// transaction proves, the others for hand-overs in this process; a holder that gets the lock from
+/// the ensemble has a later transaction, and so a larger token. One token per transaction would
+/// cost a write per hand-over, and be no faster than to release and acquire.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Mutex<Block>);
 

@@ -16,11 +16,11 @@ pub(crate) enum Exit {
     Data,
     /// 77: the server refuses the credentials, or they lack a right.
     Denied,
-    /// 70: a bug, or an answer that nobody understands.
+    /// 70: a bug, or an unexpected answer.
     Internal,
     /// 79 or `--lost-exit-code`: the lock was lost, and the command was stopped.
     Lost,
-    /// 75 or `-E`: somebody else holds the lock, and the wait is over.
+    /// 75 or `-E`: the lock is held, and the wait has timed out.
     NotAcquired,
     /// 126: the command cannot be executed.
     NotExecutable,

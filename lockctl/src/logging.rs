@@ -56,11 +56,11 @@ const OURS: [&str; 5] = ["lock_core", "lock_redis", "lock_sql", "lock_zk", "poly
 
 static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 
-/// Time for somebody who reads slowly.
+/// Time for a slow reader.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Hands lines to a thread of their own: the scheduler logs as well, and a pipe that nobody reads must
-/// not hold up its renewals.
+/// Hands lines to a thread of their own: the scheduler logs as well, and a pipe without a reader
+/// must not delay its renewals.
 struct Log(Arc<Writer>);
 
 impl io::Write for Log {

@@ -1,4 +1,4 @@
-//! Acquiring, with a word about the holder while somebody else has the lock.
+//! Acquires, and reports the holder while the lock is held.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use crate::output::{
     human, quoted,
 };
 
-/// What is waited for, and who is told about it.
+/// The lock that is waited for, and the receiver of reports.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     pub(crate) locks: &'a dyn DistributedLock,
@@ -45,7 +45,7 @@ impl Acquired {
         Self(watch::Sender::default())
     }
 
-    /// Takes note of what an observer hears.
+    /// Handles an event.
     pub(crate) fn note(&self, event: &Event<'_>) {
         match event.kind {
             EventKind::Held => self.0.send_modify(|keys| {
@@ -67,7 +67,7 @@ impl Acquired {
 #[derive(Debug)]
 pub(crate) enum Outcome<G> {
     Acquired(G),
-    /// Held by somebody else, and the wait is over; ready to be said.
+    /// Another client holds the lock, and the wait has timed out; ready to print.
     Held(Failure),
     /// A signal came first.
     Interrupted(Signal),
@@ -115,7 +115,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Says who holds the lock, for as long as it is polled; again when another one is waited for.
+    /// Reports the holder, as long as it is polled; again when there is another one.
     async fn tell(&self, began: Instant) -> Infallible {
         let mut acquired = self.acquired.0.subscribe();
         loop {
@@ -210,7 +210,7 @@ impl Waiting<'_> {
         ))
     }
 
-    /// The first of the locks that somebody else holds.
+    /// The first of the held locks.
     async fn blocker(&self) -> Option<LockInfo> {
         for key in self.left() {
             let info = self.look(key).await;

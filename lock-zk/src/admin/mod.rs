@@ -115,7 +115,7 @@ async fn held(
 /// How many locks are looked at at once.
 const AT_ONCE: usize = 64;
 
-/// A lock as its directory shows it now; `None` if nobody holds it.
+/// A lock as its directory shows it now; `None` if it is free.
 async fn see(sessions: &Sessions, key: &LockKey) -> Result<Option<Seen>, Failure> {
     let session = sessions
         .get(Instant::now() + sessions.config.timeout)
@@ -132,7 +132,7 @@ async fn look_now(connection: &Connection, directory: &Directory) -> Result<Opti
     seen
 }
 
-/// Deletes the nodes of those who hold the lock, and of nobody who gets it by that.
+/// Deletes the nodes of the present holders, and not of the next one.
 async fn delete_holders(sessions: &Sessions, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
     let session = sessions
         .get(Instant::now() + sessions.config.timeout)

@@ -14,11 +14,11 @@ use crate::names::Contender;
 use crate::queue_position::{by_creation, contenders_in_order, holders, out_of_numbers};
 use crate::tokens::token;
 
-/// A lock that somebody holds, as its directory shows it.
+/// A held lock, as its directory shows it.
 #[derive(Debug)]
 pub(super) struct Seen {
     holders: Vec<Entry>,
-    /// `None` where nobody looked at them.
+    /// `None` if they were not read.
     waiters: Option<Vec<Entry>>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Depth {
     Holders,
-    /// Those of all who wait as well.
+    /// Those of all waiters as well.
     Line,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Entry {
 }
 
 impl Seen {
-    /// Looks into a directory; `None` if nobody holds the lock.
+    /// Reads a directory; `None` if the lock is free.
     pub(super) async fn look(
         connection: &Connection,
         directory: &Directory,
@@ -106,8 +106,8 @@ impl Look<'_> {
         Ok(line)
     }
 
-    /// Reads what is to be looked at, and parts the line into those who hold the lock and those who
-    /// wait. When a node is gone by then, others may have got the lock.
+    /// Reads the nodes, and splits the contenders into holders and waiters. If a node is gone by
+    /// then, others may have acquired the lock.
     async fn at(
         &mut self,
         mut line: Vec<Contender>,
@@ -190,8 +190,8 @@ impl Entry {
         holder
     }
 
-    /// The token and the time of the grant, where the ensemble has them: it is not told which list
-    /// showed a contender that had waited to be the first.
+    /// The token and the time of the grant, where the ensemble has them: the list that showed a
+    /// former waiter as the first is not recorded.
     fn token_and_since(&self) -> (Option<FencingToken>, Option<SystemTime>) {
         let Stat {
             czxid,

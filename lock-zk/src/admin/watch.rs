@@ -11,8 +11,8 @@ use crate::error::Failure;
 use crate::lock::Client;
 
 impl Client {
-    /// Looks five times a second at what is held. A recursive watch would tell sooner, and load this
-    /// client with every contender that comes and goes. Events do not name those who wait.
+    /// Polls held locks five times a second. A recursive watch would be faster, and load this
+    /// client with every contender that comes and goes. Events do not name waiters.
     pub(super) async fn watch_by_polling(
         &self,
         prefix: &str,

@@ -76,8 +76,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Creates the directory, which ZooKeeper removes when nobody has used it for a while; unless it is
-    /// for kazoo as well, which makes sure of it once and fails if it is gone later.
+    /// Creates the directory, which ZooKeeper removes after a while without use; except for kazoo,
+    /// which ensures it once and fails if it is gone later.
     async fn make_directory(&self, until: Instant) -> Result<(), AttemptError> {
         let client = &self.lease.session.client;
         let path = self.lease.directory.path();

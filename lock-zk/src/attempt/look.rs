@@ -37,15 +37,15 @@ impl Attempt<'_> {
             let listed = self.lease.session.client.get_children(path);
             match self.until(until, listed).await? {
                 Ok((names, directory)) => return Ok(Seen::new(names, &directory, sent)),
-                // Somebody has deleted the directory with all that was in it.
+                // The directory was deleted with all its contents.
                 Err(ClientError::NoNode) => return Err(AttemptError::Gone),
                 Err(error) => self.pause_if_ambiguous(error.into()).await?,
             }
         }
     }
 
-    /// The first in line is not granted the lock on an old answer, nor while nothing tells that the session
-    /// lasts: heartbeats do, soon after an outage.
+    /// The first contender is not granted the lock on an old answer, nor before there is evidence
+    /// that the session lasts: heartbeats provide it soon after an outage.
     pub(super) async fn look_again(&self) -> Result<Seen, AttemptError> {
         if self.lease.session.is_over() {
             return Err(AttemptError::Gone);
@@ -87,8 +87,8 @@ impl Attempt<'_> {
             self.order_by_creation(&mut line).await?;
             let queue_position = queue_position(&line, own);
             if queue_position == QueuePosition::Holds && line.len() < contenders {
-                // Somebody has gone since: the last change that was seen is older than what shows
-                // that nobody is before this one, and makes the token of somebody else.
+                // A contender has gone since: the last change that was seen is older than the
+                // evidence that this one is the first, and would make another holder's token.
                 *seen = self.list().await?;
                 continue;
             }

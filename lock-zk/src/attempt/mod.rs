@@ -45,7 +45,7 @@ enum AttemptError {
 }
 
 impl Attempt<'_> {
-    /// Goes into line and waits until nobody is before it who excludes it.
+    /// Queues and waits until no predecessor excludes it.
     pub(crate) async fn run(&self) -> Result<Outcome> {
         match self.stand_in_line().await {
             Ok(outcome) => Ok(outcome),
@@ -99,10 +99,10 @@ impl Attempt<'_> {
 
     /// The token of a holder: the last change of the directory that shows that it is the first.
     ///
-    /// That is later than the end of every holder before it, and so than all tokens that were handed
-    /// over. Several may hold shared locks and permits at a time: unless the last
-    /// change was the own one, a write of its own gives them one that nobody else has. Those who wait
-    /// for a permit learn by the write that one is granted.
+    /// That is later than the end of every holder before it, and so than all tokens that were
+    /// handed over. Several may hold shared locks and permits at a time: unless the last change was
+    /// the own one, a write of its own gives them a unique token. Permit waiters learn by the write
+    /// that one is granted.
     async fn token(&self, seen: &Seen, node: &Node) -> Result<FencingToken, AttemptError> {
         if self.request.mode() == Mode::Exclusive || seen.pzxid == node.czxid {
             return self.lease.drawn(seen.pzxid).map_err(AttemptError::Failed);
@@ -120,8 +120,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Has a write committed before the lock is granted to one who waited for long: the session may have
-    /// been in the hands of a leader that others have replaced.
+    /// Commits a write before the lock is granted after a long wait: the session may have been
+    /// served by a leader that was replaced.
     async fn prove(&self) -> Result<(), AttemptError> {
         let until = self.budget.step();
         match self.until(until, self.lease.session.prove()).await? {
@@ -140,10 +140,11 @@ impl Attempt<'_> {
         before(until, work).await.ok_or(AttemptError::Late)
     }
 
-    /// Lets the client connect again before the next request; gives back what no repetition changes.
+    /// Lets the client reconnect before the next request; returns errors that a repetition does not
+    /// change.
     async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), AttemptError> {
         if failure.is_over() {
-            // It may not be told yet, and the next attempt is to have the next session.
+            // It may not be reported yet, and the next attempt needs the next session.
             self.lease.session.end();
             return Err(AttemptError::Gone);
         }

@@ -11,7 +11,7 @@ use super::{Attempt, AttemptError};
 use crate::node::Node;
 use crate::queue_position::{Blocker, QueuePosition};
 
-/// What was put on a node, and what tells whether it was in time.
+/// A watch on a node, and the evidence that it was set in time.
 struct Watching {
     watcher: OneshotWatcher,
     /// The directory, where it was seen since.
@@ -66,20 +66,21 @@ impl Attempt<'_> {
     async fn watch(&self, blocker: &Blocker, path: &str) -> Result<Watching, ClientError> {
         let client = &self.lease.session.client;
         let watched = match blocker {
-            // A watch on children, which a contender cannot have, tells the end and no writes.
+            // A watch on children, which a contender cannot have, fires at its end and not at
+            // writes.
             Blocker::End(_) => {
                 let watched = client.get_and_watch_children(path).await;
                 watched.map(|(_, _, watcher)| (watcher, false))
             }
             Blocker::EndOrPermit(_) => {
                 let watched = client.get_and_watch_data(path).await;
-                // It has its permit already, and writes no more; unless somebody else has written.
+                // It has its permit already, and writes no more; unless another client has written.
                 watched.map(|(_, stat, watcher)| (watcher, stat.mzxid > stat.czxid))
             }
             Blocker::Directory => return self.watch_directory().await,
         };
         match watched {
-            // Whoever may not read a node is not told of its end by any watch on it.
+            // Without the right to read a node, no watch on it fires at its end.
             Err(ClientError::NoAuth) => self.watch_directory().await,
             watched => watched.map(|(watcher, is_late)| Watching {
                 watcher,
@@ -118,5 +119,5 @@ impl Attempt<'_> {
     }
 }
 
-/// How often somebody looks who gets no watch.
+/// The poll interval of a waiter without a watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

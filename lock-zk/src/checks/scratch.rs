@@ -141,7 +141,7 @@ fn is_denied(error: &ClientError) -> bool {
     matches!(error, ClientError::NoAuth | ClientError::InvalidAcl)
 }
 
-/// How far the clock was off that stamped a node; where in the round trip, nobody knows.
+/// How far the clock was off that stamped a node; the moment within the round trip is unknown.
 fn offset(stat: &Stat, asked: SystemTime, round: Duration) -> Option<Offset> {
     let there = Duration::from_millis(u64::try_from(stat.ctime).ok()?);
     let here = asked.duration_since(UNIX_EPOCH).ok()? + round / 2;

@@ -189,7 +189,7 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Sets who may touch the nodes of the locks. Default: [`Access::Creator`] with a login or a
+    /// Sets the access to the nodes of the locks. Default: [`Access::Creator`] with a login or a
     /// certificate, else [`Access::Everybody`].
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
@@ -243,7 +243,7 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Who may touch the nodes of the locks.
+    /// The access to the nodes of the locks.
     pub(crate) fn access(&self) -> Access {
         match self.access {
             Some(access) => access,
@@ -257,7 +257,7 @@ impl ZooKeeperConfig {
         self.access.is_none() && !self.has_identity()
     }
 
-    /// Whether ZooKeeper knows who this client is.
+    /// Whether this client authenticates.
     fn has_identity(&self) -> bool {
         let tls = self.tls.as_ref();
         self.login.is_some() || tls.is_some_and(|tls| tls.identity.is_some())

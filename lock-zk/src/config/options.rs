@@ -17,20 +17,19 @@ pub enum Compat {
     /// `<32 hex digits>__lock__<sequence>` and `__rlock__`: the `Lock`, `WriteLock` and `ReadLock` of
     /// Kazoo. Its `Lock` does not see shared locks; its `WriteLock` does.
     ///
-    /// Directories stay when nobody uses them: a `Lock` of Kazoo makes sure of its directory once, and
-    /// fails with `NoNodeError` if the server removes it later. With the other names ZooKeeper removes
-    /// them.
+    /// Directories stay when they are unused: a `Lock` of Kazoo ensures its directory once, and
+    /// fails with `NoNodeError` if the server removes it later. With the other names ZooKeeper
+    /// removes them.
     Kazoo,
 }
 
-/// Who may read and change the nodes of locks, apart from ZooKeeper's superuser.
+/// The clients that may read and change the nodes of locks, apart from ZooKeeper's superuser.
 ///
 /// It is the access control list of the nodes that this client creates; it changes none that exist.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Access {
-    /// Whoever logs in as the client that created the node. The default with a login or a
-    /// certificate.
+    /// Clients with the identity that created the node. The default with a login or a certificate.
     Creator,
     /// The same, and everybody may read: list and watch locks, and not take or break them.
     CreatorAndReaders,
@@ -38,7 +37,7 @@ pub enum Access {
     Everybody,
 }
 
-/// Who this client is, for ZooKeeper.
+/// The identity of this client.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Login {
     pub(crate) auth: Auth,

@@ -134,8 +134,8 @@ fn only_numbers_that_are_used_up_give_way_to_creation() {
 }
 
 proptest::proptest! {
-    /// Whatever stands in line: writers hold alone, permits within their limit, somebody holds,
-    /// and whoever waits does so for somebody before it.
+    /// For any queue: writers hold alone, permits stay within their limit, there is a holder, and
+    /// every waiter waits for a predecessor.
     #[test]
     fn nobody_holds_beside_who_excludes_it(kinds in "[XWRP]( [XWRP]){0,12}") {
         let line = line(&kinds);
@@ -162,7 +162,7 @@ proptest::proptest! {
         }
     }
 
-    /// Whoever comes and goes: who is woken by nothing of it waits rightly.
+    /// For any change: a contender that it does not wake still waits rightly.
     #[test]
     fn no_wake_up_is_lost(steps in steps()) {
         let mut crowd = Crowd::default();
@@ -197,7 +197,7 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// Contenders who look again when what they wait for happens, and at no other time.
+/// Contenders that check again when their blocker changes, and at no other time.
 #[derive(Default)]
 struct Crowd {
     line: Vec<Contender>,

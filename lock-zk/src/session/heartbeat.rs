@@ -12,8 +12,8 @@ use zookeeper_client::{Error, SessionState, StateWatcher};
 use super::held::{Held, WATCHED_AFTER};
 use super::{Session, lock, node_watch};
 
-/// Listens to what the client tells of its session, sends heartbeats and has nodes watched, until the
-/// session ends or nobody has it any more.
+/// Follows the state of the session, sends heartbeats and has nodes watched, until the session ends
+/// or is dropped.
 pub(super) async fn send_heartbeats(
     session: Weak<Session>,
     mut states: StateWatcher,
@@ -71,8 +71,8 @@ pub(super) async fn send_heartbeats(
     }
 }
 
-/// Sends a heartbeat at the moment; the time until the next one, unless the session is over or nobody
-/// has it any more.
+/// Sends a heartbeat; returns the time until the next one, or `None` if the session is over or
+/// dropped.
 async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
     sleep_until(at).await;
     let session = session.upgrade().filter(|session| !session.is_over())?;
@@ -113,8 +113,9 @@ impl Session {
 
     /// Looks for the nodes of these locks, as the leader has them; false if there is no answer.
     ///
-    /// It is asked what the session of the connection has, and not who owns a node: the client may have
-    /// been given another session than it knows of, while the nodes of the old one are still there.
+    /// It asks for the nodes of the connection's session, and not for the owner of a node: the
+    /// client may have been given another session unnoticed, while the nodes of the old one still
+    /// exist.
     async fn look_at_nodes(&self, locks: &[Held]) -> bool {
         // The list leaves behind the heartbeat, and is as new as that.
         let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));

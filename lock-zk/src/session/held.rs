@@ -18,14 +18,14 @@ pub(super) struct Held {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Watch {
-    /// Nobody watches the node yet.
+    /// The node is not watched yet.
     None,
-    /// The node is about to get another name: under which it is there nobody knows.
+    /// The node is about to get another name: its present name is unknown.
     Moving,
     Watched,
     /// It cannot be watched, and is looked at with each heartbeat.
     LookedAt,
-    /// The node is gone, and its holder has been told.
+    /// The node is gone, and its holder was notified.
     Gone,
 }
 
@@ -33,18 +33,18 @@ enum Watch {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     held: HashMap<LeaseId, Held>,
-    /// How many have a node that nobody watches.
+    /// How many nodes are not watched.
     unwatched: usize,
 }
 
-/// A lock that is held for less than that is given back before its node is watched: watching is a
-/// request, and most locks are held for a moment.
+/// Locks that are held shorter are released before their node is watched: watching is a request,
+/// and most locks are held for a moment.
 pub(super) const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// What comes of putting a lock in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Inserted {
-    /// Now there is one that nobody watches.
+    /// The first node that is not watched.
     FirstUnwatched,
     Known,
     /// Its node is gone already.
@@ -63,7 +63,7 @@ impl Table {
         if let Some(held) = self.held.get_mut(&id) {
             held.control = control;
             return match held.watch {
-                // What was told to a holder that had given up concerns its successor.
+                // A report to a former holder concerns its successor.
                 Watch::Gone => Inserted::Gone,
                 _ => Inserted::Known,
             };
@@ -97,7 +97,7 @@ impl Table {
         Some(held)
     }
 
-    /// The node at the path is gone; the lock that had it, if its holder has not been told.
+    /// The node at the path is gone; the lock that had it, if its holder was not notified.
     pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<Held> {
         let held = self.held.get_mut(&id).filter(|held| &*held.path == path)?;
         let was = std::mem::replace(&mut held.watch, Watch::Gone);
@@ -179,7 +179,7 @@ impl Table {
         self.held.values().filter(is_one).cloned().collect()
     }
 
-    /// Those whose nodes are there under their names, unless somebody has deleted them.
+    /// The locks with a known node, unless it was deleted.
     pub(super) fn settled(&self) -> Vec<Held> {
         let is_one = |held: &&Held| !matches!(held.watch, Watch::Moving | Watch::Gone);
         self.held.values().filter(is_one).cloned().collect()

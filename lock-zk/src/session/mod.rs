@@ -36,12 +36,12 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     engine: Engine,
     negotiated: Arc<Negotiated>,
-    /// Held while locks are limited, so that they learn of the events in their order. A loss is final
-    /// in any order, and told without it: those who learn of it may give other locks back.
+    /// Held while locks are limited, so that they see the events in their order. A loss is final in
+    /// any order, and reported without it: its receivers may release other locks.
     state: Mutex<State>,
     /// Taken after the state.
     held: Mutex<Table>,
-    /// There are locks whose nodes nobody watches.
+    /// There are locks with unwatched nodes.
     unwatched: Arc<Notify>,
     pub(crate) watches: Arc<Watches>,
     over: watch::Sender<bool>,
@@ -88,7 +88,7 @@ impl Session {
         let (connect_config, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
             let opened = open_session(&connect_config, &clock).await;
-            // If nobody waits for it any more, the client is dropped and closes the session.
+            // If the caller is gone, the client is dropped and closes the session.
             drop(tell.send(opened));
         });
         let told = told.await;
@@ -136,8 +136,8 @@ impl Session {
         self.state().evidence.timing()
     }
 
-    /// Whether the present connection may have another timeout, which it has not told; `heard` is the number
-    /// of connections that have told theirs before it.
+    /// Whether the present connection may have another, unreported timeout; `heard` is the number
+    /// of earlier connections with a reported one.
     fn is_renegotiated_unheard(&self, heard: &mut u64) -> bool {
         let before = std::mem::replace(heard, self.negotiated.responses());
         *heard <= before && !keeps_first_timeout()
@@ -162,7 +162,7 @@ impl Session {
         node.ephemeral_owner == self.client.session_id().0
     }
 
-    /// Runs what nobody waits for.
+    /// Runs a task in the background.
     pub(crate) fn in_background(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.engine.spawn_service(task);
     }
@@ -216,12 +216,12 @@ impl Session {
         self.state().broke_since(moment)
     }
 
-    /// Looks after a lock, and tells it at once what has happened to the session already. Its node was
+    /// Manages a lock, and reports at once what has happened to the session already. Its node was
     /// seen by a request that left at `seen`.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: &LeaseControl, seen: Moment) {
         let mut state = self.state();
         if state.broke_since(seen) && !lock(&self.held).has(id) {
-            // Nobody has looked at its node, nor will before it counts as held.
+            // Its node was not checked, nor will be before it counts as held.
             drop(state);
             return control.lose(LostReason::Unreachable);
         }
@@ -248,14 +248,14 @@ impl Session {
         }
     }
 
-    /// Who has an answer may know of the connection that it came by before that is told.
+    /// An answer can arrive before the event of its connection.
     fn resume_if_connected(&self, state: &mut State) {
         if self.client.state() == SessionState::SyncConnected {
             state.resume(self.negotiated.asked(), self.engine.now());
         }
     }
 
-    /// From here on nobody is told that the node is gone.
+    /// From here on the end of the node is not reported.
     pub(crate) fn detach(&self, id: LeaseId) {
         let removed = lock(&self.held).remove(id);
         drop(removed);
@@ -306,7 +306,7 @@ impl Session {
     fn resumed(&self) {
         let is_missed = self.state().phase == Phase::Connected;
         if is_missed {
-            // The client tells its latest state only.
+            // The client reports its latest state only.
             self.disconnected();
         }
         let mut state = self.state();
@@ -345,16 +345,16 @@ impl Session {
         self.limit(state.evidence.valid_until());
     }
 
-    /// The session is gone, and all its nodes with it, or it cannot be told any more.
+    /// The session is gone with all its nodes, or its state is unknown for good.
     pub(crate) fn end(&self) {
         let was = std::mem::replace(&mut self.state().phase, Phase::Over);
         if was == Phase::Over {
             return;
         }
-        // Who learns of a loss and asks for the lock again shall get the next session.
+        // A caller that learns of a loss and acquires the lock again gets the next session.
         Sessions::open_again(&self.sessions);
         self.over.send_replace(true);
-        // Whoever attaches by now has seen that it is over.
+        // Later callers of `attach` see that it is over.
         for held in self.locks() {
             held.control.lose(LostReason::SessionEnded);
         }
@@ -366,7 +366,7 @@ impl Session {
         }
     }
 
-    /// A copy: a lock that is told something may leave the table.
+    /// A copy: a lock may leave the table when it is notified.
     fn locks(&self) -> Vec<Held> {
         lock(&self.held).all()
     }
@@ -393,9 +393,8 @@ impl State {
     }
 }
 
-/// A transaction that a majority of the servers stores, and that changes nothing: it checks that the
-/// root is there. No node is needed for it, no right but to read the root, and nobody who watches
-/// wakes.
+/// A transaction that a majority of the servers stores, and that changes nothing: it checks that
+/// the root exists. It needs no node and only the right to read the root, and wakes no watch.
 pub(crate) async fn write(client: &Client) -> Result<(), Error> {
     let mut transaction = client.new_multi_writer();
     transaction.add_check_version("/", ANY_VERSION)?;

@@ -7,10 +7,10 @@ use super::watches::Watching;
 use super::{Session, lock};
 use crate::error::Failure;
 
-/// Watches the node of a lock, so that its holder learns at once that somebody has deleted it.
+/// Watches the node of a lock, so that its holder is notified at once of its deletion.
 ///
-/// It is a watch on children, which the node of a lock cannot have: the end of the node is all that it
-/// tells, and not the writes of a hand-over.
+/// It is a watch on children, which the node of a lock cannot have: it fires only at the end of the
+/// node, and not at the writes of a hand-over.
 pub(super) async fn watch(session: Weak<Session>, held: Held, _place: Watching) {
     let Some(watching) = session.upgrade() else {
         return;

@@ -87,7 +87,7 @@ impl Sessions {
     }
 }
 
-/// Tries to open a session until there is one, or nobody wants it any more.
+/// Tries to open a session until there is one, or no caller waits for it.
 async fn insist(sessions: Weak<Sessions>) {
     let mut pause = FIRST_PAUSE;
     loop {

@@ -11,8 +11,8 @@ use crate::{ZooKeeper, ZooKeeperConfig};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Where nobody hears what another connection negotiates, its session may be shorter than the locks in
-/// it: they are lost, and there is another session.
+/// Where negotiated timeouts are unknown, the session of a new connection may be shorter than its
+/// locks assume: they are lost, and there is another session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_connects_again_unheard_is_replaced() {
     let server = ZooKeeperServer::shared();
@@ -31,7 +31,7 @@ async fn a_session_that_connects_again_unheard_is_replaced() {
         let sessions = &locks.client.sessions;
         sessions.get(Instant::now() + SOON).await.unwrap()
     };
-    // One that is heard goes on.
+    // A session with known timeouts goes on.
     let guard = locks.acquire(&request).await.unwrap();
     let first = session().await;
     let heard = first.negotiated.responses();

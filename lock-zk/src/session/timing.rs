@@ -1,8 +1,8 @@
 //! The arithmetic of a session: until when its locks are held. Pure.
 //!
-//! The leader that serves the session ends it one timeout after it learned last that the client lives.
-//! Servers tell the leader with its pings, twice in a tick: what it knows is not the moment of a
-//! heartbeat but of an earlier one, of which it has been told by then. At most half a tick lies
+//! The leader that serves the session ends it one timeout after its last evidence that the client
+//! lives. Servers report to the leader with its pings, twice in a tick: the leader knows not the
+//! moment of a heartbeat but of an earlier one that was reported by then. At most half a tick lies
 //! between two pings, and a timeout is two ticks at least.
 //!
 //! Another leader gives each session a whole timeout from its own start. A write that is committed
@@ -11,10 +11,10 @@
 //! the other one. An answer that needs no majority proves nothing: a leader that has lost its
 //! followers gives it for up to `syncLimit` ticks.
 //!
-//! So the session lasts for one timeout after the earlier of two moments: when the client lived for all
-//! that the leader behind the connection was told, and when the last write left that was committed on
-//! that same connection. All answers on one connection come from one leader, for a server that changes
-//! its leader closes its connections.
+//! So the session lasts for one timeout after the earlier of two moments: when the client lived
+//! according to the reports to the leader behind the connection, and when the last write left that
+//! was committed on that same connection. All answers on one connection come from one leader, for a
+//! server that changes its leader closes its connections.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -53,8 +53,8 @@ impl SessionTiming {
         self.timeout / 7
     }
 
-    /// After which the leader has been told of a heartbeat that its server has answered. Two heartbeats
-    /// that are answered at once are as far from each other.
+    /// After this time, a heartbeat that its server has answered was reported to the leader. Two
+    /// heartbeats that are answered at once are as far from each other.
     fn told_within(self) -> Duration {
         self.timeout * 2 / 7
     }
@@ -76,12 +76,12 @@ pub(super) struct LivenessEvidence {
     timing: SessionTiming,
     /// No leader ends the session before one timeout after it.
     known: Moment,
-    /// A moment at which the client lived, for all that the leader behind this connection has been told;
-    /// `None` before it was asked on this connection.
+    /// A moment at which the client lived according to the reports to the leader behind this
+    /// connection; `None` before the first heartbeat on it.
     told: Option<Moment>,
     /// When the last write left that was committed on this connection.
     committed: Option<Moment>,
-    /// The heartbeats that were answered since, of which the leader may not have been told yet.
+    /// The heartbeats that were answered since, which the leader may not know yet.
     answered: VecDeque<Beat>,
     needs_quorum: bool,
 }
@@ -141,8 +141,8 @@ impl LivenessEvidence {
         self.settle();
     }
 
-    /// Whether a write would prove more than what was committed: one that is younger than what the
-    /// leader has been told of would not.
+    /// Whether a write would prove more than the last committed one: one that is younger than the
+    /// last report to the leader would not.
     pub(super) fn needs_write(&self, now: Moment) -> bool {
         let is_old = |sent| now.since(sent) >= self.timing.told_within();
         self.needs_quorum && self.committed.is_none_or(is_old)
@@ -259,7 +259,7 @@ mod tests {
         evidence.broken();
         evidence.resumed(at(20_000));
         assert_eq!(evidence.valid_until(), at(HELD));
-        // A write proves what was told on its own connection and no more.
+        // A write proves only what was reported on its own connection.
         evidence.committed(at(20_500));
         assert_eq!(evidence.valid_until(), at(20_000 + HELD));
     }
@@ -304,7 +304,7 @@ mod tests {
     fn a_lock_is_lost_half_a_time_out_after_a_disconnect() {
         let timing = timing();
         assert_eq!(timing.doubted_until(at(1_500), at(16_000)), at(8_500));
-        // After a long silence, what the leader was told of last counts.
+        // After a long silence, the last report to the leader counts.
         assert_eq!(timing.doubted_until(at(9_500), at(16_000)), at(16_000));
     }
 

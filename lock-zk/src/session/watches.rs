@@ -3,9 +3,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many bytes of paths a session may watch.
 ///
-/// A client that connects again says what it watches, and zookeeper-client 0.11 does that wrong where
-/// the paths take more than 128 KiB: no connection lasts, and the session ends. Who gets no watch looks
-/// again and again instead.
+/// A client that reconnects sends its watches, and zookeeper-client 0.11 does that wrong where the
+/// paths take more than 128 KiB: no connection lasts, and the session ends. Waiters without a watch
+/// poll instead.
 #[derive(Debug)]
 pub(crate) struct Watches {
     /// Of the root, which every path has before it.
@@ -16,7 +16,7 @@ pub(crate) struct Watches {
 /// All paths may take that much, with room for what the client has not given up yet.
 const MAX_BYTES: usize = 96 * 1024;
 
-/// Locks that are held leave the other half to those who wait.
+/// Held locks leave the other half to waiters.
 const MAX_HOLDER_BYTES: usize = MAX_BYTES / 2;
 
 impl Watches {
@@ -27,7 +27,7 @@ impl Watches {
         }
     }
 
-    /// A place for the watch of one who waits; `None` if there is none left.
+    /// Room for the watch of a waiter; `None` if there is none left.
     pub(crate) fn for_waiter(self: &Arc<Self>, path: &str) -> Option<Watching> {
         self.reserve(path, MAX_BYTES)
     }

@@ -1,4 +1,4 @@
-//! The backend of those who name none: a file of this user.
+//! The default backend: a file of this user.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;

@@ -29,7 +29,7 @@ pub(crate) struct BackendUrl {
     text: String,
     url: LockUrl,
     namespace: String,
-    /// Whether the next call of `lockctl` takes it without being told.
+    /// Whether the next call of `lockctl` uses it by default.
     is_default: bool,
     /// Whether the command line has the URL.
     is_option: bool,
@@ -94,7 +94,8 @@ impl BackendUrl {
         })
     }
 
-    /// Connects to a service that other processes reach; `observer` hears what happens to the locks.
+    /// Connects to a service that other processes reach; `observer` receives the events of the
+    /// locks.
     pub(crate) async fn connect(
         &self,
         observer: Option<Arc<dyn Observer>>,

@@ -11,7 +11,7 @@ use crate::output::unix_ms;
 /// A variable, with `None` for one that must not be inherited.
 pub(crate) type Variable = (&'static str, Option<String>);
 
-/// What the command is told about its locks.
+/// The environment variables about the locks.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     /// The locks with their tokens, in the order of their keys.

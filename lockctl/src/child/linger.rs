@@ -133,7 +133,7 @@ mod sys {
             Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
         }
 
-        /// Waits for its end, whoever its parent is.
+        /// Waits for its end, also if it is not a child.
         pub(super) fn wait(&self) -> io::Result<()> {
             loop {
                 match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None) {

@@ -1,4 +1,4 @@
-//! The command that runs under the locks: how it starts, what it is told, how it ends.
+//! The command that runs under the locks: its start, environment and end.
 
 mod environment;
 mod family;

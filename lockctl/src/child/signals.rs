@@ -38,7 +38,7 @@ impl Signals {
         });
         Ok(Self {
             streams: caught.collect::<io::Result<_>>()?,
-            // Whoever ignores CHLD passes that on, and the kernel would reap the command unseen.
+            // An ignored CHLD is inherited, and the kernel would reap the command unseen.
             _children: signal(SignalKind::child())?,
         })
     }

@@ -117,7 +117,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Stops the command and then this process, until somebody lets this process go on.
+    /// Stops the command and then this process, until this process is continued.
     pub(super) fn sleep_together(&self) {
         self.send(Signal::STOP);
         kill_process(getpid(), Signal::STOP).ok();

@@ -92,8 +92,8 @@ impl Watch<'_> {
         Ok(self.end(status, stopping, is_lost))
     }
 
-    /// How long before the end of the lock the command is told to stop. A lock that lives with a session
-    /// may never be valid for as long as its ttl says.
+    /// How long before the end of the lock the command gets its signal. A lock that lives with a
+    /// session may never be valid for as long as its ttl.
     fn time_to_stop(&self) -> Duration {
         let most = valid_for(self.guard).map(|left| left * 2 / 5);
         most.map_or(self.rules.kill_after, |most| {

@@ -114,7 +114,7 @@ async fn hand_out(
             lease.to_hex(),
         )
     };
-    // A lease whose id nobody read is of no use to anybody.
+    // A lease whose id was not read is useless.
     let delivered = deliver(&answer);
     if !matches!(delivered, Ok(true)) {
         guard.release().await?;

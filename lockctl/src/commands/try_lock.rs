@@ -7,7 +7,7 @@ use crate::args::KeyArgs;
 use crate::exit::Exit;
 use crate::output::{Escaped, Failure, holder_refusing, holders_json, print, print_json};
 
-/// Ends with success if nobody holds the lock.
+/// Succeeds if the lock is free.
 pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
     let key = key(&args.key)?;
     let locks = app.connect().await?;

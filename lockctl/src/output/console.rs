@@ -44,8 +44,7 @@ impl Console {
         }
     }
 
-    /// The same, with the writing left to a thread: for those who must not be held up by a pipe
-    /// that nobody reads.
+    /// The same, written by a thread: for callers that a pipe without a reader must not block.
     pub(crate) fn in_background(&self) -> Self {
         let writer = Writer::start("lockctl-stderr", anstream::stderr());
         Self {
@@ -102,7 +101,7 @@ impl Console {
     fn say(&self, text: String) {
         match &self.background {
             Some(writer) => writer.line(text),
-            // Nobody is left to be told that standard error is closed.
+            // Standard error is closed, so this cannot be reported.
             None => drop(anstream::stderr().lock().write_all(text.as_bytes())),
         }
     }

@@ -1,4 +1,4 @@
-//! The JSON lines of `--events`, and what the library tells of locks that are held.
+//! The JSON lines of `--events`, and the library's events of held locks.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,7 +67,7 @@ impl Events {
     }
 }
 
-/// Passes on what the library tells of locks that are held.
+/// Forwards the library's events of held locks.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     pub(crate) acquired: Acquired,

@@ -33,7 +33,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     deliver(text).map(drop)
 }
 
-/// Prints an answer that is worth something only if somebody reads it; false if nobody does.
+/// Prints an answer that is useless without a reader; false if there is none.
 ///
 /// # Errors
 ///
@@ -210,7 +210,7 @@ fn lease(holder: &HolderInfo) -> String {
 pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    // Lines are for grep where nobody sees how wide they are.
+    // Without a terminal, lines are for grep.
     table.set_content_arrangement(match io::stdout().is_terminal() {
         true => ContentArrangement::Dynamic,
         false => ContentArrangement::Disabled,

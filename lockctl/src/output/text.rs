@@ -75,7 +75,7 @@ pub(crate) fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()
 }
 
-/// Who it is: `etl-7c9 pid 4121`.
+/// The holder: `etl-7c9 pid 4121`.
 pub(crate) fn who(label: &Label) -> String {
     let host = if label.host().is_empty() {
         "unknown host"

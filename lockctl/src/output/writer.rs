@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Hands lines to a thread that writes them.
 ///
-/// Whoever reads the other end may stop reading; the thread is stuck then, and neither the
-/// renewals nor the watch over the command are.
+/// The reader of the other end may stop; then the thread blocks, but neither the renewals nor the
+/// supervision of the command.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     jobs: Sender<Job>,

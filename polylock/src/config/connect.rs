@@ -109,7 +109,7 @@ fn unopened(backend: &BackendSettings, error: Error) -> Wrong {
     }
 }
 
-/// What a class demands and its backend does not have, and who has it.
+/// The requirements of a class that its backend does not meet, and the backends that do.
 fn unmet(
     class: &ClassSettings,
     backends: &BTreeMap<String, ConfiguredLocks>,

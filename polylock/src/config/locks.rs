@@ -19,7 +19,7 @@ pub struct Locks(Arc<Open>);
 pub(super) struct Open {
     pub(super) default: Option<String>,
     pub(super) backends: BTreeMap<String, ConfiguredLocks>,
-    /// Backends of the file that nobody uses.
+    /// Unused backends of the file.
     pub(super) closed: Vec<String>,
     pub(super) classes: BTreeMap<String, ConfiguredLocks>,
 }
@@ -48,7 +48,7 @@ impl Locks {
     /// # Errors
     ///
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration has no such backend, or if
-    /// it is not open because nobody uses it.
+    /// it is not open because it is unused.
     pub fn backend(&self, name: &str) -> Result<&ConfiguredLocks> {
         let Open {
             backends, closed, ..

@@ -92,7 +92,7 @@ impl<'i> Urls<'i> {
                 return Some(Found::new(SecretUrl::parse(url).ok()?, text.at));
             };
             let message = error.message();
-            // A program may lack a backend that only others use, but nobody has one that is misspelt.
+            // A program may lack a backend that only others use, but a misspelt one exists nowhere.
             let is_foreign = !self.has_scheme(&url) && !message.contains("did you mean");
             if is_foreign && !used.is_needed {
                 report.warning(&text.at, message);

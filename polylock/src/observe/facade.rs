@@ -13,8 +13,8 @@ use super::series::{Series, Sink};
 /// Records what happens to locks with the [`metrics`] facade, for Prometheus and others.
 ///
 /// The names are those of [`Metric::prometheus_name`]. Install the recorder of the program first:
-/// what is recorded before goes nowhere, and goes on to go there, as handles are kept. The recorder
-/// of Prometheus makes summaries of durations unless it is told [`BUCKETS`](super::BUCKETS).
+/// earlier records are dropped, and later ones as well, since handles are kept. The recorder of
+/// Prometheus makes summaries of durations unless [`BUCKETS`](super::BUCKETS) are set.
 ///
 /// There are at most 1,000 classes; the ones after these are counted as `other`.
 ///

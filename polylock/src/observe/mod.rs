@@ -3,14 +3,13 @@
 //! [`measure()`] turns an [`Event`](crate::layers::Event) into numbers, [`Metric`] names them, and
 //! an observer records them: `MetricsObserver` with the `metrics` facade (feature `metrics`),
 //! `OtelObserver` with OpenTelemetry (feature `otel`). Register one with
-//! [`Registry::with_observer`](crate::Registry::with_observer); it hears of the locks of all
-//! backends that are connected afterwards. An observer that fails does not stand in the way of a
-//! lock.
+//! [`Registry::with_observer`](crate::Registry::with_observer); it receives the events of all
+//! backends that are connected afterwards. A failing observer does not affect locks.
 //!
 //! Name the kind of work with [`class`](crate::RequestBuilder::class): it is the label `class` of the
 //! metrics. Keys are no labels.
 //!
-//! With the feature `tower`, both hear of refused requests too
+//! With the feature `tower`, both receive refused requests too
 //! (`LockerBuilder::rejection_observer`).
 
 #[cfg(feature = "metrics")]

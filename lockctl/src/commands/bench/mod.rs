@@ -100,7 +100,7 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
             "compare runs with the same names of targets, workloads, contenders and times",
         ));
     }
-    // It could never fail, and whoever set it believes that it can.
+    // It could never fail, although its user expects that it can.
     if !comparison.idle_limits.is_empty() {
         let limits = comparison.idle_limits.join(", ");
         let message = format!("the older report has no figure for --fail-on {limits}");
@@ -185,8 +185,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::internal("cannot start the runtime"))
 }
 
-/// Waits until somebody wants an end. The run ends in order then: contenders that are processes and
-/// the files for temporary use go with it.
+/// Waits for an interrupt. The run then ends in order: contender processes and temporary files go
+/// with it.
 async fn interrupted() -> Result<i32, Failure> {
     let listen = |kind| signal(kind).map_err(Failure::internal("cannot listen for signals"));
     let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());

@@ -9,7 +9,7 @@ use crate::output::escaped;
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar on standard error, hidden where that is no terminal or nobody wants to be told.
+    /// A bar on standard error, hidden without a terminal or with `--quiet`.
     pub(super) fn new(is_wanted: bool) -> Self {
         let bar = match is_wanted {
             true => ProgressBar::no_length(),

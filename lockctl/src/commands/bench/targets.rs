@@ -13,7 +13,7 @@ use crate::backend::{BackendUrl, in_namespace};
 use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 
-/// The targets, with the directory of the one that nobody named.
+/// The targets, with the directory of the default one.
 pub(super) struct Targets {
     pub(super) list: Vec<Target>,
     _directory: Option<TempDir>,

@@ -1,4 +1,4 @@
-//! A lease that nobody renews: it is free after its time, and not before.
+//! A lease without renewal: it is free after its time, and not before.
 
 use std::time::{Duration, Instant};
 

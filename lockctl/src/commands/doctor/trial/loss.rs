@@ -1,4 +1,4 @@
-//! A lock is broken by one connection: its holder at the other hears of it.
+//! A lock is broken by one connection: its holder at the other is notified.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ async fn hear(
 
 const CHECK: &str = "loss-signal";
 
-/// The holder hears of it at its next renewal at the latest, a third of this.
+/// The holder is notified at its next renewal at the latest, a third of this.
 const TTL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

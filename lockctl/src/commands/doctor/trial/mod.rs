@@ -1,4 +1,4 @@
-//! What locks do on a service, tried on keys that nobody else knows.
+//! Tries locks on a service, on private keys.
 
 mod exclusion;
 mod expiry;
