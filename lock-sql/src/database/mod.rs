@@ -33,7 +33,6 @@ use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
-#[cfg(feature = "postgres")]
 use self::purge::Purge;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};

@@ -294,15 +294,13 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId, reply: Option<oneshot::Sender<Released>>) {
+    async fn release(&mut self, id: LeaseId, reply: oneshot::Sender<Released>) {
         let released = match self.held.remove(&id) {
             Some(held) => self.free(id, held).await,
             None => Released::AlreadyLost,
         };
-        if let Some(reply) = reply {
-            // The caller may be gone.
-            let _gone = reply.send(released);
-        }
+        // The caller may be gone.
+        let _gone = reply.send(released);
     }
 
     async fn free(&mut self, id: LeaseId, mut held: Held) -> Released {
@@ -347,6 +345,10 @@ impl Actor {
             return Err(ended());
         };
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
+        if let Some(recording) = held.recording.take() {
+            // Written after the shared record, it would name an exclusive holder.
+            drop(timeout(RECORDING, recorded(recording)).await);
+        }
         let args = self.args(&held.key, id);
         if let Err(failure) = self.ask(sql, args.values()).await {
             // It may be held in both ways.

@@ -147,6 +147,10 @@ async fn break_lock(
         .statement(&context.statements.mark_broken, args.into_vec())
         .await?;
     for session in &seen.sessions {
+        // It may have released the lock since it was read, and hold others.
+        if !is_alive(context, key, session).await? {
+            continue;
+        }
         let args = context
             .args(key)
             .with(Args::SESSION, session.number)

@@ -42,7 +42,7 @@ pub(super) enum Command {
     },
     Release {
         id: LeaseId,
-        reply: Option<oneshot::Sender<Released>>,
+        reply: oneshot::Sender<Released>,
     },
     /// Ends the session, which has no reservations left.
     Retire {
@@ -223,10 +223,7 @@ impl SessionHold {
     pub(crate) async fn release(mut self) -> Released {
         self.is_kept = false;
         let (reply, released) = oneshot::channel();
-        let release = Command::Release {
-            id: self.id,
-            reply: Some(reply),
-        };
+        let release = Command::Release { id: self.id, reply };
         drop(self.reservation.session.commands.send(release));
         // The lock is gone with the session that does not answer any more.
         released.await.unwrap_or(Released::AlreadyLost)
@@ -236,12 +233,12 @@ impl SessionHold {
 impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
-            // Before the reservation is free, so that the next user comes later.
-            let release = Command::Release {
-                id: self.id,
-                reply: None,
-            };
+            // Before the reservation is free, so that the next user comes later. A shutdown waits for it.
+            let (reply, released) = oneshot::channel();
+            let release = Command::Release { id: self.id, reply };
             drop(self.reservation.session.commands.send(release));
+            let engine = self.reservation.engine();
+            engine.spawn(async move { drop(released.await) });
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lock_core::LockKey;
+use lock_core::engine::Engine;
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
 
@@ -310,6 +311,10 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
+    pub(super) fn engine(&self) -> &Engine {
+        &self.pool.context.engine
+    }
+
     /// The wait is over: the session can take other locks beside this one.
     pub(crate) fn settle(&self) {
         self.change(|entry| entry.alone = false);

@@ -66,31 +66,33 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
         ],
         seed: Arc::new(Sql::new(seed)),
         draw: Arc::new(Sql::new(tokens::draw_block(table, HANDOVER_TOKENS, flavor))),
-        ..common(table, 3, "lock_key", flavor)
+        ..common(
+            table,
+            3,
+            "lock_key",
+            flavor,
+            [&alive("r.drawn_by"), &alive("{2}")],
+        )
     }
 }
 
 /// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
 pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
+    // Two statements: while one waits for the lock, it would keep the counter open for a write, and
+    // `FLUSH TABLES WITH READ LOCK` waiting.
     let take = |wait: &str, set: &str, elapsed: &str| {
         let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
-        let lock = |token: &str| {
-            format!(
-                "IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
-                     WHEN 1 THEN {token} WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere})"
-            )
-        };
         let (draw, token) = tokens::draw(table, flavor);
-        let number = "CAST(CONNECTION_ID() AS SIGNED)";
-        Arc::new(Sql::new(match flavor {
-            Flavor::MariaDb => format!("{set}SELECT {}, {elapsed}, {number}, 0", lock(&token)),
-            Flavor::MySql => format!(
-                "{set}SET @polylock_got = {}; START TRANSACTION; {draw} ROLLBACK;
-                 SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
-                     {number}, 0",
-                lock("1")
-            ),
-        }))
+        let draw = match flavor {
+            Flavor::MariaDb => draw,
+            Flavor::MySql => format!("START TRANSACTION; {draw} ROLLBACK;"),
+        };
+        Arc::new(Sql::new(format!(
+            "{set}SET @polylock_got = IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
+                 WHEN 1 THEN 1 WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}); {draw}
+             SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
+                 CAST(CONNECTION_ID() AS SIGNED), 0"
+        )))
     };
     let wait = match flavor {
         Flavor::MariaDb => "{4} / 1000",
@@ -114,7 +116,13 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
         draw: Arc::new(Sql::new(draw)),
-        ..common(table, 4, "name", flavor)
+        ..common(
+            table,
+            4,
+            "name",
+            flavor,
+            [&holds(HASHED, "r.session"), &holds(NAME, "{6}")],
+        )
     }
 }
 
@@ -124,11 +132,19 @@ const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-fn common(table: &str, kind: u8, name: &str, flavor: Flavor) -> SessionStatements {
+/// The same of a record.
+const HASHED: &str = "CONCAT('polylock:', LOWER(HEX(r.lock_key)))";
+
+fn common(
+    table: &str,
+    kind: u8,
+    name: &str,
+    flavor: Flavor,
+    [recorded, alive]: [&str; 2],
+) -> SessionStatements {
     let columns = format!(
         "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
-         r.drawn_by, r.shared, IF(r.id IS NULL, 0, {}), r.broken_id",
-        alive("r.drawn_by")
+         r.drawn_by, r.shared, IF(r.id IS NULL, 0, {recorded}), r.broken_id"
     );
     // Time-outs of the server that end a transaction or a wait before its time.
     let unlimited = match flavor {
@@ -196,7 +212,7 @@ fn common(table: &str, kind: u8, name: &str, flavor: Flavor) -> SessionStatement
         inspect: Arc::new(Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
         ))),
-        alive: Arc::new(Sql::new(format!("SELECT {}", alive("{2}")))),
+        alive: Arc::new(Sql::new(format!("SELECT {alive}"))),
         mark_broken: Arc::new(Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}},
                  broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
@@ -226,6 +242,12 @@ pub(super) fn session_name(id: &str) -> String {
     format!("CONCAT('polylock-', LOWER(HEX({id})))")
 }
 
+/// Whether a session has a named lock, as an expression.
+fn holds(name: &str, session: &str) -> String {
+    format!("CAST(COALESCE(IS_USED_LOCK({name}) = {session}, 0) AS SIGNED)")
+}
+
+/// Whether a session exists, as an expression.
 fn alive(id: &str) -> String {
     format!(
         "CAST(COALESCE(IS_USED_LOCK({}) IS NOT NULL, 0) AS SIGNED)",

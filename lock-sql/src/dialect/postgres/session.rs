@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::{server_age, tokens};
+use crate::dialect::sequence;
 use crate::session::args::Args;
 use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
 use crate::wire::Sql;
@@ -61,11 +62,11 @@ impl Prepared {
     fn into_setup(self, table: &str) -> Arc<Sql> {
         let settings = if self.is_pooled { "" } else { SETTINGS };
         let record = server_age::record(table, self.is_pooled);
-        let raise = tokens::raise(table);
+        // Its advisory lock must not wait for the commit: see `tokens`.
+        let raise = tokens::in_savepoint(&tokens::raise(table));
         // The role may be read-only, unless that is changed before its first query.
         Arc::new(Sql::new(format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise};
-             {record}",
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise}; {record}; COMMIT",
             self.setup
         )))
     }
@@ -98,10 +99,17 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     };
     // Numbers that were drawn in a transaction that is open are lost in a crash: see `tokens`.
     let grant = |prepared: &mut Prepared, name: &str, claimed: &str| {
-        let body = format!(
-            "SELECT {}, {ELAPSED}, pg_backend_pid()::bigint, {BEGAN}, {claimed}{started}",
-            tokens::draw(table)
-        );
+        let columns = format!("{ELAPSED}, pg_backend_pid()::bigint, {BEGAN}, {claimed}{started}");
+        if is_pooled {
+            // A connection of the client outlasts a crash behind the pooler, so that no new session
+            // raises the sequence after it: each grant does.
+            let (lock, token) = tokens::raise_and_draw(table);
+            let sequence = sequence(table);
+            return tokens::in_savepoint(&format!(
+                "{lock}; SELECT {token}, {columns} FROM {sequence}"
+            ));
+        }
+        let body = format!("SELECT {}, {columns}", tokens::draw(table));
         tokens::in_savepoint(&prepared.add(name, &body))
     };
     let claimed = format!(

@@ -8,7 +8,8 @@
 //!
 //! `setval` overwrites what others draw meanwhile. Draws therefore hold an advisory lock shared, and
 //! raises hold it exclusively; its key has two numbers and never meets the key of a lock, which has
-//! one.
+//! one. Both run in a savepoint that is rolled back, so that the lock waits for no commit: one that
+//! waits for a standby would stop the draws of all clients. Neither number is rolled back.
 
 use super::session::NOW;
 use crate::dialect::sequence;

@@ -1,11 +1,13 @@
 //! Sessions that the server ends, on an order or by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::{AcquireRequest, DistributedLock as _, LostReason, Released};
 use lock_testkit::proxy::{Command, Fate, Proxy};
-use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
@@ -196,6 +198,86 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         assert!(again.fencing_token() > guard_token);
         again.release().await.expect("it is released");
     }
+}
+
+/// Behind a pooler, connections of clients outlast a crash that makes the server forget tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_across_a_crash_behind_a_pooler() {
+    let options = PostgresOptions::new().with_config("wal_writer_delay", "10s");
+    let server = Arc::new(PostgresServer::start(options));
+    let settings = [("server_login_retry", "1")];
+    let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &settings);
+    let site = Site::postgres(&server, Mode::Row).with("pooler=transaction");
+    let (first, second) = (
+        site.open_at(pooler.port()).await,
+        site.open_at(pooler.port()).await,
+    );
+    take(&second, "other").await.release().await.expect("free");
+    let mut last = None;
+    for _ in 0..100 {
+        let guard = take(&first, "job").await;
+        last = guard.fencing_token();
+        guard.release().await.expect("it is released");
+    }
+    let guard = take(&first, "job").await;
+    last = last.max(guard.fencing_token());
+    let victim = i32::try_from(site.holder("job").await).ok();
+    let victim = victim.and_then(Pid::from_raw).expect("a process");
+    kill_process(victim, Signal::KILL).expect("it runs");
+    until("the server recovers", async || {
+        server.try_sql("SELECT 1").is_ok()
+    })
+    .await;
+    let again = take(&second, "job").await;
+    assert!(again.fencing_token() > last, "{again:?} after {last:?}");
+    drop(guard);
+    again.release().await.expect("it is released");
+}
+
+/// A session that opens waits for a standby that is gone. The others go on drawing tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_waits_for_a_standby_stops_no_other() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let site = Site::postgres(&server, Mode::Row);
+    let locks = site.open().await;
+    take(&locks, "job").await.release().await.expect("free");
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
+    let opening = tokio::spawn({
+        let site = site.clone();
+        async move { drop(take(&site.open().await, "other").await) }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    until("a session waits for the standby", async || {
+        server.sql(waits)[0][0] != "0"
+    })
+    .await;
+    for _ in 0..40 {
+        take(&locks, "job").await.release().await.expect("free");
+    }
+    assert!(!opening.is_finished(), "it has not waited");
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
+    opening.await.expect("no panic");
+}
+
+/// A waiter has no table open, so that a backup can stop all writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let site = Site::mariadb(&server, Mode::Advisory);
+    let (holder, waiter) = (site.open().await, site.open().await);
+    let guard = take(&holder, "job").await;
+    let waiting = tokio::spawn(async move { drop(take(&waiter, "job").await) });
+    let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'";
+    until("it waits on the server", async || {
+        server.sql(waits)[0][0] != "0"
+    })
+    .await;
+    let began = Instant::now();
+    server.sql("FLUSH TABLES WITH READ LOCK; UNLOCK TABLES");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "the backup waited {took:?}");
+    guard.release().await.expect("it is released");
+    waiting.await.expect("no panic");
 }
 
 /// An administrator's limits for sessions without work do not end those that hold locks.
