@@ -28,7 +28,7 @@ struct State {
     locks: Box<[One]>,
     /// Keys that the request runs without.
     missing: Box<[LockKey]>,
-    /// Taken by whoever gives the locks back.
+    /// Taken when the locks are released.
     claim: Mutex<Option<Claim>>,
 }
 
@@ -45,7 +45,7 @@ pub enum NotHeld {
     /// A lock was lost.
     #[error("the lock was lost: {0}")]
     Lost(LostReason),
-    /// The locks were given back.
+    /// The locks were released.
     #[error("the lock has been released")]
     Released,
     /// The lock service did not answer, and the service is set up to go on without.
@@ -105,8 +105,8 @@ impl HeldLock {
         self.0.locks.iter().map(|one| (&one.key, one.token))
     }
 
-    /// Until when all of the locks are held if nothing renews them; now, if one is lost. `None` if
-    /// they have no time limit, were given back, or the request is unprotected.
+    /// Until when all of the locks are held if they are not renewed; now, if one is lost. `None` if
+    /// they have no time limit, were released, or the request is unprotected.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.claim().as_ref()?;
@@ -152,7 +152,7 @@ impl HeldLock {
         Ok(())
     }
 
-    /// Resolves when the first of the locks is lost; never, if they are given back in time.
+    /// Resolves when the first of the locks is lost; never, if they are released in time.
     ///
     /// # Cancel safety
     ///
@@ -194,7 +194,7 @@ impl HeldLock {
     /// Runs `work` until it is done or a lock is lost. The clock is read before each poll, so that a
     /// process that was paused beyond its lease does not go on.
     pub(crate) async fn run<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
-        // Most handlers are done at once, and need nobody to wake them.
+        // Most handlers finish at once, and need no wake-up.
         let mut lost = None;
         tokio::pin!(work);
         std::future::poll_fn(|cx| {
@@ -218,7 +218,7 @@ impl HeldLock {
         self.keys().next().expect("BUG: a claim has a key")
     }
 
-    /// Ends the hold; what is dropped is given back in the background.
+    /// Ends the hold; dropped guards are released in the background.
     fn take(&self) -> Option<Claim> {
         self.claim().take()
     }
@@ -242,7 +242,7 @@ impl fmt::Debug for HeldLock {
 /// Longest time that an answer waits for the release of its lock.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Gives the locks back when it is dropped, whoever else has a [`HeldLock`].
+/// Releases the locks when it is dropped, also if a [`HeldLock`] remains.
 #[derive(Debug)]
 pub(crate) struct Ward {
     held: HeldLock,

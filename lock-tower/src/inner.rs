@@ -15,7 +15,7 @@ pub(crate) async fn call<S: Service<R>, R>(
     service.call(request).await
 }
 
-/// Runs `work` to its end, whoever waits for it.
+/// Runs `work` to its end, also without its caller.
 pub(crate) async fn to_completion<T, W>(work: W) -> T
 where
     W: Future<Output = T> + Send + 'static,

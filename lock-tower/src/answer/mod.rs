@@ -1,4 +1,4 @@
-//! What a client is told whose request did not get its lock.
+//! The response to a client whose request did not get its lock.
 
 mod asked;
 mod grpc;

@@ -91,9 +91,9 @@ impl Problem {
         self
     }
 
-    /// Sets the status where the lock is held by somebody else, for [`Reason::Busy`] and
+    /// Sets the status where another client holds the lock, for [`Reason::Busy`] and
     /// [`Reason::TimedOut`]. Default: 409. Some clients expect 423 or 429, and 429 is what most
-    /// libraries repeat without being asked to.
+    /// libraries retry by default.
     #[must_use]
     pub fn with_busy_status(mut self, status: StatusCode) -> Self {
         self.busy_status = status;
@@ -181,7 +181,7 @@ struct Document<'a> {
     reason: &'static str,
 }
 
-/// Rounded up, and at least one: a client told to wait for no time at all asks in a loop.
+/// Rounded up, and at least one: a client with a delay of zero would retry in a loop.
 fn whole_seconds(after: Duration) -> u64 {
     let started = u64::from(after.subsec_nanos() > 0);
     after.as_secs().saturating_add(started).max(1)

@@ -10,8 +10,8 @@ use crate::held::NotHeld;
 
 /// Why a request did not get what it needs a lock for.
 ///
-/// The client is told by an [`Answer`](crate::Answer), and whether another try is worth it by
-/// [`retry_after`](Rejection::retry_after):
+/// An [`Answer`](crate::Answer) makes the response, and [`retry_after`](Rejection::retry_after)
+/// says whether a retry is worthwhile:
 ///
 /// | reason | name | the handler | the same request again |
 /// |---|---|---|---|
@@ -42,7 +42,7 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {
-    /// Somebody else holds the lock, and the request does not wait.
+    /// Another client holds the lock, and the request does not wait.
     Busy,
     /// What the request says cannot be a key, or it does not say it.
     InvalidKey,
@@ -52,7 +52,7 @@ pub enum Reason {
     Misconfigured,
     /// As many wait as may.
     QueueFull,
-    /// Somebody else held the lock for as long as the request may wait.
+    /// Another client held the lock for as long as the request may wait.
     TimedOut,
     /// The lock service does not answer.
     Unavailable,

@@ -107,8 +107,8 @@ impl IdempotencyLayer {
     /// is handled again. What is stored is read to its end under the lock.
     ///
     /// Default: all except those that ask to be repeated, which are 5xx, 408, 425, 429, and every
-    /// other 4xx with `Retry-After`; and except 401 and 403, because who is let in afterwards would
-    /// be turned away for as long as they are kept.
+    /// other 4xx with `Retry-After`; and except 401 and 403, because a client that gets access
+    /// afterwards would be rejected for as long as they are kept.
     #[must_use]
     pub fn with_stored(
         self,
@@ -128,7 +128,7 @@ impl IdempotencyLayer {
     /// Sets how large the body of a request may be, in bytes. Default: 1 MiB. Larger ones are
     /// answered with 413.
     ///
-    /// It is read before the lock is wanted, so that a slow client keeps nobody waiting.
+    /// It is read before the lock is acquired, so that a slow client delays no other.
     #[must_use]
     pub fn with_max_request_body(self, bytes: usize) -> Self {
         self.change(|settings| settings.max_request = bytes)

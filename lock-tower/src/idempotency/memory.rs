@@ -22,7 +22,7 @@ pub struct MemoryResponses {
 #[derive(Default)]
 struct Kept {
     responses: HashMap<LockKey, StoredResponse>,
-    /// By the end of their time; the number tells those apart that end at the same time.
+    /// By the end of their time; the number distinguishes those that end at the same time.
     ends: BTreeMap<(Instant, u64), LockKey>,
     next: u64,
     bytes: usize,

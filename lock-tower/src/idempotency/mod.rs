@@ -26,15 +26,15 @@
 //!
 //! # Keys
 //!
-//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) takes for one. Whoever knows a key
-//! and the request gets its response, within a [`KeyScope`]: each client has its own, or all share
+//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) accepts. A client that knows a key
+//! and its request gets the response, within a [`KeyScope`]: each client has its own, or all share
 //! one, in which one client can meet the key of another. There is no default.
 //!
 //! # Waiting
 //!
-//! With [`try_only`](crate::LockerBuilder::try_only) who repeats a request that is being handled is
-//! told so with 409, as the draft has it. With a wait it stays, and gets the response when there is
-//! one; if that takes longer than the wait, 409.
+//! With [`try_only`](crate::LockerBuilder::try_only) a repetition of a request that is being
+//! handled gets 409, as the draft has it. With a wait it waits for the response; if that takes
+//! longer than the wait, 409.
 //!
 //! # Guarantees
 //!

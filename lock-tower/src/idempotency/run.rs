@@ -2,7 +2,8 @@ use std::fmt;
 
 use lock_core::engine::{Entropy as _, OsEntropy};
 
-/// Tells apart who made a response: one number for each time that a request is let to its handler.
+/// Identifies the origin of a response: one number for each time that a request reaches its
+/// handler.
 ///
 /// 128 random bits. A fencing token is none: two lock services give the same ones, and some give
 /// none at all.

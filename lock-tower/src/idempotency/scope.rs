@@ -7,9 +7,9 @@ use crate::keys::KeyError;
 
 /// Which clients share idempotency keys.
 ///
-/// A key is chosen by a client, and whoever sends the same key with the same request gets the stored
-/// response. Two clients that happen to choose one key, or one that guesses the key of the other,
-/// meet only within a scope.
+/// A client chooses the key, and any client that sends the same key with the same request gets the
+/// stored response. Two clients that happen to choose one key, or one that guesses the key of the
+/// other, meet only within a scope.
 #[derive(Clone)]
 pub struct KeyScope(Kind);
 
@@ -34,7 +34,8 @@ impl KeyScope {
         Self(Kind::PerClient(Arc::new(client)))
     }
 
-    /// All clients share one scope: whoever knows a key and its request gets the stored response.
+    /// All clients share one scope: any client that knows a key and its request gets the stored
+    /// response.
     ///
     /// For services with one client, or with clients that trust each other and choose keys that
     /// cannot collide, such as random UUIDs.

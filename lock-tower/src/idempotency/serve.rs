@@ -79,9 +79,9 @@ enum Entered<B> {
     Held(LockKey, HeldLock),
 }
 
-/// Takes the lock. Who does not get it looks whether there is a response all the same: whoever holds
-/// the lock may be replaying it, and replays need no lock service. Where too many wait already,
-/// nobody looks: the store has to take the responses of those who are handled.
+/// Acquires the lock. A request that does not get it still looks for a response: the holder of the
+/// lock may be replaying it, and replays need no lock service. If too many wait already, it does
+/// not look: the store needs its capacity for the responses of handled requests.
 async fn enter<B>(
     settings: &Settings,
     name: &str,
@@ -164,8 +164,8 @@ where
     };
     match settings.keep(slot, &head, kept).await {
         Put::Stored => Ok(Response::from_parts(head, body)),
-        // Somebody else has stored one, so this request was not alone. What others will be told is
-        // the better answer to this one too.
+        // Another request has stored one, so this request was not alone. The stored response, which
+        // others will get, is the better one here too.
         Put::Refused => {
             tracing::error!("two requests with one Idempotency-Key were handled at once");
             match settings.look(&slot.key, slot.fingerprint).await {

@@ -22,7 +22,7 @@ use super::slot::ResponseSlot;
 use super::store::{Put, ResponseStore, StoreError};
 use super::stored::StoredResponse;
 
-/// What a layer was told. All services of it share one.
+/// The settings of a layer. All services of it share one.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) locker: Locker,
@@ -129,8 +129,8 @@ impl Settings {
         }
     }
 
-    /// Tries several times: what is not stored is handled again. A repetition that meets what an
-    /// earlier try has stored is told that it is stored.
+    /// Tries several times: a request without a stored response is handled again. A retry that
+    /// finds the response of an earlier try counts as stored.
     async fn put(&self, slot: &ResponseSlot, stored: &StoredResponse) -> Result<Put, StoreError> {
         let mut pauses = PAUSES.iter();
         loop {

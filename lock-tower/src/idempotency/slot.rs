@@ -33,7 +33,7 @@ impl ResponseSlot {
         self.fingerprint
     }
 
-    /// Who stores it.
+    /// The request that stores it.
     #[must_use]
     pub fn run(&self) -> RunId {
         self.run

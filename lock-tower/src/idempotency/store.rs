@@ -11,15 +11,15 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// # For implementors
 ///
-/// [`put`](Self::put) is called by who holds the lock of the key; it decides in one step all the
-/// same, because who has lost the lock may call it late.
+/// The holder of the key's lock calls [`put`](Self::put); it decides in one step all the same,
+/// because a holder that has lost the lock may call it late.
 #[async_trait]
 pub trait ResponseStore: Send + Sync + 'static {
     /// Finds the response of a key, unless its time is over.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it cannot be told; the request is answered with 503 then.
+    /// [`StoreError`] if the store cannot be read; the request is answered with 503 then.
     ///
     /// # Cancel safety
     ///

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 
 use super::{Fingerprint, RunId, StoreError};
 
-/// A response that is kept, and what tells which request it answers.
+/// A stored response, with the fingerprint of its request.
 ///
 /// Kept are the status, the body and the fields of the head, except those that concern one
 /// connection (`Connection` and what it names, `Keep-Alive`, `Proxy-Authenticate`,
@@ -82,7 +82,7 @@ impl StoredResponse {
         self.fingerprint
     }
 
-    /// Who made it: two are the same if this is.
+    /// Its origin: two with the same one are the same.
     #[must_use]
     pub fn run(&self) -> RunId {
         self.run

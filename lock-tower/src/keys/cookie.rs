@@ -87,13 +87,13 @@ fn values<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h [u
         let middle = pair.iter().position(|byte| *byte == b'=')?;
         let (found, value) = (&pair[..middle], &pair[middle + 1..]);
         let found = trimmed(found);
-        // Whoever decodes names has two cookies of one name.
+        // Software that decodes names sees two cookies of one name.
         let is_it = found == name.as_bytes() || *decoded(found) == *name.as_bytes();
         is_it.then(|| trimmed(value))
     })
 }
 
-/// Whether those who decode cookies and those who do not would read different values.
+/// Whether software that decodes cookies would read another value.
 fn is_encoded(value: &[u8]) -> bool {
     *decoded(value) != *value
 }

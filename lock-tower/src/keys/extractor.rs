@@ -89,7 +89,7 @@ impl Keys {
     }
 }
 
-/// Why no key can be told from a request.
+/// Why a request has no key.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum KeyError {

@@ -13,8 +13,8 @@ use super::{KeyError, KeyExtractor, Keys};
 /// than once, is not UTF-8, has control characters or more than
 /// [`MAX_NAME_LEN`](super::MAX_NAME_LEN) bytes is [`KeyError::Invalid`]. A list `a, b` is one name.
 ///
-/// Clients choose what they send: with a header that nobody has checked, one of them can take the
-/// lock of another.
+/// Clients choose what they send: with an unchecked header, one of them can take the lock of
+/// another.
 ///
 /// # Examples
 ///

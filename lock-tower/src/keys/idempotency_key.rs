@@ -14,8 +14,8 @@ use super::{KeyError, KeyExtractor, Keys};
 /// [`KeyError::Missing`]; one that is there more than once or is anything else, parameters after the
 /// string included, is [`KeyError::Invalid`].
 ///
-/// Clients choose their keys, and two may choose the same one. Join it with who they are by
-/// [`Compound`](super::Compound).
+/// Clients choose their keys, and two may choose the same one. Combine it with the client's
+/// identity by [`Compound`](super::Compound).
 ///
 /// # Examples
 ///

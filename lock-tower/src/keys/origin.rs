@@ -2,8 +2,8 @@ use std::fmt;
 
 use super::{KeyError, MAX_NAME_LEN};
 
-/// The place in a request that a name comes from, for the sentences that clients read: it is what
-/// the service was told, and nothing that the client has said.
+/// The place in a request that a name comes from, for messages to clients: it comes from the
+/// service's configuration, and never from the client.
 #[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) kind: &'static str,
@@ -11,8 +11,8 @@ pub(super) struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// Takes the only one of the values. The first of several is never taken silently: whoever reads
-    /// the last one would work under the lock of another.
+    /// Takes the only one of the values. The first of several is never taken silently: software
+    /// that reads the last one would work under the lock of another.
     pub(super) fn only<T>(self, values: impl IntoIterator<Item = T>) -> Result<T, KeyError> {
         let mut values = values.into_iter();
         let value = values.next().ok_or_else(|| self.missing("is missing"))?;

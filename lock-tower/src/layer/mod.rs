@@ -74,7 +74,7 @@ impl KeyLockLayer {
         self
     }
 
-    /// Sets when the lock is given back. Default: [`HoldUntil::Handler`].
+    /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
     #[must_use]
     pub fn with_hold(self, hold: HoldUntil) -> Self {
         self.change(|settings| settings.hold = hold)
@@ -112,7 +112,7 @@ impl KeyLockLayer {
     }
 
     /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
-    /// its lock. It tells clients how busy a key is. Default: not added.
+    /// its lock. It shows clients how busy a key is. Default: not added.
     #[must_use]
     pub fn with_server_timing(self) -> Self {
         self.change(|settings| settings.server_timing = true)

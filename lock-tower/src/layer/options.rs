@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-/// When the lock of a request is given back.
+/// When the lock of a request is released.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HoldUntil {
-    /// When the body of the response has been sent, was dropped, or `max` has passed since its head:
-    /// then the rest of the body is an error, and whoever reads slowly is cut off. A body that
-    /// nobody asks for a frame lives on until its connection ends, without the lock.
+    /// When the body of the response has been sent, was dropped, or `max` has passed since its
+    /// head: then the rest of the body is an error, and a slow reader is cut off. A body that is
+    /// not polled lives on until its connection ends, without the lock.
     BodyEnd {
         /// Longest time for the body.
         max: Duration,
     },
-    /// When the handler is done, and before the client sees the head of its response: whoever sends
-    /// its next request after that does not find its own lock held.
+    /// When the handler is done, and before the client sees the head of its response: a client that
+    /// sends its next request after that does not find its own lock held.
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
@@ -24,8 +24,8 @@ pub enum HoldUntil {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
-    /// It is dropped, as without this layer, and its lock given back. A statement that it has sent
-    /// may still run in the database when the next request enters; the fencing token tells.
+    /// It is dropped, as without this layer, and its lock released. A statement that it has sent
+    /// may still run in the database when the next request enters; the fencing token detects it.
     #[default]
     Cancel,
     /// It goes on to its end in a task of its own, and keeps the lock until then.
@@ -36,7 +36,7 @@ pub enum OnDisconnect {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnLost {
-    /// It is dropped, and the client is told that the effect is unknown.
+    /// It is dropped, and the client learns that the effect is unknown.
     #[default]
     Cancel,
     /// It goes on; it asks [`HeldLock`](crate::HeldLock) itself.

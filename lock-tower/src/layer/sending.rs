@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Sending {
-    /// A task of its own looks at the time: nobody polls the body of a client that does not read.
+    /// A task of its own watches the time: the body of a client that does not read is never polled.
     pub(super) fn new(ward: Ward, max: Duration, on_lost: OnLost) -> Self {
         let gate = Arc::<Gate>::default();
         let watch = tokio::spawn(watch(ward.held().clone(), max, on_lost, Arc::clone(&gate)));

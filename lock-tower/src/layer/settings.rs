@@ -11,7 +11,7 @@ use crate::locker::{Claim, Locker, no_key};
 
 use super::options::{HoldUntil, OnDisconnect, OnLost, SafeMethods};
 
-/// What a layer was told. All services of it share one.
+/// The settings of a layer. All services of it share one.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) locker: Locker,

@@ -60,9 +60,9 @@ impl LockerBuilder {
 
     /// Changes what is asked of the backend: ttl, longest hold, label, class.
     ///
-    /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. Key, mode and
-    /// wait are set for each request; there can be no owner, who would let all requests in at once,
-    /// and the lease is renewed automatically.
+    /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. Key, mode
+    /// and wait are set for each request; there can be no owner, which would let all requests in at
+    /// once, and the lease is renewed automatically.
     pub fn request(mut self, change: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.request = change(self.request);
         self
@@ -87,8 +87,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets after what time rejected clients are told to try again. Default: 1 s, which is the least
-    /// that `Retry-After` can say.
+    /// Sets the retry delay for rejected clients. Default: 1 s, which is the least that
+    /// `Retry-After` can express.
     pub fn retry_after(mut self, after: Duration) -> Self {
         self.retry_after = after;
         self
@@ -101,8 +101,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets who hears of the requests that the layers of this locker refuse. What a handler makes of
-    /// a [`Rejection`](crate::Rejection) is not told. Default: nobody.
+    /// Sets the observer of requests that the layers of this locker reject. What a handler does
+    /// with a [`Rejection`](crate::Rejection) is not reported. Default: none.
     pub fn rejection_observer(mut self, observer: Arc<dyn RejectionObserver>) -> Self {
         self.observer = Some(observer);
         self

@@ -6,7 +6,7 @@ use lock_core::{AcquireRequest, Error, LockGuard, LockKey, Released};
 use super::crowd::Place;
 use super::namespace::Namespace;
 
-/// Locks of one request, with its places among those who want them. Dropped, all are given back.
+/// Locks of one request, with its admissions. Dropped, all are released.
 pub(crate) struct Claim {
     namespace: Namespace,
     /// Sorted by key; empty if the request is unprotected.
@@ -67,7 +67,7 @@ impl Claim {
             Ok([guard]) => guard.release().await,
             Err(guards) => release_all(guards).await,
         };
-        // After the locks: who comes next is counted as the next.
+        // After the locks: the next request is counted as the next.
         drop(places);
         outcome
     }

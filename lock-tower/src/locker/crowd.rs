@@ -25,11 +25,11 @@ pub(crate) enum Full {
     WaitersOfKey,
 }
 
-/// Who wants or has a key. Whoever comes first, or alone to a key that others hold elsewhere, does
+/// The requests for a key. The first one, and a single one for a key that is held elsewhere, does
 /// not count as a waiter: with no waiters allowed, one request at a time is still served.
 ///
-/// Readers do not stand in the line of this process. They count among all who wait while they ask,
-/// and not among those of their key: many that nobody keeps waiting ask at a time.
+/// Readers do not queue in this process. They count among all waiters while they ask, and not among
+/// those of their key: many that are not kept waiting ask at a time.
 #[derive(Clone, Copy, Default)]
 struct Count {
     asking: usize,
@@ -61,8 +61,8 @@ pub(crate) enum Access {
     Shared,
 }
 
-/// The counts of all keys, in shards so that busy keys do not wait for each other. A key that nobody
-/// wants or has takes no memory.
+/// The counts of all keys, in shards so that busy keys do not wait for each other. An unused key
+/// takes no memory.
 pub(crate) struct Crowd {
     bounds: Bounds,
     waiters: AtomicUsize,
@@ -119,7 +119,7 @@ impl Crowd {
         })
     }
 
-    /// Waits until nobody wants or has a key.
+    /// Waits until a key is unused.
     pub(crate) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -145,8 +145,7 @@ impl Crowd {
         self.change(key, |count| {
             let before = count.waiters();
             change(count);
-            // Whoever is granted need not be the one who came first, so none of them is a waiter by
-            // itself.
+            // The granted request need not be the first one, so none of them is a waiter by itself.
             let fewer = before - count.waiters();
             self.waiters.fetch_sub(fewer, Ordering::Relaxed);
             if count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1 {

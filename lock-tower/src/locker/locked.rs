@@ -7,7 +7,7 @@ use crate::held::{HeldLock, NotHeld, Ward};
 
 /// Locks that a [`Locker`](super::Locker) has acquired, until they are released or dropped.
 ///
-/// What they are like is told by [`HeldLock`], which this dereferences to.
+/// Dereferences to [`HeldLock`], which describes the locks.
 #[must_use = "dropping it gives the lock back"]
 #[derive(Debug)]
 pub struct Locked {

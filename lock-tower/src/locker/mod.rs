@@ -1,4 +1,4 @@
-//! Who queues for which keys, and how many may.
+//! Admission: which keys requests wait for, and how many may wait.
 
 mod builder;
 mod claim;
@@ -75,7 +75,7 @@ pub enum WhenUnavailable {
     /// They run without a lock, with a warning in the log, and
     /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. Two may run
     /// at once. Calls of gRPC with a deadline that is shorter than the wait are rejected all the
-    /// same: a client that leaves no time for an answer does not get around the lock by that.
+    /// same: a short deadline is no way around the lock.
     Bypass,
     /// They are rejected.
     #[default]
@@ -109,7 +109,7 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves the queue at once; what it was granted is given back in the
+    /// A dropped future leaves the queue at once; what it was granted is released in the
     /// background, at worst after one ttl.
     pub async fn lock(&self, name: impl Into<String>) -> Result<Locked, Rejection> {
         let key = self.key(&name.into())?;

@@ -25,16 +25,16 @@ pub use self::dialect::SqlDialect;
 
 /// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
 ///
-/// Times are those of the clock of the database. Responses whose time is over are not found, and
-/// purged in passing. They lie in the table as they were sent: whoever reads it sees what clients
-/// saw. Clones share up to four connections, one of which is for what is to be stored.
+/// Times are those of the clock of the database. Expired responses are not found, and purged in
+/// passing. The table has them as they were sent: its readers see what clients saw. Clones share up
+/// to four connections, one of which is reserved for storing.
 #[derive(Clone)]
 pub struct SqlResponses {
     pools: Pools,
     table: Arc<str>,
     texts: Texts,
     puts: Arc<AtomicU32>,
-    /// Keeps those who look and who purge from taking all of the connections.
+    /// Keeps readers and purges from taking all of the connections.
     others: Arc<Semaphore>,
     /// One at a time.
     purging: Arc<Semaphore>,
@@ -106,10 +106,9 @@ impl SqlResponses {
     /// if and only if what else the transaction does is.
     ///
     /// The connection is to the database that has the table. Roll back unless it is
-    /// [`Put::Stored`]: somebody else has handled the request,
-    /// and if what the handler returns then is one to be [stored](super::IdempotencyLayer::with_stored),
-    /// its client gets what is stored instead. The handler returns the response after
-    /// the commit.
+    /// [`Put::Stored`]: another request was handled first, and if the handler's response is then
+    /// one to be [stored](super::IdempotencyLayer::with_stored), its client gets the stored one
+    /// instead. The handler returns the response after the commit.
     ///
     /// # Errors
     ///
@@ -140,7 +139,7 @@ impl SqlResponses {
         put.await.map_err(unwritten)
     }
 
-    /// Nobody waits for it.
+    /// Purges in the background.
     fn purge_aside(&self) {
         let Ok(turn) = Arc::clone(&self.purging).try_acquire_owned() else {
             return;
@@ -166,7 +165,7 @@ impl SqlResponses {
         purged.map(drop).map_err(unwritten)
     }
 
-    /// Looks first, because who may use the table need not be who may make it.
+    /// Checks first, because the user may use the table without the right to make it.
     async fn ensure(&self) -> sqlx::Result<()> {
         let Texts { find, create, .. } = &self.texts;
         on_connection!(&self.pools, connection => {
@@ -175,7 +174,7 @@ impl SqlResponses {
             } else {
                 match connection::Dialog::run(connection, create.clone()).await {
                     Ok(()) => look(connection, find.clone()).await,
-                    // Several make it at once, and all but one are told that it is there.
+                    // Several may make it at once, and all but one get this error.
                     Err(error) => look(connection, find.clone()).await.map_err(|_| error),
                 }
             }
@@ -228,7 +227,7 @@ async fn put<C: SqlConnection>(
     Err(sqlx::Error::Protocol(message.to_owned()))
 }
 
-/// Each takes somebody who puts or purges in between.
+/// Each round means that another client puts or purges in between.
 const ROUNDS: usize = 8;
 
 /// Microseconds that can be added to a time: longer than anybody keeps a response.
