@@ -15,8 +15,8 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, LeaseId};
 use lock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
-    FencingToken, Grant, Lease, LeaseControl, LeaseState, LockGuard, LockKey, LockUrl, LostReason,
-    Released, RenewalRequest, Renewer, Result, Liveness, Wait,
+    FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness, LockGuard, LockKey, LockUrl,
+    LostReason, Released, RenewalRequest, Renewer, Result, Wait,
 };
 use tokio::time::{Instant, sleep, timeout};
 
