@@ -86,7 +86,7 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
             Backend::Postgres(Mode::Advisory),
             Backend::Postgres(Mode::Row),
         ],
-        row: "somebody ends the session (`pg_terminate_backend`, `KILL`)",
+        row: "the session is ended by an administrator (`pg_terminate_backend`, `KILL`)",
         longest: SESSION,
         together: false,
         unreplicated: false,
