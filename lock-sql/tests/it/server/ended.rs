@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{AcquireRequest, DistributedLock as _, LostReason, Released};
+use lock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
 use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
@@ -228,7 +228,18 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
         server.try_sql("SELECT 1").is_ok()
     })
     .await;
-    let again = take(&second, "job").await;
+    // The pooler may refuse connections for a moment longer.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let again = loop {
+        match second.acquire(&request("job")).await {
+            Ok(guard) => break guard,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                assert!(Instant::now() < deadline, "{error}");
+                tokio::time::sleep(ms(50)).await;
+            }
+        }
+    };
     assert!(again.fencing_token() > last, "{again:?} after {last:?}");
     drop(guard);
     again.release().await.expect("it is released");
