@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::request::{AcquireRequest, Mode};
+use crate::mode::Mode;
+use crate::request::AcquireRequest;
 
 /// What a backend, or a stack of layers on one, can do.
 ///

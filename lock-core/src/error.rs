@@ -2,8 +2,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::guard::LostReason;
+use crate::holder::HolderInfo;
 use crate::key::LockKey;
+use crate::lost_reason::LostReason;
+use crate::mode::Wait;
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,8 +17,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// # Display
 ///
-/// `Display` prints this level only, together with the backend and the key where they are known;
-/// [`source`](StdError::source) has the rest. No message contains a password or a full URL.
+/// `Display` prints this level only, together with the backend, the holder and the key where they
+/// are known; [`source`](StdError::source) has the rest. No message contains a password or a full URL.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -26,6 +28,7 @@ struct Inner {
     message: String,
     backend: Option<&'static str>,
     key: Option<LockKey>,
+    holder: Option<Box<HolderInfo>>,
     lost: Option<LostReason>,
     outcome_unknown: bool,
     /// Shared, so that one failure can be the answer to many requests.
@@ -70,6 +73,7 @@ impl Error {
             message: message.into(),
             backend: None,
             key: None,
+            holder: None,
             lost: None,
             outcome_unknown: false,
             source: None,
@@ -82,6 +86,17 @@ impl Error {
         let mut error = Self::new(ErrorKind::Lost, format!("the lock was lost: {reason}"));
         error.0.lost = Some(reason);
         error
+    }
+
+    /// Makes the error of a request that found the lock held until its wait was over. For backends
+    /// and layers.
+    #[must_use]
+    pub fn contended(wait: Wait) -> Self {
+        let message = match wait {
+            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
+            _ => "the lock is held".to_owned(),
+        };
+        Self::new(ErrorKind::Contended, message)
     }
 
     pub(crate) fn invalid_key(message: impl Into<String>) -> Self {
@@ -103,6 +118,13 @@ impl Error {
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {
         self.0.key = Some(key.clone());
+        self
+    }
+
+    /// Names the holder that was in the way.
+    #[must_use]
+    pub fn with_holder(mut self, holder: HolderInfo) -> Self {
+        self.0.holder = Some(Box::new(holder));
         self
     }
 
@@ -165,6 +187,16 @@ impl Error {
         self.0.key.as_ref()
     }
 
+    /// The holder that a wait ended for, as the server knew it right after; of several the first.
+    ///
+    /// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) and what is built on it look for
+    /// it when a wait has timed out. `None` if the lock was free by then, if the server did not say,
+    /// or if nobody looked.
+    #[must_use]
+    pub fn holder(&self) -> Option<&HolderInfo> {
+        self.0.holder.as_deref()
+    }
+
     /// Why the lock was lost, if it was.
     #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
@@ -184,6 +216,9 @@ impl fmt::Display for Error {
             write!(f, "{backend}: ")?;
         }
         f.write_str(&self.0.message)?;
+        if let Some(holder) = &self.0.holder {
+            write!(f, "; held by {holder}")?;
+        }
         if let Some(key) = &self.0.key {
             write!(f, " (key {key:?})")?;
         }
@@ -202,6 +237,9 @@ impl fmt::Debug for Error {
         }
         if let Some(key) = &inner.key {
             out.field("key", key);
+        }
+        if let Some(holder) = &inner.holder {
+            out.field("holder", holder);
         }
         if inner.outcome_unknown {
             out.field("outcome_unknown", &true);

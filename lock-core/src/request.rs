@@ -1,13 +1,12 @@
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Observer, OfPart};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::{AttemptState, Observer, OfPart};
+use crate::layers::AttemptState;
+use crate::mode::{Mode, Renewal, Wait};
 use crate::owner::Owner;
 
 /// What to acquire, and how.
@@ -46,54 +45,6 @@ struct Options {
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
     attempt_state: Option<Arc<AttemptState>>,
-}
-
-/// Mutex, semaphore or reader-writer lock.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Mode {
-    /// One holder.
-    #[default]
-    Exclusive,
-    /// At most `limit` holders at a time, all of whom must name the same limit.
-    Permit {
-        /// Greatest number of holders, at least 1.
-        limit: NonZeroU32,
-    },
-    /// Any number of holders, and no exclusive one.
-    Shared,
-}
-
-/// How long to wait for a lock that is held.
-///
-/// The wait is one budget for everything: the local queue, the check-out of a connection, the
-/// commands in flight.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Wait {
-    /// Gives up after this time. The default is 30 s.
-    AtMost(Duration),
-    /// Waits until the lock is acquired or something fails.
-    Forever,
-    /// Makes one attempt.
-    Never,
-}
-
-impl Default for Wait {
-    fn default() -> Self {
-        Self::AtMost(Duration::from_secs(30))
-    }
-}
-
-/// What extends the lease.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Renewal {
-    /// The library, at a third of the ttl, until the guard is released or `max_hold` is over.
-    #[default]
-    Automatic,
-    /// The caller, by [`LockGuard::renew`](crate::LockGuard::renew).
-    Manual,
 }
 
 impl AcquireRequest {
@@ -288,14 +239,6 @@ impl AcquireRequest {
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.0.ttl
-    }
-
-    /// When the wait that begins now ends, if it has a limit.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.0.wait {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
-            _ => None,
-        }
     }
 
     /// What extends the lease.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use lock_core::{AcquireRequest, Error, Wait};
 use tokio::time::Instant;
 
 /// The wait of one request, as a deadline.
@@ -17,10 +17,7 @@ impl Budget {
     /// `longest` is what one request takes at most by itself.
     pub(crate) fn of(request: &AcquireRequest, longest: Duration) -> Self {
         let wait = request.wait();
-        let deadline = match wait {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
-            _ => None,
-        };
+        let deadline = wait.deadline();
         Self {
             wait,
             deadline,
@@ -30,11 +27,7 @@ impl Budget {
 
     /// Whether the caller waits at all.
     pub(crate) fn waits(&self) -> bool {
-        match self.wait {
-            Wait::Never => false,
-            Wait::AtMost(limit) => !limit.is_zero(),
-            _ => true,
-        }
+        self.wait.waits()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -65,11 +58,7 @@ impl Budget {
     }
 
     pub(crate) fn contended(&self) -> Error {
-        let message = match self.wait {
-            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-            _ => "the lock is held".to_owned(),
-        };
-        Error::new(ErrorKind::Contended, message)
+        Error::contended(self.wait)
     }
 }
 

@@ -63,12 +63,14 @@ impl Leases {
         let answered = AtomicBool::new(false);
         let place = Place::of(self, request);
         let acquired = self.wait(request, deadline, &answered, &place);
-        let acquired = match deadline.filter(|_| waits(request.wait())) {
+        let acquired = match deadline.filter(|_| request.wait().waits()) {
             // The database may hang with the time of the waiter.
             Some(deadline) => {
                 match before(deadline.max(Instant::now() + MIN_TIME), acquired).await {
                     Some(acquired) => acquired,
-                    None if answered.load(Ordering::Relaxed) => Err(contended(request)),
+                    None if answered.load(Ordering::Relaxed) => {
+                        Err(Error::contended(request.wait()))
+                    }
                     None => Err(silent()),
                 }
             }
@@ -127,7 +129,7 @@ impl Leases {
             is_told = before(wake_at, released).await.is_some();
             pause = if is_told { Duration::ZERO } else { pause * 2 };
         }
-        Err(contended(request))
+        Err(Error::contended(request.wait()))
     }
 
     /// Tries once to acquire the lock; otherwise returns until when it is held.
@@ -195,7 +197,7 @@ struct Place {
 impl Place {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
         let shares = matches!(request.mode(), Mode::Shared | Mode::Permit { .. });
-        let queues = !shares && waits(request.wait()) && leases.shared.store.has_queue();
+        let queues = !shares && request.wait().waits() && leases.shared.store.has_queue();
         Self {
             shared: Arc::clone(&leases.shared),
             engine: leases.engine.clone(),
@@ -225,11 +227,6 @@ impl Drop for Place {
 /// Until when a lock is held, and whether the turn of the waiter comes soon.
 type Held = (Moment, bool);
 
-/// Whether there is a time to be bounded by: a single attempt takes as long as the database does.
-fn waits(wait: Wait) -> bool {
-    !matches!(wait, Wait::Never | Wait::AtMost(Duration::ZERO))
-}
-
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
 const MIN_TIME: Duration = Duration::from_millis(100);
 
@@ -242,14 +239,6 @@ fn held_until(refusal: Refusal) -> Result<Held> {
             Err(Error::new(ErrorKind::InvalidRequest, message))
         }
     }
-}
-
-fn contended(request: &AcquireRequest) -> Error {
-    let message = match request.wait() {
-        Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-        _ => "the lock is held".to_owned(),
-    };
-    Error::new(ErrorKind::Contended, message)
 }
 
 fn silent() -> Error {

@@ -21,10 +21,7 @@ impl Budget {
     pub(crate) fn of(request: &AcquireRequest, step: Duration) -> Self {
         let wait = request.wait();
         let begun = Instant::now();
-        let deadline = match wait {
-            Wait::AtMost(limit) => begun.checked_add(limit),
-            _ => None,
-        };
+        let deadline = wait.deadline();
         Self {
             wait,
             begun,
@@ -36,11 +33,7 @@ impl Budget {
 
     /// Whether the caller waits at all.
     pub(crate) fn waits(&self) -> bool {
-        match self.wait {
-            Wait::Never => false,
-            Wait::AtMost(limit) => !limit.is_zero(),
-            _ => true,
-        }
+        self.wait.waits()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -112,11 +105,7 @@ impl Budget {
     }
 
     pub(crate) fn contended(&self) -> Error {
-        let message = match self.wait {
-            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-            _ => "the lock is held".to_owned(),
-        };
-        Error::new(ErrorKind::Contended, message)
+        Error::contended(self.wait)
     }
 }
 

@@ -3,7 +3,7 @@
 mod watch;
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -13,10 +13,10 @@ use crate::error::Result;
 use crate::key::LockKey;
 use crate::label::Label;
 use crate::lease::{LeaseState, Released};
-use crate::request::Mode;
-use crate::token::FencingToken;
+use crate::mode::Mode;
 
 pub use self::watch::watch_by_polling;
+pub use crate::holder::HolderInfo;
 
 /// The administration of the locks of one service.
 #[async_trait]
@@ -130,34 +130,6 @@ impl LockInfo {
     pub fn with_waiters(mut self, waiters: Vec<Label>) -> Self {
         self.waiters = Some(waiters);
         self
-    }
-}
-
-/// One holder of a lock, as the server knows it.
-#[non_exhaustive]
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct HolderInfo {
-    /// The holder's identity.
-    pub label: Label,
-    /// Its fencing token. After a hand-over inside the holder's process, which the server need not
-    /// know of, the current token is larger.
-    pub token: Option<FencingToken>,
-    /// When it acquired the lock, by the clock of the machine that recorded it.
-    pub since: Option<SystemTime>,
-    /// How long the lease lasts unless it is renewed; `None` if it has no time limit.
-    pub time_left: Option<Duration>,
-}
-
-impl HolderInfo {
-    /// A holder of whom only the label is known. For implementors.
-    #[must_use]
-    pub fn new(label: Label) -> Self {
-        Self {
-            label,
-            token: None,
-            since: None,
-            time_left: None,
-        }
     }
 }
 

@@ -77,7 +77,7 @@ impl Seen {
 mod tests {
     use crate::admin::HolderInfo;
     use crate::label::Label;
-    use crate::request::Mode;
+    use crate::mode::Mode;
 
     use super::*;
 

@@ -20,9 +20,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::PendingRelease;
-use crate::key::LockKey;
-use crate::lease::{Lease, RenewalScheduler};
+use crate::lease::RenewalScheduler;
 
 use self::background::Background;
 use self::runtime_timer::RuntimeTimer;
@@ -137,13 +135,6 @@ impl Engine {
     #[must_use]
     pub fn jitter(&self, low: Duration, high: Duration) -> Duration {
         entropy::between(&*self.scheduler.entropy, low, high)
-    }
-
-    /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
-    ///
-    /// `ttl` bounds how long an outcome that stays unknown is followed up.
-    pub fn pending(&self, key: &LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> PendingRelease {
-        PendingRelease::arm(self.clone(), key.clone(), lease, ttl)
     }
 
     /// Runs a task to its end in the background; [`drain`](Engine::drain) waits for it.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use async_trait::async_trait;
 
+use super::LockGuard;
+use super::held_lease::{HeldLease, Parts};
 use super::release::{ReleaseHook, ReleasedLease};
-use super::{HeldLease, LockGuard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lease::{Grant, Lease, LeaseControl, Liveness, Released};
-use crate::request::{AcquireRequest, Renewal};
+use crate::mode::Renewal;
+use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
 /// Tokens that the holders of one joined lock may have, one after the other.
@@ -63,9 +65,6 @@ impl LockGuard {
         Ok(guard)
     }
 }
-
-/// The locks that a joined one consists of.
-pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
 
 /// The lease of two locks, each of which is renewed by itself.
 struct Joined {

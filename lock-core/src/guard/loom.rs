@@ -5,11 +5,11 @@
 use ::loom::sync::Arc;
 use ::loom::thread;
 
-use super::LostReason;
 use super::atomic::{AtomicU32, Ordering};
 use super::entries::Entries;
 use super::validity::{End, State, Validity};
 use crate::engine::Moment;
+use crate::lost_reason::LostReason;
 
 const LOST: End = End::Lost(LostReason::Stolen);
 

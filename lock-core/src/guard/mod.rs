@@ -23,7 +23,8 @@ use tokio::time::Instant;
 use crate::engine::LeaseId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Liveness, Released, renew};
+use crate::lease::{Liveness, Released, Scheduled, renew};
+use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
@@ -34,7 +35,7 @@ pub(crate) use self::joined::TokenRange;
 pub(crate) use self::release::{ReleaseHook, ReleasedLease};
 
 pub use self::expiring::Expiring;
-pub use self::lost::{LostReason, LostSignal};
+pub use self::lost::LostSignal;
 pub use self::multi::MultiGuard;
 pub use self::pending::PendingRelease;
 
@@ -352,7 +353,7 @@ async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
     let sent = hold.engine().now();
     let answer = renew(&*renewer, &[request], timeout).await.remove(0);
     let failed = answer.as_ref().err().cloned();
-    hold.renewed(sent, answer);
+    Arc::clone(hold).renewed(sent, answer);
     failed.map_or(Ok(()), Err)
 }
 

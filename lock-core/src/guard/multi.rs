@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use super::{LockGuard, LostReason};
+use super::LockGuard;
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::lease::Released;
+use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
 /// Locks on several keys that were acquired together.

@@ -2,12 +2,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::joined::Parts;
-use super::{HeldLease, LockGuard};
-use crate::engine::{Engine, Moment, catch_panic_async};
+use super::LockGuard;
+use super::held_lease::{HeldLease, Parts};
+use super::release::{release_timeout, release_until_confirmed};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, Liveness};
+use crate::lease::{Grant, Lease};
 use crate::request::AcquireRequest;
 
 /// Undoes an acquisition with an unknown outcome. For implementors.
@@ -45,16 +46,21 @@ pub struct PendingRelease {
     lease: Option<Arc<dyn Lease>>,
 }
 
-impl PendingRelease {
-    pub(crate) fn arm(engine: Engine, key: LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> Self {
-        Self {
-            engine,
-            key,
+impl Engine {
+    /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
+    ///
+    /// `ttl` bounds how long an outcome that stays unknown is followed up.
+    pub fn pending(&self, key: &LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> PendingRelease {
+        PendingRelease {
+            engine: self.clone(),
+            key: key.clone(),
             ttl,
             lease: Some(lease),
         }
     }
+}
 
+impl PendingRelease {
     /// The server granted the lock: makes the guard, which manages the lease from now on.
     ///
     /// # Errors
@@ -133,46 +139,3 @@ impl fmt::Debug for PendingRelease {
             .finish_non_exhaustive()
     }
 }
-
-/// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
-/// what has none is released for as long as it takes.
-pub(super) async fn release_until_confirmed(
-    engine: Engine,
-    lease: Arc<dyn Lease>,
-    key: LockKey,
-    ttl: Duration,
-) {
-    let attempt = release_timeout(ttl);
-    let (until, longest_pause) = match lease.liveness() {
-        // Several attempts fit into the shortest lease, and the last one begins after its end: what
-        // stands in a queue without a lease is taken back as well.
-        Liveness::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
-        Liveness::Reported => (Moment::NEVER, Duration::from_secs(30)),
-    };
-    let mut pause = Duration::from_millis(20);
-    loop {
-        let answer = tokio::time::timeout(attempt, catch_panic_async(lease.release())).await;
-        let error = match answer.ok().flatten() {
-            Some(Ok(_)) => return,
-            Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
-            _ if engine.now() < until => {
-                tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
-                pause = (pause * 2).min(longest_pause);
-                continue;
-            }
-            Some(Err(error)) => error,
-            None => Error::new(ErrorKind::Unavailable, "the server does not answer"),
-        };
-        let backend = engine.backend();
-        tracing::warn!(backend, %key, %error, "background release failed");
-        return;
-    }
-}
-
-/// Time for one attempt to give a lease back, or to hand it over.
-pub(super) fn release_timeout(ttl: Duration) -> Duration {
-    MAX_RELEASE_TIMEOUT.min(ttl / 3)
-}
-
-/// Longest time that one release may take; the next one uses a connection that may be healthier.
-const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -4,14 +4,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::held_lease::HeldLease;
-use super::pending::{release_timeout, release_until_confirmed};
-use crate::engine::{Engine, Moment, catch_panic};
+use crate::engine::{Engine, Moment, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{LeaseState, Liveness, Released};
+use crate::key::LockKey;
+use crate::lease::{Lease, LeaseState, Liveness, Released};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
@@ -151,6 +152,49 @@ fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> 
     let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
     release_until_confirmed(hold.engine().clone(), lease, key, hold.timing().ttl())
 }
+
+/// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
+/// what has none is released for as long as it takes.
+pub(super) async fn release_until_confirmed(
+    engine: Engine,
+    lease: Arc<dyn Lease>,
+    key: LockKey,
+    ttl: Duration,
+) {
+    let attempt = release_timeout(ttl);
+    let (until, longest_pause) = match lease.liveness() {
+        // Several attempts fit into the shortest lease, and the last one begins after its end: what
+        // stands in a queue without a lease is taken back as well.
+        Liveness::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
+        Liveness::Reported => (Moment::NEVER, Duration::from_secs(30)),
+    };
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let answer = tokio::time::timeout(attempt, catch_panic_async(lease.release())).await;
+        let error = match answer.ok().flatten() {
+            Some(Ok(_)) => return,
+            Some(Err(error)) if !error.is_outcome_unknown() && !error.is_retryable() => error,
+            _ if engine.now() < until => {
+                tokio::time::sleep(engine.jitter(pause / 2, pause)).await;
+                pause = (pause * 2).min(longest_pause);
+                continue;
+            }
+            Some(Err(error)) => error,
+            None => Error::new(ErrorKind::Unavailable, "the server does not answer"),
+        };
+        let backend = engine.backend();
+        tracing::warn!(backend, %key, %error, "background release failed");
+        return;
+    }
+}
+
+/// Time for one attempt to give a lease back, or to hand it over.
+pub(super) fn release_timeout(ttl: Duration) -> Duration {
+    MAX_RELEASE_TIMEOUT.min(ttl / 3)
+}
+
+/// Longest time that one release may take; the next one uses a connection that may be healthier.
+const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
 async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {

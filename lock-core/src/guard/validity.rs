@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::atomic::{AtomicU64, Ordering};
 use crate::engine::Moment;
-use crate::guard::LostReason;
+use crate::lost_reason::LostReason;
 
 /// The deadline of a held lock, or how it ended.
 ///

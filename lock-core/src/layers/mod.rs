@@ -11,12 +11,12 @@ mod multi;
 mod observe;
 mod prefix;
 
+pub use crate::event::{Event, EventKind, Observer};
+
 pub use self::local_queue::LocalQueue;
 pub(crate) use self::local_queue::attempt_state::AttemptState;
 pub use self::migrate::Migrate;
-pub(crate) use self::migrate::OfPart;
 pub use self::multi::acquire_all;
-pub(crate) use self::observe::EventEmitter;
-pub use self::observe::{Event, EventKind, Observe, Observer};
+pub use self::observe::Observe;
 pub use self::prefix::Prefix;
 pub(crate) use self::prefix::check_namespace;

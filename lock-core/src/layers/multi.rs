@@ -5,7 +5,8 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
-use crate::request::{AcquireRequest, Wait};
+use crate::mode::Wait;
+use crate::request::AcquireRequest;
 
 /// Acquires the requests one after the other, in their order, within one wait budget; on a failure
 /// releases those it has.
@@ -38,7 +39,9 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         return Err(Error::new(ErrorKind::InvalidConfig, message).with_backend(backend));
     }
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
-    let deadline = requests.first().and_then(AcquireRequest::deadline);
+    let deadline = requests
+        .first()
+        .and_then(|request| request.wait().deadline());
     let began = Instant::now();
     let mut guards = Vec::with_capacity(requests.len());
     for request in requests {

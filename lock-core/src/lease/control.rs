@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::engine::Moment;
-use crate::guard::{HeldLease, LostReason};
+use crate::lost_reason::LostReason;
 
 /// How a lease reports what the server pushes.
 ///
@@ -11,14 +11,21 @@ use crate::guard::{HeldLease, LostReason};
 /// reference to the lease: do not hold a mutex that its destructor takes.
 #[derive(Clone)]
 pub struct LeaseControl {
-    hold: Weak<HeldLease>,
+    hold: Weak<dyn Controlled>,
+}
+
+/// What the reports are about; each method is the one of the same name of [`LeaseControl`].
+pub(crate) trait Controlled: Send + Sync {
+    fn lose(&self, reason: LostReason);
+    fn limit(self: Arc<Self>, deadline: Moment);
+    fn confirm(self: Arc<Self>);
+    fn is_over(&self) -> bool;
+    fn check(self: Arc<Self>);
 }
 
 impl LeaseControl {
-    pub(crate) fn new(hold: &Arc<HeldLease>) -> Self {
-        Self {
-            hold: Arc::downgrade(hold),
-        }
+    pub(crate) fn new(hold: Weak<dyn Controlled>) -> Self {
+        Self { hold }
     }
 
     /// The lock is lost, for certain.
@@ -53,7 +60,7 @@ impl LeaseControl {
     /// Renews now instead of when it is due. For signs of trouble, such as a change of the master.
     pub fn check(&self) {
         if let Some(hold) = self.hold.upgrade() {
-            hold.renew_soon();
+            hold.check();
         }
     }
 }

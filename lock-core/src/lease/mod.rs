@@ -13,12 +13,13 @@ use async_trait::async_trait;
 use crate::engine::LeaseId;
 use crate::engine::Moment;
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::key::LockKey;
+use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
+pub(crate) use self::control::Controlled;
 pub use self::control::LeaseControl;
-pub(crate) use self::renewal_scheduler::{RenewalScheduler, Slot, renew};
+pub(crate) use self::renewal_scheduler::{RenewalScheduler, Scheduled, Slot, renew};
 pub(crate) use self::timing::LeaseTiming;
 pub use self::timing::{renewal_interval, renewal_timeout};
 

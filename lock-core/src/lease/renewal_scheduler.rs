@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{LeaseState, RenewalRequest, Renewer};
+use super::{LeaseState, LeaseTiming, RenewalRequest, Renewer};
 use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::HeldLease;
 
 /// Holds every live lock of the process by the moment at which it wants attention.
 pub(crate) struct RenewalScheduler {
@@ -26,9 +25,38 @@ pub(crate) struct RenewalScheduler {
 
 #[derive(Default)]
 struct Schedule {
-    by_due: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+    by_due: BTreeMap<(Moment, u64), Arc<dyn Scheduled>>,
     /// When the loop looks next; an entry before that has to wake it.
     next_wakeup: Option<Moment>,
+}
+
+/// A lock that the scheduler looks after.
+pub(crate) trait Scheduled: Send + Sync {
+    /// Its place in the schedule.
+    fn slot(&self) -> &Slot;
+
+    /// When it has to be processed; `None` if it has ended.
+    fn due(&self) -> Option<Moment>;
+
+    /// Fires what is due at `now`; the renewal to send, if that is due.
+    fn process_due(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
+
+    /// The same for a renewal that joins a batch before it is due.
+    fn renew_in_batch(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
+
+    /// Whether this server renews it, and a renewal is due `by` then.
+    fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
+
+    /// Takes in what the server said to a renewal that left at `sent`.
+    fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>);
+
+    /// Puts the lock back into the schedule after a renewal that came to nothing.
+    fn try_later(self: Arc<Self>, now: Moment);
+
+    fn timing(&self) -> LeaseTiming;
+
+    /// Longest time that a renewal may take.
+    fn attempt_timeout(&self) -> Duration;
 }
 
 /// Where a lock stands in the schedule; changed under its mutex only.
@@ -77,7 +105,7 @@ impl RenewalScheduler {
     }
 
     /// Looks after `hold` when it is due, in place of when it was due before.
-    pub(crate) fn schedule(self: &Arc<Self>, hold: &Arc<HeldLease>) {
+    pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<dyn Scheduled>) {
         let slot = hold.slot();
         let (wake, replaced) = {
             let mut schedule = self.lock();
@@ -88,7 +116,8 @@ impl RenewalScheduler {
                 None => (false, replaced),
                 Some(due) => {
                     slot.due.store(due.as_nanos(), Ordering::Relaxed);
-                    schedule.by_due.insert((due, slot.id), Arc::clone(hold));
+                    let key = (due, slot.id);
+                    schedule.by_due.insert(key, hold);
                     (schedule.next_wakeup.is_some_and(|at| due < at), replaced)
                 }
             }
@@ -128,7 +157,7 @@ impl RenewalScheduler {
     }
 
     /// Fires what is over and starts the renewals that are due, one task for each server.
-    fn process_due(self: &Arc<Self>, due: Vec<Arc<HeldLease>>, now: Moment) {
+    fn process_due(self: &Arc<Self>, due: Vec<Arc<dyn Scheduled>>, now: Moment) {
         let mut batches: Vec<Batch> = Vec::new();
         for hold in due {
             if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now)) {
@@ -167,13 +196,13 @@ impl fmt::Debug for RenewalScheduler {
 }
 
 impl Schedule {
-    fn take(&mut self, slot: &Slot) -> Option<Arc<HeldLease>> {
+    fn take(&mut self, slot: &Slot) -> Option<Arc<dyn Scheduled>> {
         let due = Moment::from_nanos(slot.due.load(Ordering::Relaxed));
         self.by_due.remove(&(due, slot.id))
     }
 
     /// Takes what wants attention at `now`.
-    fn take_due(&mut self, now: Moment) -> Vec<Arc<HeldLease>> {
+    fn take_due(&mut self, now: Moment) -> Vec<Arc<dyn Scheduled>> {
         let later = self.by_due.split_off(&(now, u64::MAX));
         std::mem::replace(&mut self.by_due, later)
             .into_values()
@@ -181,7 +210,11 @@ impl Schedule {
     }
 
     /// Takes the locks on the same server whose renewal is due by `horizon`.
-    fn take_batch(&mut self, renewer: &Arc<dyn Renewer>, horizon: Moment) -> Vec<Arc<HeldLease>> {
+    fn take_batch(
+        &mut self,
+        renewer: &Arc<dyn Renewer>,
+        horizon: Moment,
+    ) -> Vec<Arc<dyn Scheduled>> {
         let near = self.by_due.range(..=(horizon, u64::MAX));
         let keys: Vec<_> = near
             .filter(|(_, hold)| hold.is_renewed_by(renewer, horizon))
@@ -204,14 +237,14 @@ impl Schedule {
 /// Renewals that travel together.
 struct Batch {
     renewer: Arc<dyn Renewer>,
-    holds: Vec<Arc<HeldLease>>,
+    holds: Vec<Arc<dyn Scheduled>>,
     requests: Vec<RenewalRequest>,
     timeout: Duration,
     batch_window: Duration,
 }
 
 impl Batch {
-    fn new(renewer: Arc<dyn Renewer>, hold: Arc<HeldLease>, request: RenewalRequest) -> Self {
+    fn new(renewer: Arc<dyn Renewer>, hold: Arc<dyn Scheduled>, request: RenewalRequest) -> Self {
         let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing().batch_window());
         Self {
             renewer,
@@ -222,7 +255,7 @@ impl Batch {
         }
     }
 
-    fn push(&mut self, hold: Arc<HeldLease>, request: RenewalRequest) {
+    fn push(&mut self, hold: Arc<dyn Scheduled>, request: RenewalRequest) {
         self.timeout = self.timeout.min(hold.attempt_timeout());
         self.batch_window = self.batch_window.max(hold.timing().batch_window());
         self.holds.push(hold);
@@ -246,12 +279,12 @@ impl Batch {
 /// Looks after one lock. What is called on its behalf may panic, as a task that is woken can; that
 /// must not cost the renewals of the others.
 fn guarded<T>(
-    hold: &Arc<HeldLease>,
+    hold: &Arc<dyn Scheduled>,
     now: Moment,
-    act: impl FnOnce(&Arc<HeldLease>) -> Option<T>,
+    act: impl FnOnce(Arc<dyn Scheduled>) -> Option<T>,
 ) -> Option<T> {
-    catch_panic(|| act(hold)).unwrap_or_else(|| {
-        hold.try_later(now);
+    catch_panic(|| act(Arc::clone(hold))).unwrap_or_else(|| {
+        Arc::clone(hold).try_later(now);
         None
     })
 }

@@ -5,9 +5,9 @@ use super::Memory;
 use crate::admin::{LockAdmin, LockEvent, LockInfo};
 use crate::engine::LeaseId;
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::key::LockKey;
 use crate::lease::{LeaseState, Released, RenewalRequest, renew};
+use crate::lost_reason::LostReason;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

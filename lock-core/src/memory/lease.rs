@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use super::store::Store;
 use crate::engine::LeaseId;
 use crate::error::{Error, Result};
-use crate::guard::LostReason;
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseControl, Liveness, Released};
+use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
 /// One acquisition in a store.

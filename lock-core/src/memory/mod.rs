@@ -20,7 +20,8 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::{Grant, Lease};
 use crate::lock::DistributedLock;
-use crate::request::{AcquireRequest, Wait};
+use crate::mode::Wait;
+use crate::request::AcquireRequest;
 
 use self::lease::MemoryLease;
 use self::store::{Push, Store};
@@ -129,7 +130,7 @@ impl Memory {
         loop {
             let now = self.engine.now();
             if now >= deadline {
-                return Err(contended(request));
+                return Err(Error::contended(request.wait()).with_key(request.key()));
             }
             let next = self
                 .store
@@ -169,10 +170,6 @@ async fn within<T>(
         let message = "the store does not answer";
         Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
     })
-}
-
-fn contended(request: &AcquireRequest) -> Error {
-    Error::new(ErrorKind::Contended, "the lock is held").with_key(request.key())
 }
 
 impl Default for Memory {
@@ -226,7 +223,9 @@ impl DistributedLock for Memory {
             Answer::Busy => {
                 request.mark_contended();
                 pending.disarm();
-                Err(contended(request).with_backend(NAME))
+                Err(Error::contended(request.wait())
+                    .with_key(request.key())
+                    .with_backend(NAME))
             }
             Answer::OtherLimit(limit) => {
                 pending.disarm();

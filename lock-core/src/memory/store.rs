@@ -12,9 +12,9 @@ use super::table::{Answer, Claim, Granted, Table};
 use crate::admin::{LockEvent, LockInfo};
 use crate::engine::{Engine, LeaseId, Moment};
 use crate::error::Result;
-use crate::guard::LostReason;
 use crate::key::LockKey;
 use crate::lease::{Grant, LeaseControl, LeaseState, Released, RenewalRequest, Renewer};
+use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
 #[derive(Debug)]

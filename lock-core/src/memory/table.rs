@@ -8,7 +8,7 @@ use crate::admin::{HolderInfo, LockInfo};
 use crate::engine::{LeaseId, Moment};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::request::Mode;
+use crate::mode::Mode;
 use crate::token::FencingToken;
 
 /// Every lock that is held or waited for.

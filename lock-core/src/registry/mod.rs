@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::event::Observer;
 use crate::health::HealthCheck;
-use crate::layers::{Migrate, Observer};
+use crate::layers::Migrate;
 use crate::lock::DistributedLock;
 use crate::url::{LockUrl, is_scheme};
 

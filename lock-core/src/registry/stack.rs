@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::layers::{LocalQueue, Observe, Observer, Prefix, check_namespace};
+use crate::event::Observer;
+use crate::layers::{LocalQueue, Observe, Prefix, check_namespace};
 use crate::lock::DistributedLock;
 use crate::url::LockUrl;
 

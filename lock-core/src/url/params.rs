@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::split::decode;
+use super::percent::decode;
 use super::suggest::{did_you_mean, list, nearest};
 use crate::error::{Error, Result};
 

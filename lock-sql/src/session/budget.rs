@@ -27,10 +27,7 @@ impl Budget {
         connections: usize,
     ) -> Self {
         let wait = request.wait();
-        let deadline = match wait {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
-            _ => None,
-        };
+        let deadline = wait.deadline();
         Self {
             wait,
             deadline,
@@ -42,11 +39,7 @@ impl Budget {
     }
 
     pub(super) fn waits(&self) -> bool {
-        match self.wait {
-            Wait::Never => false,
-            Wait::AtMost(limit) => !limit.is_zero(),
-            _ => true,
-        }
+        self.wait.waits()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -114,11 +107,7 @@ impl Budget {
     }
 
     pub(super) fn contended(&self) -> Error {
-        let message = match self.wait {
-            Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-            _ => "the lock is held".to_owned(),
-        };
-        Error::new(ErrorKind::Contended, message)
+        Error::contended(self.wait)
     }
 }
 

@@ -2,23 +2,24 @@ mod renewal;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::entries::Entries;
-use super::joined::Parts;
+use super::release::ReleaseHook;
 use super::release::release_in_background;
 use super::validity::{End, State, Validity};
-use super::{LostReason, ReleaseHook};
 use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::Result;
+use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
-use crate::layers::{EventEmitter, EventKind};
 use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Slot};
-use crate::request::{AcquireRequest, Mode, Renewal};
+use crate::lost_reason::LostReason;
+use crate::mode::{Mode, Renewal};
+use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
 /// One holder of one lease: the state that the guard, the scheduler and the signals share.
@@ -52,6 +53,9 @@ pub(crate) struct HeldLease {
     /// What it consists of: it is held while these are.
     parts: Option<Parts>,
 }
+
+/// The locks that a joined one consists of.
+pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
 
 /// A lock that was held when its holder gave it up.
 pub(crate) struct GivenUp {
@@ -146,7 +150,8 @@ impl HeldLease {
             parts,
             engine,
         });
-        hold.lease.attach(LeaseControl::new(&hold));
+        let control: Weak<Self> = Arc::downgrade(&hold);
+        hold.lease.attach(LeaseControl::new(control));
         // Not earlier: if the backend panics before the guard exists, nothing would end the lease.
         hold.events.emit(EventKind::Held);
         hold
@@ -191,15 +196,6 @@ impl HeldLease {
 
     pub(crate) fn timing(&self) -> LeaseTiming {
         self.timing
-    }
-
-    /// Longest time that a renewal may take.
-    pub(crate) fn attempt_timeout(&self) -> Duration {
-        self.lease_in_hand().attempt_timeout()
-    }
-
-    pub(crate) fn slot(&self) -> &Slot {
-        &self.slot
     }
 
     pub(crate) fn is_held(&self) -> bool {

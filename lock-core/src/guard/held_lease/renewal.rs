@@ -4,39 +4,59 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{HeldLease, LostReason, State};
+use super::{HeldLease, State};
 use crate::engine::Moment;
 use crate::error::Result;
-use crate::layers::EventKind;
-use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer};
+use crate::event::EventKind;
+use crate::lease::{
+    Controlled, LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot,
+};
+use crate::lost_reason::LostReason;
 
-impl HeldLease {
-    pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
+impl Controlled for HeldLease {
+    fn lose(&self, reason: LostReason) {
+        Self::lose(self, reason);
+    }
+
+    fn limit(self: Arc<Self>, deadline: Moment) {
         self.failing.store(true, Ordering::Relaxed);
         if self.validity.limit(self.engine.now(), deadline) {
             self.reschedule();
         }
     }
 
-    pub(crate) fn confirm(self: &Arc<Self>) {
+    fn confirm(self: Arc<Self>) {
         if self.validity.limit(self.engine.now(), Moment::NEVER) {
             self.failing.store(false, Ordering::Relaxed);
             self.reschedule();
         }
     }
 
-    pub(crate) fn renew_soon(self: &Arc<Self>) {
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
+
+    fn check(self: Arc<Self>) {
         if self.is_kept() {
             *self.renewal() = self.engine.now();
             self.reschedule();
         }
     }
+}
 
-    /// Fires what is due at `now`; the renewal to send, if that is due.
-    pub(crate) fn process_due(
-        self: &Arc<Self>,
-        now: Moment,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+impl Scheduled for HeldLease {
+    fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    fn due(&self) -> Option<Moment> {
+        match self.validity.load() {
+            State::Held(until) => Some(until.min(self.max_until).min(*self.renewal())),
+            State::Ended(_) => None,
+        }
+    }
+
+    fn process_due(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
         if !self.fire(now) {
             return None;
         }
@@ -46,11 +66,7 @@ impl HeldLease {
         renewal
     }
 
-    /// The same for a renewal that joins a batch before it is due.
-    pub(crate) fn renew_in_batch(
-        self: &Arc<Self>,
-        now: Moment,
-    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+    fn renew_in_batch(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
         let renewal = if self.fire(now) {
             self.begin_renewal()
         } else {
@@ -60,7 +76,7 @@ impl HeldLease {
         renewal
     }
 
-    pub(crate) fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
+    fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool {
         let same = match &self.liveness {
             Liveness::Renewed { renewer: own, .. } => Arc::ptr_eq(own, renewer),
             Liveness::Reported => false,
@@ -68,8 +84,7 @@ impl HeldLease {
         same && *self.renewal() <= by
     }
 
-    /// Takes in what the server said to a renewal that left at `sent`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
+    fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
         let now = self.engine.now();
         match answer {
             Ok(LeaseState::Held) => {
@@ -99,18 +114,27 @@ impl HeldLease {
         self.reschedule();
     }
 
+    fn try_later(self: Arc<Self>, now: Moment) {
+        self.set_renewal(self.lease_in_hand().retry_at(now));
+        self.reschedule();
+    }
+
+    fn timing(&self) -> LeaseTiming {
+        self.timing
+    }
+
+    fn attempt_timeout(&self) -> Duration {
+        self.lease_in_hand().attempt_timeout()
+    }
+}
+
+impl HeldLease {
     /// Validity that is left at `now`.
     fn left(&self, now: Moment) -> Duration {
         match self.validity.load() {
             State::Held(until) => until.since(now),
             State::Ended(_) => Duration::ZERO,
         }
-    }
-
-    /// Puts the lock back into the schedule after a renewal that came to nothing.
-    pub(crate) fn try_later(self: &Arc<Self>, now: Moment) {
-        self.set_renewal(self.lease_in_hand().retry_at(now));
-        self.reschedule();
     }
 
     /// The lease to ask for, if it is one that is renewed.
@@ -192,15 +216,8 @@ impl HeldLease {
     /// Updates the schedule.
     pub(super) fn reschedule(self: &Arc<Self>) {
         if !self.is_over() {
-            self.engine.scheduler().schedule(self);
-        }
-    }
-
-    /// When the scheduler has to process the lock; `None` if it has ended.
-    pub(crate) fn due(&self) -> Option<Moment> {
-        match self.validity.load() {
-            State::Held(until) => Some(until.min(self.max_until).min(*self.renewal())),
-            State::Ended(_) => None,
+            let hold: Arc<Self> = Arc::clone(self);
+            self.engine.scheduler().schedule(hold);
         }
     }
 

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::attempt_state::AttemptState;
-use super::contended;
 use super::key_queue::{Arrival, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
 use super::table::{HashedKey, Table};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,7 +44,7 @@ impl KeyHandle {
                 return Ok(Arrival::Enter(guard));
             }
             if queue.refuses(request) {
-                return Err(contended(request));
+                return Err(Error::contended(request.wait()).with_key(request.key()));
             }
             if queue.is_open() {
                 let state = queue.open(request.ttl());

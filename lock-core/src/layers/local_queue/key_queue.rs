@@ -11,8 +11,9 @@ use super::attempt_state::AttemptState;
 use super::key_handle::{Contender, QueuedWaiter, Wakeup};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HeldLease, LockGuard};
+use crate::mode::{Renewal, Wait};
 use crate::owner::Owner;
-use crate::request::{AcquireRequest, Renewal, Wait};
+use crate::request::AcquireRequest;
 
 /// The state of one key.
 ///

@@ -16,7 +16,8 @@ use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
-use crate::request::{AcquireRequest, Mode, Wait};
+use crate::mode::{Mode, Wait};
+use crate::request::AcquireRequest;
 
 use self::attempt_state::AttemptState;
 use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
@@ -155,7 +156,9 @@ impl LocalQueue {
                         None if self.handle(request).is_unknown() => {
                             return Err(unanswered(request).with_unknown_outcome());
                         }
-                        None => return Err(contended(request)),
+                        None => {
+                            return Err(Error::contended(request.wait()).with_key(request.key()));
+                        }
                     }
                 }
             };
@@ -186,7 +189,7 @@ impl LocalQueue {
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
             None if self.handle(request).is_unknown() => Err(unanswered(request)),
-            None => Err(contended(request)),
+            None => Err(Error::contended(request.wait()).with_key(request.key())),
         }
     }
 
@@ -224,14 +227,6 @@ fn unanswered(request: &AcquireRequest) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_key(request.key())
 }
 
-fn contended(request: &AcquireRequest) -> Error {
-    let message = match request.wait() {
-        Wait::AtMost(limit) => format!("the lock is held, waited {limit:?}"),
-        _ => "the lock is held".to_owned(),
-    };
-    Error::new(ErrorKind::Contended, message).with_key(request.key())
-}
-
 /// What the queue makes of the capabilities of the lock below.
 fn with_queue(mut capabilities: Capabilities) -> Capabilities {
     capabilities.reentry = true;
@@ -255,7 +250,7 @@ impl DistributedLock for LocalQueue {
         }
         let backend = capabilities.backend;
         with_queue(capabilities).check(request)?;
-        let deadline = request.deadline();
+        let deadline = request.wait().deadline();
         let acquired = self.queue(request, deadline).await;
         acquired.map_err(|e| e.with_backend(backend).with_key(request.key()))
     }

@@ -1,6 +1,5 @@
 //! A move from one backend to another while the locks are in use.
 
-mod observer;
 mod tokens;
 
 use std::sync::Arc;
@@ -14,9 +13,9 @@ use crate::capabilities::{Capabilities, Fencing, Waiting};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{LockGuard, TokenRange};
 use crate::lock::DistributedLock;
-use crate::request::{AcquireRequest, Wait};
+use crate::mode::Wait;
+use crate::request::AcquireRequest;
 
-pub(crate) use self::observer::OfPart;
 use self::tokens::{Drawn, Verdict, settle};
 
 /// Takes each lock on two backends, for the time in which a fleet moves from one to the other.
@@ -193,7 +192,7 @@ impl DistributedLock for Migrate {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let deadline = request.deadline();
+        let deadline = request.wait().deadline();
         // Always the old one first: two that take them crosswise would wait for each other.
         let part = request.clone().for_a_part(request.wait());
         let asked = Instant::now();

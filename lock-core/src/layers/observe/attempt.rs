@@ -2,11 +2,11 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::emitter::EventEmitter;
-use super::event::{EventKind, outcome};
 use crate::error::{Error, Result};
+use crate::event::{EventEmitter, EventKind, outcome};
 use crate::guard::LockGuard;
-use crate::request::{AcquireRequest, Wait};
+use crate::mode::Wait;
+use crate::request::AcquireRequest;
 
 /// One acquisition under way; dropped before it is done, it was cancelled.
 pub(super) struct Attempt {

@@ -1,8 +1,6 @@
-//! What happens to locks, for observers, spans and the log.
+//! Spans of acquisitions, and an observer for their events.
 
 mod attempt;
-mod emitter;
-mod event;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,20 +13,17 @@ use tracing::{Instrument, Level, Span};
 use crate::admin::LockAdmin;
 use crate::capabilities::Capabilities;
 use crate::error::Result;
+use crate::event::Observer;
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
 use crate::request::AcquireRequest;
 
 use self::attempt::Attempt;
 
-pub(crate) use self::emitter::EventEmitter;
-
-pub use self::event::{Event, EventKind, Observer};
-
 /// Makes a tracing span for every acquisition, and reports events to an [`Observer`].
 ///
 /// The span is `lock.acquire` at debug level, with `backend`, `class`, `key`, `mode` and `wait`, and
-/// at its end `outcome` (as [`Event::outcome`] has it), `waited`, and the `fencing_token` or the
+/// at its end `outcome` (as [`Event::outcome`](crate::layers::Event::outcome) has it), `waited`, and the `fencing_token` or the
 /// `error`. The token is recorded on the span around it too, if that has a field of this name. Losses
 /// are logged at warn, by the core and also without this layer; nothing is logged at info.
 #[derive(Debug)]

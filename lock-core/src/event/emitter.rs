@@ -1,9 +1,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::event::{Event, EventKind, Observer};
+use super::{Event, EventKind, Observer};
 use crate::key::LockKey;
-use crate::request::{AcquireRequest, Mode, Wait};
+use crate::mode::{Mode, Wait};
+use crate::request::AcquireRequest;
 
 /// Tells the observer of a request, if it has one, and the log.
 pub(crate) struct EventEmitter {
@@ -33,7 +34,7 @@ impl EventEmitter {
         self.tell_of(None, kind);
     }
 
-    pub(super) fn tell_of(&self, wait: Option<Wait>, kind: EventKind<'_>) {
+    pub(crate) fn tell_of(&self, wait: Option<Wait>, kind: EventKind<'_>) {
         let Self { backend, key, .. } = self;
         let backend = *backend;
         match kind {

@@ -1,11 +1,18 @@
+//! What happens to locks, for observers and the log.
+
+mod emitter;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
-use crate::guard::LostReason;
 use crate::key::LockKey;
-use crate::request::{Mode, Wait};
+use crate::lost_reason::LostReason;
+use crate::mode::{Mode, Wait};
 use crate::token::FencingToken;
+
+pub(crate) use self::emitter::EventEmitter;
 
 /// Hears what happens to locks, for metrics and audits.
 ///
@@ -44,7 +51,7 @@ impl Event<'_> {
     }
 }
 
-pub(super) fn outcome(wait: Wait, kind: &EventKind<'_>) -> Option<&'static str> {
+pub(crate) fn outcome(wait: Wait, kind: &EventKind<'_>) -> Option<&'static str> {
     let tries = matches!(wait, Wait::Never | Wait::AtMost(Duration::ZERO));
     match kind {
         EventKind::Acquired { .. } => Some("acquired"),
@@ -123,4 +130,22 @@ pub enum EventKind<'a> {
         /// What went wrong.
         error: &'a Error,
     },
+}
+
+/// Hears of a part what the whole does not know: its renewals.
+#[derive(Debug)]
+pub(crate) struct OfPart(Arc<dyn Observer>);
+
+impl OfPart {
+    pub(crate) fn of(whole: Arc<dyn Observer>) -> Arc<dyn Observer> {
+        Arc::new(Self(whole))
+    }
+}
+
+impl Observer for OfPart {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Renewed { .. } | EventKind::RenewalFailed { .. } = event.kind {
+            self.0.event(event);
+        }
+    }
 }

@@ -1,0 +1,75 @@
+//! The ways in which a lock can be wanted.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Mutex, semaphore or reader-writer lock.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Mode {
+    /// One holder.
+    #[default]
+    Exclusive,
+    /// At most `limit` holders at a time, all of whom must name the same limit.
+    Permit {
+        /// Greatest number of holders, at least 1.
+        limit: NonZeroU32,
+    },
+    /// Any number of holders, and no exclusive one.
+    Shared,
+}
+
+/// How long to wait for a lock that is held.
+///
+/// The wait is one budget for everything: the local queue, the check-out of a connection, the
+/// commands in flight.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Wait {
+    /// Gives up after this time. The default is 30 s.
+    AtMost(Duration),
+    /// Waits until the lock is acquired or something fails.
+    Forever,
+    /// Makes one attempt.
+    Never,
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self::AtMost(Duration::from_secs(30))
+    }
+}
+
+impl Wait {
+    /// Whether the request waits at all: [`Never`](Wait::Never) and a limit of zero do not.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        match self {
+            Self::AtMost(limit) => !limit.is_zero(),
+            Self::Forever => true,
+            Self::Never => false,
+        }
+    }
+
+    /// When a wait that begins now ends; `None` if it has no limit, or is none.
+    #[must_use]
+    pub fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::AtMost(limit) => Instant::now().checked_add(limit),
+            Self::Forever | Self::Never => None,
+        }
+    }
+}
+
+/// What extends the lease.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Renewal {
+    /// The library, at a third of the ttl, until the guard is released or `max_hold` is over.
+    #[default]
+    Automatic,
+    /// The caller, by [`LockGuard::renew`](crate::LockGuard::renew).
+    Manual,
+}
