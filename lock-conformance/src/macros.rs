@@ -213,6 +213,7 @@ macro_rules! __conformance_table {
         } }
         $crate::__conformance_group! { $skip waiting {
             a_wait_ends_at_its_limit_with_contention [];
+            a_wait_in_vain_names_the_holder [Admin];
             a_wait_of_zero_is_one_attempt [];
             a_wait_without_limit_lasts [];
             a_waiter_that_gave_up_is_passed_over [];

@@ -8,8 +8,9 @@ use crate::key::LockKey;
 use crate::label::Label;
 use crate::layers::acquire_all;
 use crate::lock::DistributedLock;
+use crate::mode::{Mode, Renewal, Wait};
 use crate::owner::Owner;
-use crate::request::{AcquireRequest, Mode, Renewal, Wait};
+use crate::request::AcquireRequest;
 
 /// Conveniences for every [`DistributedLock`]; never implemented by hand.
 ///
@@ -216,6 +217,9 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
 
     /// Acquires the lock and waits for it.
     ///
+    /// A wait that has timed out is followed by a look for the [`holder`](Error::holder), of 500 ms
+    /// at most.
+    ///
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
@@ -225,7 +229,9 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
     /// As for [`DistributedLockExt::lock`].
     pub async fn acquire(self) -> Result<LockGuard> {
         let Self { lock, request } = self;
-        lock.acquire(&request?).await
+        let request = request?;
+        let acquired = lock.acquire(&request).await;
+        name_holder(lock, request.wait(), acquired).await
     }
 
     /// Makes one attempt; `None` if the lock is held.
@@ -238,7 +244,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`].
     pub async fn try_acquire(self) -> Result<Option<LockGuard>> {
-        unless_contended(self.wait(Wait::Never).acquire().await)
+        let Self { lock, request } = self.wait(Wait::Never);
+        unless_contended(lock.acquire(&request?).await)
     }
 }
 
@@ -267,6 +274,16 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`], for each key.
     pub async fn acquire(self) -> Result<MultiGuard> {
+        let lock = self.request.lock;
+        let wait = self
+            .request
+            .request
+            .as_ref()
+            .map_or(Wait::Never, AcquireRequest::wait);
+        name_holder(lock, wait, self.acquire_unnamed().await).await
+    }
+
+    async fn acquire_unnamed(self) -> Result<MultiGuard> {
         let mut keys = self.keys?;
         // One order for everybody: crossing pairs cannot deadlock.
         keys.sort();
@@ -298,6 +315,32 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
         )
     }
 }
+
+/// Adds the holder to the error of a wait that has timed out.
+async fn name_holder<L: DistributedLock + ?Sized, G>(
+    lock: &L,
+    wait: Wait,
+    acquired: Result<G>,
+) -> Result<G> {
+    let Err(error) = acquired else {
+        return acquired;
+    };
+    let (Some(admin), Some(key)) = (lock.admin(), error.key()) else {
+        return Err(error);
+    };
+    if error.kind() != ErrorKind::Contended || !wait.waits() {
+        return Err(error);
+    }
+    let look = tokio::time::timeout(LOOK, admin.inspect(key)).await;
+    let info = look.ok().and_then(Result::ok).flatten();
+    match info.and_then(|info| info.holders.into_iter().next()) {
+        Some(holder) => Err(error.with_holder(holder)),
+        None => Err(error),
+    }
+}
+
+/// Longest time to look for the holder after a wait has timed out.
+const LOOK: Duration = Duration::from_millis(500);
 
 fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
     match result {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockGuard, Wait};
+use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -62,6 +62,26 @@ pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
         waited < limit + Duration::from_millis(1_500),
         "waited {waited:?}"
     );
+    guard.release().await.expect("a held lock is released");
+}
+
+/// The error of a wait that is over says who holds the lock, soon after it was granted at the latest.
+pub async fn a_wait_in_vain_names_the_holder(case: Case) {
+    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let label = Label::of_this_process().with_note("nightly report");
+    let guard = holder.request(&key).label(label.clone()).acquire().await;
+    let guard = guard.expect("a free lock is granted");
+    let began = Instant::now();
+    let named = loop {
+        let error = other.lock_within(&key, Duration::from_millis(50)).await;
+        let error = error.expect_err("two hold the lock");
+        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        match error.holder() {
+            Some(holder) => break holder.clone(),
+            None => assert!(began.elapsed() < SOON, "no holder in {error:?}"),
+        }
+    };
+    assert_eq!(named.label, label);
     guard.release().await.expect("a held lock is released");
 }
 
