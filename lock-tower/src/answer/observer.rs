@@ -10,6 +10,13 @@ use http::StatusCode;
 pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
     /// Takes note of a refused request.
     fn refused(&self, refused: &RefusedRequest<'_>);
+
+    /// Takes note of a refusal that may come, so that its counter can start at zero. Called when the
+    /// locker is built, for each [`Reason`](crate::Reason) with the status that
+    /// [`Problem::new`](crate::Problem::new) gives it. By default it does nothing.
+    fn announced(&self, possible: &RefusedRequest<'_>) {
+        let _ = possible;
+    }
 }
 
 /// A request that got an answer of the layer and not of its handler.
@@ -26,6 +33,10 @@ pub struct RefusedRequest<'a> {
 }
 
 impl RefusedRequest<'_> {
+    pub(crate) fn announce(&self, observer: &dyn RejectionObserver) {
+        drop(catch_unwind(AssertUnwindSafe(|| observer.announced(self))));
+    }
+
     pub(crate) fn tell(&self, observer: &dyn RejectionObserver) {
         drop(catch_unwind(AssertUnwindSafe(|| observer.refused(self))));
     }

@@ -28,7 +28,7 @@ use super::{Answer, Asked, Reason, Rejection, grpc};
 ///   "type": "urn:polylock:lock-busy",
 ///   "title": "the lock is held",
 ///   "status": 409,
-///   "detail": "another request with the same key is being handled",
+///   "detail": "another request with the same key holds it; if its server has failed, until its lease ends",
 ///   "reason": "lock-busy"
 /// }
 /// ```
@@ -107,7 +107,7 @@ impl Problem {
         self
     }
 
-    fn status(&self, reason: Reason) -> StatusCode {
+    pub(crate) fn status(&self, reason: Reason) -> StatusCode {
         match reason {
             Reason::Busy | Reason::TimedOut => self.busy_status,
             Reason::InvalidKey => StatusCode::BAD_REQUEST,
@@ -190,12 +190,16 @@ fn whole_seconds(after: Duration) -> u64 {
 /// What a client can do about it, where the rejection says nothing closer.
 fn usual_detail(reason: Reason) -> &'static str {
     match reason {
-        Reason::Busy => "another request with the same key is being handled",
+        Reason::Busy => {
+            "another request with the same key holds it; if its server has failed, until its lease ends"
+        }
         Reason::InvalidKey => "the same request fails again",
         Reason::Lost => "it is unknown what the request has done; look before you repeat it",
         Reason::Misconfigured => "the request is not at fault, and repeating it does not help",
         Reason::QueueFull | Reason::Unavailable => "the request can be repeated later",
-        Reason::TimedOut => "other requests with the same key were handled meanwhile",
+        Reason::TimedOut => {
+            "requests with the same key held it meanwhile, or a server that has failed and whose lease lasts"
+        }
     }
 }
 

@@ -59,6 +59,16 @@ pub enum Reason {
 }
 
 impl Reason {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Busy,
+        Self::InvalidKey,
+        Self::Lost,
+        Self::Misconfigured,
+        Self::QueueFull,
+        Self::TimedOut,
+        Self::Unavailable,
+    ];
+
     /// The name that clients see, as in `lock-busy`; it stays the same.
     #[must_use]
     pub fn as_str(self) -> &'static str {

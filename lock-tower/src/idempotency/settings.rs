@@ -194,9 +194,9 @@ fn is_final(status: StatusCode, headers: &HeaderMap) -> bool {
 /// Says what a lock that is held means here.
 fn explained(rejection: Rejection) -> Rejection {
     match rejection.reason() {
-        Reason::Busy | Reason::TimedOut if rejection.detail().is_none() => {
-            rejection.with_detail("a request with this Idempotency-Key is being handled")
-        }
+        Reason::Busy | Reason::TimedOut if rejection.detail().is_none() => rejection.with_detail(
+            "a request with this Idempotency-Key is being handled, or its server has failed",
+        ),
         _ => rejection,
     }
 }

@@ -54,8 +54,9 @@ impl KeyLockLayer {
     /// Makes a layer that takes its keys from an extractor of axum, such as `Path<Uuid>`.
     ///
     /// A request that the extractor refuses is answered as the extractor says. Parameters of the
-    /// path are known inside of a route only: use it on a `MethodRouter`, or by
-    /// `Router::route_layer` or `Router::layer` after the routes.
+    /// path are known inside of a route only: use it on a `MethodRouter`, where a method without a
+    /// handler is answered before the layer, or by `Router::route_layer` or `Router::layer` after
+    /// the routes.
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn from_extractor<E, F>(locker: Locker, keys: F) -> Self

@@ -8,22 +8,30 @@ use super::metric::Metric;
 #[cfg(feature = "metrics")]
 impl RejectionObserver for super::MetricsObserver {
     fn refused(&self, refused: &RefusedRequest<'_>) {
-        self.record(&measurement(refused));
+        self.record(&measurement(refused, 1));
+    }
+
+    fn announced(&self, possible: &RefusedRequest<'_>) {
+        self.record(&measurement(possible, 0));
     }
 }
 
 #[cfg(feature = "otel")]
 impl RejectionObserver for super::OtelObserver {
     fn refused(&self, refused: &RefusedRequest<'_>) {
-        self.record(&measurement(refused));
+        self.record(&measurement(refused, 1));
+    }
+
+    fn announced(&self, possible: &RefusedRequest<'_>) {
+        self.record(&measurement(possible, 0));
     }
 }
 
-fn measurement<'a>(refused: &RefusedRequest<'a>) -> Measurement<'a> {
+fn measurement<'a>(refused: &RefusedRequest<'a>, count: u64) -> Measurement<'a> {
     let words = [status(refused.status.as_u16()), refused.reason, ""];
     Measurement::new(
         Metric::HttpRejections,
-        Value::Count(1),
+        Value::Count(count),
         refused.class,
         words,
     )

@@ -50,6 +50,25 @@ async fn it_stands_on_routers_routes_and_methods() {
     }
 }
 
+/// The lock is held elsewhere: who asks for it gets 409.
+#[tokio::test(start_paused = true)]
+async fn a_method_without_a_handler_takes_no_lock() {
+    let scene = Scene::new();
+    let layer = by_id(scene.builder().try_only().build().expect("it is valid"));
+    let _other = scene.try_elsewhere("42").await.expect("it is free");
+    let app = Router::new().route("/a/{id}", post(key).route_layer(layer.clone()));
+    let put = || {
+        Request::put("/a/42")
+            .body(Body::empty())
+            .expect("a request")
+    };
+    assert_eq!(send(&app, put()).await.status, 405);
+    assert_eq!(posted(&app, "/a/42").await.0, 409);
+    // Around the router it comes before the choice of the method.
+    let around = Router::new().route("/a/{id}", post(key)).route_layer(layer);
+    assert_eq!(send(&around, put()).await.status, 409);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_expects_a_lock_and_has_none_does_not_run() {
     let app = Router::new().route("/a/{id}", post(key));

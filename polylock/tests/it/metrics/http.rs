@@ -24,6 +24,12 @@ async fn refused_requests_are_counted_by_status_and_reason() {
         .rejection_observer(Arc::new(observer))
         .build()
         .unwrap();
+    let refused = |status: &str, reason: &str| {
+        let labels = format!(r#"class="accounts",status="{status}",reason="{reason}""#);
+        page.value(&format!("polylock_http_rejections_total{{{labels}}}"))
+    };
+    assert_eq!(refused("409", "lock-timeout"), Some(0.0));
+    assert_eq!(refused("503", "lock-lost"), Some(0.0));
     let layer = KeyLockLayer::new(accounts, Header::new("x-account").unwrap());
     let mut app: Router = Router::new().route("/", post(|| async {})).layer(layer);
     let held = locks.lock("accounts:42").await.unwrap();
@@ -44,10 +50,6 @@ async fn refused_requests_are_counted_by_status_and_reason() {
         .unwrap();
     assert_eq!(app.call(served).await.unwrap().status(), StatusCode::OK);
 
-    let refused = |status: &str, reason: &str| {
-        let labels = format!(r#"class="accounts",status="{status}",reason="{reason}""#);
-        page.value(&format!("polylock_http_rejections_total{{{labels}}}"))
-    };
     assert_eq!(refused("409", "lock-busy"), Some(1.0));
     assert_eq!(refused("400", "lock-key"), Some(1.0));
     assert_eq!(page.sum("polylock_http_rejections_total", ""), 2.0);
