@@ -91,7 +91,7 @@ pub use crate::owner::Owner;
 pub use crate::registry::{Backend, Registry};
 pub use crate::request::AcquireRequest;
 pub use crate::token::FencingToken;
-pub use crate::url::{Host, LockUrl, Params};
+pub use crate::url::{Host, LockUrl, Params, TlsFiles};
 
 /// What almost every user of a lock names.
 pub mod prelude {

@@ -11,12 +11,13 @@ mod rustls {
     use std::path::Path;
     use std::sync::Arc;
 
+    use lock_core::TlsFiles;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
     use zookeeper_client::{Client, Connector, TlsOptions};
 
-    use crate::config::{Tls, ZooKeeperConfig};
+    use crate::config::ZooKeeperConfig;
     use crate::error::{Cause, Failure};
 
     /// What servers are verified by, and what they are shown.
@@ -28,7 +29,7 @@ mod rustls {
     }
 
     impl Certificates {
-        pub(crate) fn read(tls: &Tls, config: &ZooKeeperConfig) -> Result<Self, Failure> {
+        pub(crate) fn read(tls: &TlsFiles, config: &ZooKeeperConfig) -> Result<Self, Failure> {
             choose_provider();
             for (host, _) in &config.hosts {
                 // The client would panic.
@@ -121,9 +122,10 @@ mod without {
     use std::io;
     use std::net::TcpStream;
 
+    use lock_core::TlsFiles;
     use zookeeper_client::{Client, Connector};
 
-    use crate::config::{Tls, ZooKeeperConfig};
+    use crate::config::ZooKeeperConfig;
     use crate::error::{Cause, Failure};
 
     /// There are none without the feature.
@@ -131,7 +133,7 @@ mod without {
     pub(crate) enum Certificates {}
 
     impl Certificates {
-        pub(crate) fn read(_: &Tls, _: &ZooKeeperConfig) -> Result<Self, Failure> {
+        pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, Failure> {
             let message = "this program is built without the feature \"tls\" of lock-zk";
             Err(Cause::Config(message.to_owned()).into())
         }

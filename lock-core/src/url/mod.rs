@@ -5,6 +5,7 @@ mod params;
 mod percent;
 mod split;
 mod suggest;
+mod tls;
 
 use std::fmt;
 use std::path::Path;
@@ -20,6 +21,7 @@ pub use self::host::Host;
 pub use self::params::Params;
 pub(crate) use self::split::is_scheme;
 pub(crate) use self::suggest::{did_you_mean, list, nearest};
+pub use self::tls::TlsFiles;
 
 /// The address of a lock service: which backend, where it is, as whom, and with which options.
 ///

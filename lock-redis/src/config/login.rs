@@ -1,6 +1,4 @@
 use std::fmt;
-use std::path::PathBuf;
-
 /// A user and a password, which are never shown.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub(crate) struct Login {
@@ -21,13 +19,4 @@ impl fmt::Debug for Login {
             .field("password", &self.password.as_ref().map(|_| "***"))
             .finish()
     }
-}
-
-/// Which files TLS takes its certificates from.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Tls {
-    /// Certificates of authorities; those of the system if there is none.
-    pub(crate) ca: Option<PathBuf>,
-    /// The certificate of this client and its key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result, TlsFiles};
 
-pub(crate) use self::login::{Login, Tls};
+pub(crate) use self::login::Login;
 pub(crate) use self::url::SCHEMES;
 
 /// Which servers have the locks, and how they are used.
@@ -31,7 +31,7 @@ pub struct RedisConfig {
     pub(crate) servers: Servers,
     pub(crate) login: Login,
     pub(crate) sentinel_login: Login,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) database: u32,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,

@@ -1,6 +1,6 @@
 use lock_core::{Error, ErrorKind, LockUrl, Params, Result};
 
-use super::{Endpoint, Login, RedisConfig, Servers, Tls};
+use super::{Endpoint, Login, RedisConfig, Servers};
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &[
@@ -135,22 +135,10 @@ fn tls(url: &LockUrl, params: &mut Params<'_>, config: &mut RedisConfig) -> Resu
     if url.scheme() == "redis+unix" {
         return Ok(());
     }
-    let ca = params.string("tls-ca-file");
-    let cert = params.string("tls-cert-file");
-    let key = params.string("tls-key-file");
-    let identity = match (cert, key) {
-        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-        (None, None) => None,
-        _ => return Err(wrong("tls-cert-file and tls-key-file belong together")),
-    };
     let is_on = url.scheme() == "rediss";
-    if params.bool("tls")?.unwrap_or(is_on) {
-        let ca = ca.map(Into::into);
-        config.tls = Some(Tls { ca, identity });
-    } else if is_on {
+    config.tls = params.tls(is_on)?;
+    if is_on && config.tls.is_none() {
         return Err(wrong("rediss is TLS, write redis: or leave tls=off out"));
-    } else if ca.is_some() || identity.is_some() {
-        return Err(wrong("there are TLS files without TLS, write tls=on"));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ pub(super) use self::without::Certificates;
 mod rustls {
     use std::path::Path;
 
+    use lock_core::TlsFiles;
     use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
 
-    use crate::config::Tls;
     use crate::error::{Cause, Failure};
 
     /// What servers are verified by, and what they are shown.
@@ -17,7 +17,7 @@ mod rustls {
     pub(in crate::topology) struct Certificates(TlsCertificates);
 
     impl Certificates {
-        pub(in crate::topology) fn read(tls: &Tls) -> Result<Self, Failure> {
+        pub(in crate::topology) fn read(tls: &TlsFiles) -> Result<Self, Failure> {
             choose_provider();
             let client_tls = match &tls.identity {
                 None => None,
@@ -68,9 +68,9 @@ mod rustls {
 
 #[cfg(not(feature = "tls"))]
 mod without {
+    use lock_core::TlsFiles;
     use redis::{Client, ConnectionInfo};
 
-    use crate::config::Tls;
     use crate::error::{Cause, Failure};
 
     /// There are none without the feature.
@@ -78,7 +78,7 @@ mod without {
     pub(in crate::topology) enum Certificates {}
 
     impl Certificates {
-        pub(in crate::topology) fn read(_: &Tls) -> Result<Self, Failure> {
+        pub(in crate::topology) fn read(_: &TlsFiles) -> Result<Self, Failure> {
             let message = "this program is built without the feature \"tls\" of lock-redis";
             Err(Cause::Config(message.to_owned()).into())
         }

@@ -9,8 +9,6 @@ mod sqlite;
 #[cfg(all(test, feature = "postgres", feature = "mysql"))]
 mod tests;
 #[cfg(feature = "_server")]
-mod tls;
-#[cfg(feature = "_server")]
 mod url;
 
 #[cfg(feature = "_server")]
@@ -23,5 +21,3 @@ pub(crate) use self::server::POOLED_ADVISORY;
 pub use self::server::SqlConfig;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteConfig;
-#[cfg(feature = "_server")]
-pub(crate) use self::tls::Tls;

@@ -2,9 +2,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result, TlsFiles};
 
-use super::{Login, Pooler, Server, SqlMode, Tls};
+use super::{Login, Pooler, Server, SqlMode};
 use crate::dialect::{SchemaName, TableName};
 use crate::error::Failure;
 use crate::wire::Target;
@@ -37,7 +37,7 @@ pub struct SqlConfig {
     pub(crate) port: u16,
     pub(crate) database: String,
     pub(crate) login: Login,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) mode: SqlMode,
     pub(crate) table: TableName,
     /// PostgreSQL only.

@@ -1,7 +1,7 @@
 use lock_core::{LockUrl, Params, Result};
 
 use super::server::wrong;
-use super::{Server, SqlConfig, SqlMode, tls};
+use super::{Server, SqlConfig, SqlMode};
 
 impl SqlConfig {
     /// Reads a URL and its parameters: `postgres://user:password@host[:5432]/database` or
@@ -43,7 +43,7 @@ impl SqlConfig {
         config = of_the_mode(&mut params, config)?;
         config = table(&mut params, config)?;
         config = common(&mut params, config)?;
-        config.tls = tls::read(&mut params)?;
+        config.tls = params.tls(false)?;
         params.finish()?;
         config.check()?;
         Ok(config)

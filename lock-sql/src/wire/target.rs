@@ -2,13 +2,13 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::Fencing;
+use lock_core::{Fencing, TlsFiles};
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use crate::config::{Pooler, Server, SqlConfig, Tls};
+use crate::config::{Pooler, Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
@@ -118,7 +118,7 @@ impl fmt::Debug for Target {
 
 /// They are read for each connection, so that others may take their place; this is to tell early, and
 /// which one it is.
-fn check_files(tls: &Tls) -> Result<(), Cause> {
+fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
     let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
     for path in tls.ca.iter().chain(identity) {
         std::fs::read(path).map_err(|error| {

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result};
+use lock_core::{Error, ErrorKind, Result, TlsFiles};
 
 pub use self::options::{Access, Compat};
-pub(crate) use self::options::{Auth, Login, Tls};
+pub(crate) use self::options::{Auth, Login};
 pub(crate) use self::url::SCHEMES;
 
 /// Which ensemble has the locks, and how it is used.
@@ -45,7 +45,7 @@ pub struct ZooKeeperConfig {
     /// As it is set; [`ZooKeeperConfig::access`] has the default.
     access: Option<Access>,
     pub(crate) compat: Compat,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) strict: bool,
     pub(crate) engine: Option<Engine>,
 }

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::path::PathBuf;
 
 /// How the nodes of a lock are named: as another client names them, so that both take turns.
 ///
@@ -61,13 +60,4 @@ impl fmt::Debug for Login {
             .field("password", &"***")
             .finish()
     }
-}
-
-/// Which files TLS takes its certificates from.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Tls {
-    /// Certificates of authorities.
-    pub(crate) ca: Option<PathBuf>,
-    /// The certificate of this client and its key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
 }

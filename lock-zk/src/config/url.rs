@@ -1,6 +1,6 @@
 use lock_core::{LockUrl, Params, Result};
 
-use super::{Access, Compat, Tls, ZooKeeperConfig, wrong};
+use super::{Access, Compat, ZooKeeperConfig, wrong};
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &["zk", "zookeeper"];
@@ -38,7 +38,7 @@ impl ZooKeeperConfig {
             config = config.with_root(url.path())?;
         }
         config = login(url, &mut params, config)?;
-        config = tls(&mut params, config)?;
+        config.tls = params.tls(false)?;
         config = timeouts(&mut params, config)?;
         config = choices(&mut params, config)?;
         params.finish()?;
@@ -65,24 +65,6 @@ fn login(
         ))),
         (None, None, None) => Ok(config),
     }
-}
-
-fn tls(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
-    let ca = params.string("tls-ca-file");
-    let cert = params.string("tls-cert-file");
-    let key = params.string("tls-key-file");
-    let identity = match (cert, key) {
-        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-        (None, None) => None,
-        _ => return Err(wrong("tls-cert-file and tls-key-file belong together")),
-    };
-    if params.bool("tls")? == Some(true) {
-        let ca = ca.map(Into::into);
-        config.tls = Some(Tls { ca, identity });
-    } else if ca.is_some() || identity.is_some() {
-        return Err(wrong("there are TLS files without TLS, write tls=on"));
-    }
-    Ok(config)
 }
 
 fn timeouts(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
