@@ -14,7 +14,8 @@ use crate::error::Failure;
 use crate::lease::RedisLease;
 use crate::lock::Client;
 use crate::notifications::{Event, GrantReceiver};
-use crate::server::{AcquireReply, Acquisition, MAX_AGE, QueueEntry, Ticket};
+use crate::reply::AcquireReply;
+use crate::server::{Acquisition, MAX_AGE, QueueEntry, Ticket};
 use crate::topology::Taken;
 
 /// An acquisition that has not been granted at once.

@@ -1,9 +1,29 @@
 //! What the scripts answer, read with care.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use crate::error::Failure;
-use crate::server::AcquireReply;
+
+/// What the server says to an acquisition.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AcquireReply {
+    /// With this token.
+    Granted(u64),
+    /// Granted before, and ended since; or released before it came.
+    Gone,
+    Held,
+    /// Permits are taken with another limit.
+    Limit(u32),
+    Queued {
+        /// When the lock may come free by time alone.
+        next: Option<Duration>,
+        /// How many wait before this one.
+        ahead: u64,
+        ticket: u64,
+    },
+}
 
 /// Reads the answer to an acquisition.
 pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
@@ -24,7 +44,7 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
             ticket.map(|ticket| AcquireReply::Queued {
                 next: u64::try_from(next)
                     .ok()
-                    .map(std::time::Duration::from_millis),
+                    .map(Duration::from_millis),
                 ahead: ahead.unsigned_abs(),
                 ticket,
             })

@@ -16,11 +16,11 @@ use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
-use crate::reply;
+use crate::reply::{self, AcquireReply};
 use crate::script::{
     ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
 };
-use crate::topology::{Call, Done, Take, Taken, Topology};
+use crate::topology::{Call, Done, Take, Taken, Topology, whole_millis};
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
@@ -112,25 +112,6 @@ pub(crate) enum Ticket {
     Unknown,
     /// The one that the server has given.
     Known(u64),
-}
-
-/// What the server says to an acquisition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum AcquireReply {
-    /// With this token.
-    Granted(u64),
-    /// Granted before, and ended since; or released before it came.
-    Gone,
-    Held,
-    /// Permits are taken with another limit.
-    Limit(u32),
-    Queued {
-        /// When the lock may come free by time alone.
-        next: Option<Duration>,
-        /// How many wait before this one.
-        ahead: u64,
-        ticket: u64,
-    },
 }
 
 /// What a release did.
@@ -523,11 +504,6 @@ const LOSS_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(crate) fn millis(duration: Duration) -> String {
     whole_millis(duration).to_string()
-}
-
-/// Rounded up: a lease may last longer than asked for, and never shorter.
-pub(crate) fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl QueueEntry {

@@ -6,12 +6,12 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::context::ConnectionContext;
+use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
 use super::map::Map;
 use super::node::{Extras, Node};
 use super::pubsub::PubSub;
 use super::scan::scan;
 use super::slots::Slots;
-use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use super::connector::Connector;
 use super::context::{BROKEN, ConnectionContext};
+use super::contract::{Take, Taken};
 use super::on_demand::{Missing, OnDemand};
-use super::{Take, Taken, request};
+use super::request;
 use crate::error::{Failure, Refusal};
 use crate::reply;
 use lock_core::engine::before;

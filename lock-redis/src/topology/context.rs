@@ -6,7 +6,7 @@ use lock_core::engine::Engine;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 
-use super::ConnectionEvents;
+use super::contract::ConnectionEvents;
 use crate::config::RedisConfig;
 
 /// The channel for locks that an administrator breaks; the script uses the same name.

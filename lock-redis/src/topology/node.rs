@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::context::ConnectionContext;
-use super::{Call, Done, NodeReply, Take, Taken, request};
+use super::contract::{Call, Done, NodeReply, Take, Taken};
+use super::request;
 use crate::error::{Cause, Failure, Refusal};
 
 /// One server.

@@ -2,8 +2,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::{Call, Take};
-use crate::server::whole_millis;
+use super::contract::{Call, Take};
 
 /// `EVALSHA hash count keys args`.
 pub(super) fn by_hash(call: Call<'_>) -> Cmd {
@@ -50,4 +49,9 @@ pub(super) fn wait((acks, within): (u32, Duration)) -> Cmd {
     let mut wait = redis::cmd("WAIT");
     wait.arg(acks).arg(millis);
     wait
+}
+
+/// Rounded up: a lease may last longer than asked for, and never shorter.
+pub(crate) fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
+use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
 use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
@@ -17,7 +18,6 @@ use super::scan::scan;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{Report, Reports};
 use super::sentinel_votes::SentinelVotes;
-use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use lock_core::engine::{Moment, before};

@@ -6,9 +6,9 @@ use redis::{Cmd, Value};
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
+use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
 use super::node::Node;
 use super::scan::scan;
-use super::{Call, Done, NodeReply, Take, Taken, Topology};
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
