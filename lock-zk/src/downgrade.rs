@@ -9,12 +9,12 @@ use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::acl::acls;
-use crate::directory::Directory;
 use crate::error::{Failure, PAUSE};
 use crate::find::find;
 use crate::lease::ZooKeeperLease;
-use crate::names::{Contender, shared_name};
 use crate::node::{Known, Node};
+use crate::recipe::directory::Directory;
+use crate::recipe::names::{Contender, shared_name};
 use crate::session::Session;
 
 impl ZooKeeperLease {

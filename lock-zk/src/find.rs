@@ -1,10 +1,10 @@
 use futures_util::join;
 use zookeeper_client::Error as ClientError;
 
-use crate::directory::Directory;
 use crate::error::Failure;
-use crate::names::Contender;
 use crate::node::Node;
+use crate::recipe::directory::Directory;
+use crate::recipe::names::Contender;
 use crate::session::Session;
 
 /// Looks for the node of a contender, whose name begins with one of the stems, as the ensemble has it

@@ -5,8 +5,8 @@ use lock_core::{Error, ErrorKind, LockKey};
 use tokio::time::Instant;
 
 use crate::diagnose_connect::address;
-use crate::directory::Directory;
 use crate::lock::Client;
+use crate::recipe::directory::Directory;
 
 impl Client {
     /// Says what is in place of the directory of a key, and how to remove it.

@@ -12,13 +12,13 @@ use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
 
 use crate::config::{Compat, ZooKeeperConfig};
-use crate::directory::Directory;
 use crate::error::{Failure, PAUSE};
 use crate::find::find;
-use crate::names::stem;
 use crate::node::{Known, Node, NodeState};
+use crate::recipe::directory::Directory;
+use crate::recipe::names::stem;
+use crate::recipe::tokens::Tokens;
 use crate::session::Session;
-use crate::tokens::Tokens;
 
 /// One contender: an ephemeral node in the directory of its key.
 pub(crate) struct ZooKeeperLease {

@@ -10,11 +10,11 @@ use lock_core::{
 };
 
 use crate::attempt::{Attempt, Outcome};
-use crate::budget::Budget;
 use crate::checks::look;
 use crate::config::{Access, ZooKeeperConfig};
 use crate::lease::ZooKeeperLease;
 use crate::session::Sessions;
+use crate::time_budget::TimeBudget;
 
 /// Locks in a ZooKeeper ensemble.
 ///
@@ -126,7 +126,7 @@ impl DistributedLock for ZooKeeper {
 
 impl Client {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request, self.sessions.config.timeout);
+        let budget = TimeBudget::of(request, self.sessions.config.timeout);
         loop {
             if let Some(guard) = self.attempt(request, &budget).await? {
                 return Ok(guard);
@@ -141,7 +141,7 @@ impl Client {
     async fn attempt(
         &self,
         request: &AcquireRequest,
-        budget: &Budget,
+        budget: &TimeBudget,
     ) -> Result<Option<LockGuard>> {
         let session = self.sessions.get(budget.step()).await?;
         let (id, config) = (self.engine.lease_id(), &self.sessions.config);

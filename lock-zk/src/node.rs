@@ -1,6 +1,6 @@
 use std::sync::{Mutex, PoisonError};
 
-use crate::names::Contender;
+use crate::recipe::names::Contender;
 
 /// What is known of the node of a contender.
 #[derive(Debug, Default)]

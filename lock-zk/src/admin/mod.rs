@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client as Connection, Error as ClientError};
 
-use crate::directory::{Directory, key_of};
 use crate::error::{Failure, PAUSE};
 use crate::lock::{Client, NAME};
+use crate::recipe::directory::{Directory, key_of};
 use crate::session::Sessions;
 
 use self::seen::{Depth, Seen};

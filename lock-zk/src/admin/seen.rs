@@ -7,12 +7,12 @@ use lock_core::{FencingToken, Label, LockKey};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
-use crate::directory::Directory;
 use crate::downgrade::noted_token;
 use crate::error::Failure;
-use crate::names::Contender;
-use crate::queue_position::{by_creation, contenders_in_order, holders, out_of_numbers};
-use crate::tokens::token;
+use crate::recipe::directory::Directory;
+use crate::recipe::names::Contender;
+use crate::recipe::queue_position::{by_creation, contenders_in_order, holders, out_of_numbers};
+use crate::recipe::tokens::token;
 
 /// A held lock, as its directory shows it.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use super::{Attempt, AttemptError};
 use crate::acl::acls;
 use crate::config::Compat;
 use crate::error::Failure;
-use crate::names::Contender;
 use crate::node::{Known, Node};
+use crate::recipe::names::Contender;
 use crate::root::make_root;
 
 impl Attempt<'_> {

@@ -6,9 +6,9 @@ use zookeeper_client::{Error as ClientError, Stat};
 
 use super::{Attempt, AttemptError};
 use crate::error::PAUSE;
-use crate::names::Contender;
 use crate::node::Node;
-use crate::queue_position::{
+use crate::recipe::names::Contender;
+use crate::recipe::queue_position::{
     QueuePosition, by_creation, contenders_in_order, out_of_numbers, queue_position,
 };
 

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use zookeeper_client::Error as ClientError;
 
 use self::look::Seen;
-use crate::budget::Budget;
 use crate::error::{Failure, PAUSE};
 use crate::lease::ZooKeeperLease;
 use crate::lock::Client;
 use crate::node::Node;
-use crate::queue_position::QueuePosition;
+use crate::recipe::queue_position::QueuePosition;
+use crate::time_budget::TimeBudget;
 
 /// How an attempt ends.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Attempt<'a> {
     pub(crate) client: &'a Client,
     pub(crate) request: &'a AcquireRequest,
-    pub(crate) budget: &'a Budget,
+    pub(crate) budget: &'a TimeBudget,
     pub(crate) lease: &'a ZooKeeperLease,
 }
 

@@ -9,7 +9,7 @@ use zookeeper_client::{Error as ClientError, OneshotWatcher};
 use super::look::Seen;
 use super::{Attempt, AttemptError};
 use crate::node::Node;
-use crate::queue_position::{Blocker, QueuePosition};
+use crate::recipe::queue_position::{Blocker, QueuePosition};
 
 /// A watch on a node, and the evidence that it was set in time.
 struct Watching {

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use zookeeper_client::Client;
 
 use crate::config::ZooKeeperConfig;
-use crate::connect::visit;
 use crate::error::{Cause, Failure};
+use crate::session::connect::visit;
 
 use self::besides::Visit;
 use self::ensemble::{ask, health_checks};

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Error, SessionState, StateWatcher};
 
-use super::held::{Held, WATCHED_AFTER};
+use super::locks::{Held, WATCHED_AFTER};
 use super::{Session, lock, node_watch};
 
 /// Follows the state of the session, sends heartbeats and has nodes watched, until the session ends

@@ -1,13 +1,15 @@
 //! One session with the ensemble: all locks of a client live and die with it.
 
+pub(crate) mod connect;
 mod heartbeat;
-mod held;
+mod locks;
+pub(crate) mod negotiation;
 mod node_watch;
-mod sessions;
+mod reconnect;
 #[cfg(test)]
 mod tests;
 mod timing;
-mod watches;
+mod watch_budget;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,16 +20,16 @@ use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error, SessionState, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::connect::{OpenedSession, open_session};
 use crate::error::Failure;
-use crate::negotiated::Negotiated;
 
+use self::connect::{OpenedSession, open_session};
 use self::heartbeat::send_heartbeats;
-use self::held::{Held, Inserted, Table};
+use self::locks::{Held, Inserted, Table};
+use self::negotiation::Negotiated;
 use self::timing::{LivenessEvidence, SessionTiming};
-use self::watches::Watches;
+use self::watch_budget::Watches;
 
-pub(crate) use self::sessions::Sessions;
+pub(crate) use self::reconnect::Sessions;
 
 /// A session is a lease of its time-out that heartbeats renew, and every lock in it has a share: it is
 /// held until a deadline that answered heartbeats move on. So a process that was paused for longer

@@ -2,8 +2,8 @@ use std::sync::Weak;
 
 use zookeeper_client::{Error, EventType};
 
-use super::held::Held;
-use super::watches::Watching;
+use super::locks::Held;
+use super::watch_budget::Watching;
 use super::{Session, lock};
 use crate::error::Failure;
 

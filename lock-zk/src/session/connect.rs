@@ -5,13 +5,13 @@ use lock_core::engine::{Engine, Moment};
 use tokio::time::{Instant, sleep, timeout_at};
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
+use super::negotiation::{Negotiated, listen};
+use super::write;
 use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
 use crate::login::log_in;
-use crate::negotiated::{Negotiated, listen};
-use crate::session::write;
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use lock_core::Mode;
 
-use crate::names::Contender;
+use crate::recipe::names::Contender;
 
 /// Where a contender stands.
 #[derive(Clone, Debug, Eq, PartialEq)]

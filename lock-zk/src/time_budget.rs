@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct TimeBudget {
     wait: Wait,
     begun: Instant,
     deadline: Option<Instant>,
@@ -17,7 +17,7 @@ pub(crate) struct Budget {
     was_held: AtomicBool,
 }
 
-impl Budget {
+impl TimeBudget {
     pub(crate) fn of(request: &AcquireRequest, step: Duration) -> Self {
         let wait = request.wait();
         let begun = Instant::now();
