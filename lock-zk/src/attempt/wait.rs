@@ -28,7 +28,7 @@ impl Attempt<'_> {
         node: &Node,
     ) -> Result<Option<Seen>, AttemptError> {
         let path = self.watched_path(blocker);
-        let Some(_place) = self.lease.session.watches.for_waiter(&path) else {
+        let Some(_place) = self.lease.session.watch_budget.for_waiter(&path) else {
             let pause = self.client.engine.jitter(POLL_INTERVAL / 2, POLL_INTERVAL);
             self.changed(sleep(pause)).await?;
             return Ok(None);

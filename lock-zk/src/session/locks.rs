@@ -1,187 +1,137 @@
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lock_core::LeaseControl;
 use lock_core::engine::{LeaseId, Moment};
 
-/// A lock of a session.
+/// The locks of a session.
+#[derive(Debug, Default)]
+pub(super) struct SessionLocks(HashMap<LeaseId, SessionLock>);
+
+/// A lock and its node.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) id: LeaseId,
+pub(super) struct SessionLock {
     /// Of its node.
     pub(super) path: Arc<str>,
     pub(super) control: LeaseControl,
-    since: Moment,
-    watch: Watch,
+    pub(super) since: Moment,
+    pub(super) watch: NodeWatch,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Watch {
-    /// The node is not watched yet.
-    None,
-    /// The node is about to get another name: its present name is unknown.
-    Moving,
-    Watched,
-    /// It cannot be watched, and is looked at with each heartbeat.
-    LookedAt,
+pub(super) enum NodeWatch {
     /// The node is gone, and its holder was notified.
     Gone,
+    /// The node is about to get another name: its present name is unknown.
+    Moving,
+    /// The node is not watched yet.
+    None,
+    /// The node cannot be watched, and is looked at with each heartbeat.
+    Polled,
+    Watched,
 }
 
-/// The locks of a session.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    held: HashMap<LeaseId, Held>,
-    /// How many nodes are not watched.
-    unwatched: usize,
-}
-
-/// Locks that are held shorter are released before their node is watched: watching is a request,
-/// and most locks are held for a moment.
-pub(super) const WATCHED_AFTER: Duration = Duration::from_millis(100);
-
-/// What comes of putting a lock in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Inserted {
-    /// The first node that is not watched.
-    FirstUnwatched,
-    Known,
-    /// Its node is gone already.
-    Gone,
-}
-
-impl Table {
-    /// Puts a lock in, with the handle of its latest holder.
+impl SessionLocks {
+    /// Puts a lock in, with the handle of its latest holder; false if its node is gone already.
     pub(super) fn insert(
         &mut self,
         id: LeaseId,
         path: Arc<str>,
         control: LeaseControl,
         now: Moment,
-    ) -> Inserted {
-        if let Some(held) = self.held.get_mut(&id) {
+    ) -> bool {
+        if let Some(held) = self.0.get_mut(&id) {
             held.control = control;
-            return match held.watch {
-                // A report to a former holder concerns its successor.
-                Watch::Gone => Inserted::Gone,
-                _ => Inserted::Known,
-            };
+            // A report to a former holder concerns its successor.
+            return held.watch != NodeWatch::Gone;
         }
-        let held = Held {
-            id,
+        let watch = NodeWatch::None;
+        let held = SessionLock {
             path,
             control,
             since: now,
-            watch: Watch::None,
+            watch,
         };
-        self.held.insert(id, held);
-        self.unwatched += 1;
-        match self.unwatched {
-            1 => Inserted::FirstUnwatched,
-            _ => Inserted::Known,
-        }
+        self.0.insert(id, held);
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.0.is_empty()
     }
 
     pub(super) fn has(&self, id: LeaseId) -> bool {
-        self.held.contains_key(&id)
+        self.0.contains_key(&id)
     }
 
-    pub(super) fn remove(&mut self, id: LeaseId) -> Option<Held> {
-        let held = self.held.remove(&id)?;
-        self.unwatched -= usize::from(held.watch == Watch::None);
-        Some(held)
+    pub(super) fn remove(&mut self, id: LeaseId) -> Option<SessionLock> {
+        self.0.remove(&id)
     }
 
-    /// The node at the path is gone; the lock that had it, if its holder was not notified.
-    pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<Held> {
-        let held = self.held.get_mut(&id).filter(|held| &*held.path == path)?;
-        let was = std::mem::replace(&mut held.watch, Watch::Gone);
-        self.unwatched -= usize::from(was == Watch::None);
-        (was != Watch::Gone).then(|| held.clone())
+    /// The handles of all holders: a copy, for a lock may leave when its holder is notified.
+    pub(super) fn controls(&self) -> Vec<LeaseControl> {
+        self.0.values().map(|held| held.control.clone()).collect()
+    }
+
+    /// The node at the path is gone; the holder of its lock, unless it was notified.
+    pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<LeaseControl> {
+        let held = self.0.get_mut(&id).filter(|held| &*held.path == path)?;
+        let was = std::mem::replace(&mut held.watch, NodeWatch::Gone);
+        (was != NodeWatch::Gone).then(|| held.control.clone())
     }
 
     /// A lock gets a node of another name.
     pub(super) fn begin_move(&mut self, id: LeaseId, path: Arc<str>) {
-        if let Some(held) = self.held.get_mut(&id) {
-            held.path = path;
-            self.unwatched -= usize::from(held.watch == Watch::None);
-            held.watch = Watch::Moving;
-        }
+        self.set_node(id, path, NodeWatch::Moving);
     }
 
-    /// The lock has its node at the path again.
+    /// The lock has its node at the path again, unless that is gone.
     pub(super) fn end_move(&mut self, id: LeaseId, path: Arc<str>) {
-        if let Some(held) = self.held.get_mut(&id)
-            && held.watch != Watch::Gone
+        if self
+            .0
+            .get(&id)
+            .is_some_and(|held| held.watch != NodeWatch::Gone)
         {
-            held.path = path;
-            self.unwatched += usize::from(held.watch != Watch::None);
-            held.watch = Watch::None;
+            self.set_node(id, path, NodeWatch::None);
         }
     }
 
-    pub(super) fn all(&self) -> Vec<Held> {
-        self.held.values().cloned().collect()
-    }
-
-    pub(super) fn has_unwatched(&self) -> bool {
-        self.unwatched > 0
-    }
-
-    /// Those to be watched from here on.
-    pub(super) fn take_unwatched(&mut self, now: Moment) -> Vec<Held> {
-        if !self.has_unwatched() {
-            return Vec::new();
+    fn set_node(&mut self, id: LeaseId, path: Arc<str>, watch: NodeWatch) {
+        if let Some(held) = self.0.get_mut(&id) {
+            (held.path, held.watch) = (path, watch);
         }
-        let is_due =
-            |held: &&mut Held| held.watch == Watch::None && held.since + WATCHED_AFTER <= now;
-        let due: Vec<_> = self
-            .held
-            .values_mut()
-            .filter(is_due)
-            .map(|held| {
-                held.watch = Watch::Watched;
-                held.clone()
-            })
-            .collect();
-        self.unwatched -= due.len();
-        due
     }
 
-    /// The watch on the node of a lock has come to nothing, and may be set again.
-    pub(super) fn is_unwatched(&mut self, id: LeaseId, path: &str) {
-        self.change_watch(id, path, Watch::None);
+    /// The locks with nodes that are not watched yet.
+    pub(super) fn unwatched(&mut self) -> impl Iterator<Item = (LeaseId, &mut SessionLock)> {
+        let locks = self.0.iter_mut().map(|(id, held)| (*id, held));
+        locks.filter(|(_, held)| held.watch == NodeWatch::None)
     }
 
-    /// The node of a lock cannot be watched.
-    pub(super) fn look_at(&mut self, id: LeaseId, path: &str) {
-        self.change_watch(id, path, Watch::LookedAt);
-    }
-
-    fn change_watch(&mut self, id: LeaseId, path: &str, watch: Watch) {
-        if let Some(held) = self.held.get_mut(&id)
+    /// The watch on the node of a lock has come to nothing.
+    pub(super) fn watch_ended(&mut self, id: LeaseId, path: &str, watch: NodeWatch) {
+        if let Some(held) = self.0.get_mut(&id)
             && &*held.path == path
-            && held.watch == Watch::Watched
+            && held.watch == NodeWatch::Watched
         {
             held.watch = watch;
-            self.unwatched += usize::from(watch == Watch::None);
         }
     }
 
-    /// Those that are looked at with each heartbeat.
-    pub(super) fn looked_at(&self) -> Vec<Held> {
-        let is_one = |held: &&Held| held.watch == Watch::LookedAt;
-        self.held.values().filter(is_one).cloned().collect()
+    /// Ids and nodes of the locks that are looked at with each heartbeat.
+    pub(super) fn polled(&self) -> Vec<(LeaseId, Arc<str>)> {
+        self.nodes(|watch| watch == NodeWatch::Polled)
     }
 
-    /// The locks with a known node, unless it was deleted.
-    pub(super) fn settled(&self) -> Vec<Held> {
-        let is_one = |held: &&Held| !matches!(held.watch, Watch::Moving | Watch::Gone);
-        self.held.values().filter(is_one).cloned().collect()
+    /// Ids and nodes of the locks with a known node, unless it was deleted.
+    pub(super) fn settled(&self) -> Vec<(LeaseId, Arc<str>)> {
+        self.nodes(|watch| !matches!(watch, NodeWatch::Moving | NodeWatch::Gone))
+    }
+
+    fn nodes(&self, is_one: impl Fn(NodeWatch) -> bool) -> Vec<(LeaseId, Arc<str>)> {
+        let locks = self.0.iter().filter(|(_, held)| is_one(held.watch));
+        locks
+            .map(|(id, held)| (*id, Arc::clone(&held.path)))
+            .collect()
     }
 }

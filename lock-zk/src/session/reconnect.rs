@@ -1,15 +1,147 @@
+//! What happens when a connection breaks: the session doubts its locks, resumes and looks for their
+//! nodes, or ends, and another session takes its place.
+
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, before};
+use futures_util::future::join_all;
+use futures_util::join;
+use lock_core::engine::{Engine, LeaseId, Moment, before};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use zookeeper_client::{Error, SessionState, Stat};
 
-use super::Session;
+use super::{Phase, Session, State, keeps_first_timeout, lock};
 use crate::checks::check;
 use crate::config::ZooKeeperConfig;
 use crate::error::Failure;
+
+impl Session {
+    /// Whether the present connection may have another, unreported timeout; `heard` is the number
+    /// of earlier connections with a reported one.
+    pub(super) fn is_renegotiated_unheard(&self, heard: &mut u64) -> bool {
+        let before = std::mem::replace(heard, self.negotiated.responses());
+        *heard <= before && !keeps_first_timeout()
+    }
+
+    /// The connection is broken; the session may live on.
+    pub(super) fn disconnected(&self) {
+        let mut state = self.state();
+        let since = self.engine.now();
+        let valid_until = match state.phase {
+            // Those that were in doubt before that are lost by now, and others are not.
+            Phase::Doubted { until, .. } if since < until => until,
+            Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
+            Phase::Over => return,
+        };
+        let until = state.evidence.timing().doubted_until(since, valid_until);
+        state.evidence.broken();
+        state.broke = Some(since);
+        state.looked = since;
+        state.phase = Phase::Doubted {
+            until,
+            since,
+            is_resumed: false,
+        };
+        self.limit(until);
+    }
+
+    /// There is another connection.
+    pub(super) fn resumed(&self) {
+        let is_missed = self.state().phase == Phase::Connected;
+        if is_missed {
+            // The client reports its latest state only.
+            self.disconnected();
+        }
+        let mut state = self.state();
+        state.resume(self.negotiated.asked(), self.engine.now());
+        let told_until = state.evidence.told_until();
+        if let Phase::Doubted { until, .. } = &mut state.phase {
+            // The server may have granted less time than it takes to doubt.
+            *until = (*until).min(told_until);
+            let until = *until;
+            self.limit(until);
+        }
+    }
+
+    /// Looks at the clock: a process that was stopped does not know how old an answer is.
+    pub(super) fn check_clock(&self) {
+        let mut state = self.state();
+        let now = self.engine.now();
+        if !state.evidence.timing().was_suspended(state.looked, now) {
+            state.looked = now;
+        }
+    }
+
+    /// An answer can arrive before the event of its connection.
+    pub(super) fn resume_if_connected(&self, state: &mut State) {
+        if self.client.state() == SessionState::SyncConnected {
+            state.resume(self.negotiated.asked(), self.engine.now());
+        }
+    }
+
+    /// Looks for the nodes of all locks, as the leader has them; false if there is no answer.
+    ///
+    /// It asks for the nodes of the connection's session, and not for the owner of a node: the
+    /// client may have been given another session unnoticed, while the nodes of the old one still
+    /// exist.
+    pub(super) async fn look_at_nodes(&self) -> bool {
+        let mut nodes = lock(&self.locks).settled();
+        // The list leaves behind the heartbeat, and is as new as that.
+        let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));
+        match listed {
+            Ok(paths) if is_beaten => {
+                let there: HashSet<&str> = paths.iter().map(String::as_str).collect();
+                nodes.retain(|(_, path)| !there.contains(&**path));
+                self.look_at_each(&nodes, |_| false).await
+            }
+            // Servers before 3.6.
+            Err(Error::Unimplemented) if is_beaten => {
+                self.look_at_each(&nodes, |node| self.owns(node)).await
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks for each of these nodes; one that is there and not this session's is that of another
+    /// session than the connection has. False if there is no answer.
+    pub(super) async fn look_at_each(
+        &self,
+        nodes: &[(LeaseId, Arc<str>)],
+        is_own: impl Fn(&Stat) -> bool,
+    ) -> bool {
+        let looks = nodes.iter().map(|(_, path)| self.client.check_stat(path));
+        let mut is_answered = true;
+        for ((id, path), seen) in nodes.iter().zip(join_all(looks).await) {
+            match seen {
+                Ok(Some(node)) if is_own(&node) => {}
+                Ok(Some(_)) => self.end(),
+                Ok(None) => self.node_gone(*id, path),
+                Err(_) => is_answered = false,
+            }
+        }
+        is_answered
+    }
+}
+
+impl State {
+    /// There is another connection by `now`, for which the request left at `asked`.
+    pub(super) fn resume(&mut self, asked: Moment, now: Moment) {
+        let timing = self.evidence.timing();
+        if let Phase::Doubted { is_resumed, .. } = &mut self.phase
+            && !std::mem::replace(is_resumed, true)
+            && !timing.was_suspended(self.looked, now)
+        {
+            self.evidence.resumed(asked);
+        }
+    }
+
+    pub(super) fn broke_since(&self, moment: Moment) -> bool {
+        self.broke.is_some_and(|broke| moment <= broke)
+    }
+}
 
 /// The one session of a client; another one in its place when it has ended.
 pub(crate) struct Sessions {

@@ -1,67 +1,48 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many bytes of paths a session may watch.
 ///
-/// A client that reconnects sends its watches, and zookeeper-client 0.11 does that wrong where the
-/// paths take more than 128 KiB: no connection lasts, and the session ends. Waiters without a watch
-/// poll instead.
+/// A client that reconnects sends its watches in packets of 128 KiB of paths, all with one id.
+/// zookeeper-client 0.11.2 takes the reply to the second packet for a protocol error, on every
+/// connection, and reads no request before: dropped watches would not help, and the session ends.
+/// Locks without a watch are looked at with heartbeats, and waiters without one poll.
 #[derive(Debug)]
-pub(crate) struct Watches {
+pub(crate) struct WatchBudget {
     /// Of the root, which every path has before it.
     root: usize,
-    watched: AtomicUsize,
+    bytes: Arc<Semaphore>,
 }
 
 /// All paths may take that much, with room for what the client has not given up yet.
 const MAX_BYTES: usize = 96 * 1024;
 
-/// Held locks leave the other half to waiters.
-const MAX_HOLDER_BYTES: usize = MAX_BYTES / 2;
-
-impl Watches {
+impl WatchBudget {
     pub(super) fn of(root: &str) -> Self {
         Self {
             root: root.len(),
-            watched: AtomicUsize::new(0),
+            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
         }
     }
 
     /// Room for the watch of a waiter; `None` if there is none left.
-    pub(crate) fn for_waiter(self: &Arc<Self>, path: &str) -> Option<Watching> {
-        self.reserve(path, MAX_BYTES)
+    pub(crate) fn for_waiter(&self, path: &str) -> Option<OwnedSemaphorePermit> {
+        self.reserve(path, 0)
     }
 
-    /// A place for the watch on the node of a lock that is held.
-    pub(super) fn for_holder(self: &Arc<Self>, path: &str) -> Option<Watching> {
-        self.reserve(path, MAX_HOLDER_BYTES)
+    /// Room for the watch on the node of a held lock: one half is left to waiters.
+    pub(super) fn for_holder(&self, path: &str) -> Option<OwnedSemaphorePermit> {
+        self.reserve(path, MAX_BYTES / 2)
     }
 
-    fn reserve(self: &Arc<Self>, path: &str, most: usize) -> Option<Watching> {
+    fn reserve(&self, path: &str, rest: usize) -> Option<OwnedSemaphorePermit> {
         let bytes = self.root + path.len();
-        let more = |watched: usize| Some(watched + bytes).filter(|watched| *watched <= most);
-        let reserved = self
-            .watched
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        reserved.ok().map(|_| Watching {
-            watches: Arc::clone(self),
-            bytes,
-        })
-    }
-}
-
-/// A place for one watch, for as long as the value lasts.
-#[derive(Debug)]
-pub(crate) struct Watching {
-    watches: Arc<Watches>,
-    bytes: usize,
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.watches
-            .watched
-            .fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.bytes.available_permits() < bytes + rest {
+            return None;
+        }
+        let bytes = u32::try_from(bytes).ok()?;
+        Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()
     }
 }
 
@@ -71,15 +52,15 @@ mod tests {
 
     #[test]
     fn holders_leave_room_for_waiters_and_what_ends_makes_room() {
-        let watches = Arc::new(Watches::of("/locks"));
+        let budget = WatchBudget::of("/locks");
         let path = "x".repeat(1018);
-        let holders: Vec<_> = std::iter::from_fn(|| watches.for_holder(&path)).collect();
+        let holders: Vec<_> = std::iter::from_fn(|| budget.for_holder(&path)).collect();
         assert_eq!(holders.len(), 48);
-        let waiters: Vec<_> = std::iter::from_fn(|| watches.for_waiter(&path)).collect();
+        let waiters: Vec<_> = std::iter::from_fn(|| budget.for_waiter(&path)).collect();
         assert_eq!(waiters.len(), 48);
         drop(waiters);
-        assert!(watches.for_holder(&path).is_none());
+        assert!(budget.for_holder(&path).is_none());
         drop(holders);
-        assert!(watches.for_holder(&path).is_some());
+        assert!(budget.for_holder(&path).is_some());
     }
 }

@@ -2,6 +2,7 @@
 
 use lock_core::{DistributedLock, Released, Wait};
 use tokio::time::sleep;
+use zookeeper_client::{Client, Error};
 
 use crate::support::{Place, SOON, ms, open, request, take, waiting};
 
@@ -46,4 +47,28 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     assert_eq!(session(KEYS - 1, 0).await, before, "another session");
     drop(guards);
     assert!(locks.shutdown(SOON).await);
+}
+
+/// Why a session watches no more than its budget: when this fails, the client can do without it.
+#[tokio::test]
+async fn the_client_itself_ends_its_session_where_its_watches_take_two_packets() {
+    let place = Place::new().await;
+    let address = format!("127.0.0.1:{}", place.proxy().port());
+    // A packet takes 128 KiB of paths.
+    for (watches, is_kept) in [(400, true), (600, false)] {
+        let client = Client::connector().with_session_timeout(ms(4_000));
+        let client = client.connect(&address).await.expect("it connects");
+        let paths: Vec<_> = (0..watches).map(|n| format!("/{}", key(n))).collect();
+        let watchers = paths.iter().map(|path| client.check_and_watch_stat(path));
+        let watchers = futures_util::future::join_all(watchers).await;
+        assert!(watchers.iter().all(Result::is_ok));
+        place.proxy().cut();
+        let answer = loop {
+            match client.check_stat("/").await {
+                Err(Error::ConnectionLoss | Error::Custom(_) | Error::UnexpectedError(_)) => {}
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer.is_ok(), is_kept, "{watches} watches: {answer:?}");
+    }
 }
