@@ -1,22 +1,16 @@
 //! Locks in ZooKeeper: ephemeral sequential nodes, each waiter watches its predecessor.
 
-mod acl;
+mod acquire;
 mod admin;
-mod attempt;
 mod backend;
-mod checks;
 mod config;
 mod diagnose_connect;
 mod downgrade;
 mod error;
-mod find;
-mod foreign;
+mod health;
 mod lease;
 mod lock;
-mod login;
-mod node;
 mod recipe;
-mod root;
 mod session;
 mod time_budget;
 mod tls;

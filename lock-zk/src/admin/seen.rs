@@ -11,7 +11,8 @@ use crate::downgrade::noted_token;
 use crate::error::Failure;
 use crate::recipe::directory::Directory;
 use crate::recipe::names::Contender;
-use crate::recipe::queue_position::{by_creation, contenders_in_order, holders, out_of_numbers};
+use crate::recipe::queue_position::{contenders_in_order, holders};
+use crate::recipe::sequence::order_by_creation;
 use crate::recipe::tokens::token;
 
 /// A held lock, as its directory shows it.
@@ -52,13 +53,13 @@ impl Seen {
             Err(ClientError::NoNode) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let line = contenders_in_order(names.iter().map(String::as_str), None);
+        let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+        order_by_creation(&mut line, connection, directory).await?;
         let mut look = Look {
             connection,
             directory,
             nodes: HashMap::new(),
         };
-        let line = look.in_order(line).await?;
         let (holders, waiters) = look.at(line, depth).await?;
         let mut entries = |line: Vec<Contender>| -> Vec<_> {
             let entry = |own| look.entry(own, stat.pzxid);
@@ -93,19 +94,6 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Reads those nodes whose numbers do not tell their order.
-    async fn in_order(&mut self, mut line: Vec<Contender>) -> Result<Vec<Contender>, Failure> {
-        let unordered: Vec<_> = out_of_numbers(&line).cloned().collect();
-        if unordered.is_empty() {
-            return Ok(line);
-        }
-        self.read(&unordered).await?;
-        let created = self.nodes.iter();
-        let created = created.map(|(name, (_, stat))| (name.clone(), stat.czxid));
-        by_creation(&mut line, &created.collect());
-        Ok(line)
-    }
-
     /// Reads the nodes, and splits the contenders into holders and waiters. If a node is gone by
     /// then, others may have acquired the lock.
     async fn at(

@@ -3,15 +3,15 @@ use std::time::Duration;
 
 use lock_core::engine::{Engine, Moment};
 use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::{Client, CreateMode, Error as ClientError};
+use zookeeper_client::{
+    Acl, Acls, Client, Connector, CreateMode, Error as ClientError, Permission,
+};
 
 use super::negotiation::{Negotiated, listen};
 use super::write;
-use crate::acl::acls;
-use crate::config::ZooKeeperConfig;
+use crate::config::{Access, Auth, Login, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
-use crate::login::log_in;
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
@@ -154,6 +154,54 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
     write(&client).await?;
     Ok(client)
 }
+
+/// Has the session log in, each time that it connects.
+fn log_in(connector: Connector, login: &Login) -> Result<Connector, Failure> {
+    match login.auth {
+        Auth::Digest => {
+            let identity = format!("{}:{}", login.username, login.password);
+            Ok(connector.with_auth("digest", identity.as_bytes()))
+        }
+        Auth::Sasl => sasl(connector, login),
+    }
+}
+
+#[cfg(feature = "sasl")]
+#[expect(clippy::unnecessary_wraps, reason = "it fails without the feature")]
+fn sasl(connector: Connector, login: &Login) -> Result<Connector, Failure> {
+    use zookeeper_client::SaslOptions;
+
+    let (username, password) = (login.username.clone(), login.password.clone());
+    Ok(connector.with_sasl(SaslOptions::digest_md5(username, password)))
+}
+
+#[cfg(not(feature = "sasl"))]
+fn sasl(_: Connector, _: &Login) -> Result<Connector, Failure> {
+    let message = "this program is built without the feature \"sasl\" of lock-zk";
+    Err(Cause::Config(message.to_owned()).into())
+}
+
+/// Recreates the directory of all locks, if it was deleted under a client.
+pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+    let whole = rooted.clone().chroot("/");
+    let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;
+    let directory = CreateMode::Persistent.with_acls(acls(config.access()));
+    Ok(whole.mkdir(&config.root, &directory).await?)
+}
+
+/// The access control list of the nodes that this client creates.
+pub(crate) fn acls(access: Access) -> Acls<'static> {
+    match access {
+        Access::Creator => Acls::creator_all(),
+        Access::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
+        Access::Everybody => Acls::anyone_all(),
+    }
+}
+
+static CREATOR_AND_READERS: [Acl; 2] = [
+    Acl::new_const(Permission::ALL, "auth", ""),
+    Acl::new_const(Permission::READ, "world", "anyone"),
+];
 
 #[cfg(test)]
 mod tests;

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Error, SessionState, Stat};
 
 use super::{Phase, Session, State, keeps_first_timeout, lock};
-use crate::checks::check;
 use crate::config::ZooKeeperConfig;
 use crate::error::Failure;
+use crate::health::check;
 
 impl Session {
     /// Whether the present connection may have another, unreported timeout; `heard` is the number

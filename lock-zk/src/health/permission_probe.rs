@@ -5,31 +5,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lock_core::engine::Engine;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as ClientError, Stat};
 
-use crate::acl::acls;
 use crate::config::ZooKeeperConfig;
 use crate::error::Failure;
+use crate::session::connect::acls;
 
 /// What happened when each was tried.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Tried {
-    pub(super) root: Root,
+pub(super) struct PermissionProbe {
+    pub(super) root: RootState,
     /// The first step that was denied.
-    pub(super) denied: Option<Step>,
-    pub(super) clock: Option<Offset>,
+    pub(super) denied: Option<ProbeStep>,
+    pub(super) clock: Option<ClockOffset>,
 }
 
 /// Whether the directory of all locks is there.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Root {
+pub(super) enum RootState {
     Denied,
-    Made,
+    Created,
     #[default]
-    There,
+    Exists,
 }
 
 /// What a lock does, in its order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ProbeStep {
     /// In the root.
     Create,
     /// Of the root.
@@ -42,57 +42,60 @@ pub(super) enum Step {
 
 /// How far the clock of the leader is off, in whichever direction: between these.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Offset {
+pub(super) struct ClockOffset {
     pub(super) least: Duration,
     pub(super) most: Duration,
 }
 
-/// Does what a lock does, and takes it back.
-///
-/// If this is dropped, the session takes the node with it, and ZooKeeper the directory some time after.
-pub(super) async fn tried(
-    client: &Client,
-    config: &ZooKeeperConfig,
-    engine: &Engine,
-) -> Result<Tried, Failure> {
-    let mut tried = Tried::default();
-    let acls = acls(config.access());
-    if client.check_stat(&config.root).await?.is_none() {
-        let directory = CreateMode::Persistent.with_acls(acls);
-        tried.root = match client.mkdir(&config.root, &directory).await {
-            Ok(()) => Root::Made,
-            Err(error) if is_denied(&error) => Root::Denied,
-            Err(error) => return Err(error.into()),
-        };
-    }
-    if tried.root == Root::Denied {
-        return Ok(tried);
-    }
-    let parent = config.root.trim_end_matches('/');
-    let path = format!("{parent}/polylock-doctor-{}", engine.lease_id().to_hex());
-    let asked = SystemTime::now();
-    let stat = match create(client, &path, &acls).await {
-        Ok(made) => made,
-        Err(error) if is_denied(&error) => {
-            tried.denied = Some(Step::Create);
-            return Ok(tried);
+impl PermissionProbe {
+    /// Does what a lock does, and takes it back.
+    ///
+    /// If this is dropped, the session takes the node with it, and ZooKeeper the directory some time
+    /// after.
+    pub(super) async fn run(
+        client: &Client,
+        config: &ZooKeeperConfig,
+        engine: &Engine,
+    ) -> Result<Self, Failure> {
+        let mut probe = Self::default();
+        let acls = acls(config.access());
+        if client.check_stat(&config.root).await?.is_none() {
+            let directory = CreateMode::Persistent.with_acls(acls);
+            probe.root = match client.mkdir(&config.root, &directory).await {
+                Ok(()) => RootState::Created,
+                Err(error) if is_denied(&error) => RootState::Denied,
+                Err(error) => return Err(error.into()),
+            };
         }
-        Err(error) => return Err(error.into()),
-    };
-    tried.clock = offset(&stat, asked, asked.elapsed().unwrap_or_default());
-    tried.denied = contend(client, &path, &CreateMode::Ephemeral.with_acls(acls)).await?;
-    if let Err(error) = client.list_children(&config.root).await {
-        let step = denied(error, Step::List)?;
-        tried.denied = tried.denied.or(Some(step));
-    }
-    match client.delete(&path, None).await {
-        Ok(()) | Err(ClientError::NoNode) => {}
-        Err(error) => {
-            let step = denied(error, Step::Delete)?;
-            tried.denied = tried.denied.or(Some(step));
+        if probe.root == RootState::Denied {
+            return Ok(probe);
         }
+        let parent = config.root.trim_end_matches('/');
+        let path = format!("{parent}/polylock-doctor-{}", engine.lease_id().to_hex());
+        let asked = SystemTime::now();
+        match create(client, &path, &acls).await {
+            Ok(made) => {
+                probe.clock = offset(&made, asked, asked.elapsed().unwrap_or_default());
+            }
+            Err(error) => {
+                probe.denied = Some(denied(error, ProbeStep::Create)?);
+                return Ok(probe);
+            }
+        }
+        probe.denied = contend(client, &path, &CreateMode::Ephemeral.with_acls(acls)).await?;
+        if let Err(error) = client.list_children(&config.root).await {
+            let step = denied(error, ProbeStep::List)?;
+            probe.denied = probe.denied.or(Some(step));
+        }
+        match client.delete(&path, None).await {
+            Ok(()) | Err(ClientError::NoNode) => {}
+            Err(error) => {
+                let step = denied(error, ProbeStep::Delete)?;
+                probe.denied = probe.denied.or(Some(step));
+            }
+        }
+        Ok(probe)
     }
-    Ok(tried)
 }
 
 /// Creates the directory, as a container if the server knows them.
@@ -113,9 +116,9 @@ async fn contend(
     client: &Client,
     directory: &str,
     options: &CreateOptions<'_>,
-) -> Result<Option<Step>, Failure> {
+) -> Result<Option<ProbeStep>, Failure> {
     let node = format!("{directory}/node");
-    let step = |error| denied(error, Step::Contend).map(Some);
+    let step = |error| denied(error, ProbeStep::Contend).map(Some);
     if let Err(error) = client.create(&node, &[], options).await {
         return step(error);
     }
@@ -128,7 +131,7 @@ async fn contend(
     }
 }
 
-fn denied(error: ClientError, step: Step) -> Result<Step, Failure> {
+fn denied(error: ClientError, step: ProbeStep) -> Result<ProbeStep, Failure> {
     if is_denied(&error) {
         Ok(step)
     } else {
@@ -142,11 +145,11 @@ fn is_denied(error: &ClientError) -> bool {
 }
 
 /// How far the clock was off that stamped a node; the moment within the round trip is unknown.
-fn offset(stat: &Stat, asked: SystemTime, round: Duration) -> Option<Offset> {
+fn offset(stat: &Stat, asked: SystemTime, round: Duration) -> Option<ClockOffset> {
     let there = Duration::from_millis(u64::try_from(stat.ctime).ok()?);
     let here = asked.duration_since(UNIX_EPOCH).ok()? + round / 2;
     let off = there.abs_diff(here);
-    Some(Offset {
+    Some(ClockOffset {
         least: off.saturating_sub(round / 2),
         most: off + round / 2,
     })
