@@ -1,10 +1,10 @@
 //! More is waited for than a session may watch.
 
-use lock_core::{DistributedLock, Released, Wait};
+use lock_core::{DistributedLock, Wait};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error};
 
-use crate::support::{Place, SOON, ms, open, request, take, waiting};
+use crate::support::{Place, SOON, granted, ms, open, release_clean, request, take, waiting};
 
 /// Of this length, a third of a thousand fill what is watched.
 fn key(n: usize) -> String {
@@ -27,7 +27,7 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
         waiters.push(waiting(&locks, one));
     }
     for n in 0..KEYS {
-        place.contenders_in_order(&key(n), 2).await;
+        place.contenders(&key(n), 2).await;
     }
     let session = async |n: usize, at: usize| {
         let node = place.tree().nodes(&key(n)).await.remove(at);
@@ -37,12 +37,11 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     place.proxy().cut();
     sleep(ms(1_000)).await;
     for guard in held {
-        let released = guard.release().await.expect("it is released");
-        assert_eq!(released, Released::Clean);
+        release_clean(guard).await;
     }
     let mut guards = Vec::new();
     for waiter in waiters {
-        guards.push(waiter.await.expect("no panic").expect("it is granted"));
+        guards.push(granted(waiter).await);
     }
     assert_eq!(session(KEYS - 1, 0).await, before, "another session");
     drop(guards);
