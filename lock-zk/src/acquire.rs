@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
 
 use crate::config::Compat;
-use crate::error::{Failure, PAUSE};
+use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::{KnownNode, Node, ZooKeeperLease};
 use crate::lock::Client;
 use crate::recipe::names::Contender;
@@ -80,7 +80,7 @@ impl Attempt<'_> {
             Ok(outcome) => Ok(outcome),
             Err(AttemptError::Gone) => Ok(Outcome::Gone),
             Err(AttemptError::Failed(failure)) => Err(failure.into()),
-            Err(AttemptError::Late) => Err(self.budget.gives_up()),
+            Err(AttemptError::Late) => Err(self.budget.timed_out()),
         }
     }
 
@@ -229,7 +229,7 @@ impl Attempt<'_> {
         if self.budget.is_spent() {
             return Err(AttemptError::Late);
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_BACKOFF).await;
         self.list().await
     }
 
@@ -447,7 +447,7 @@ impl Attempt<'_> {
         if !failure.is_ambiguous() {
             return Err(AttemptError::Failed(failure));
         }
-        sleep(self.client.engine.jitter(PAUSE / 2, PAUSE)).await;
+        sleep(self.client.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF)).await;
         Ok(())
     }
 }

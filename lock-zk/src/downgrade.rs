@@ -8,7 +8,7 @@ use lock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::error::{Failure, PAUSE};
+use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::{KnownNode, Node, ZooKeeperLease, find};
 use crate::recipe::directory::Directory;
 use crate::recipe::names::{Contender, shared_name};
@@ -84,7 +84,7 @@ impl ZooKeeperLease {
             };
             if failure.is_ambiguous() {
                 is_done_perhaps = true;
-                sleep(PAUSE).await;
+                sleep(RETRY_BACKOFF).await;
             } else if is_done_perhaps {
                 return Exchange::Unknown(failure);
             } else {
@@ -147,7 +147,7 @@ impl Drop for Moving<'_> {
                     Err(_) => return,
                 }
                 drop(session);
-                sleep(PAUSE).await;
+                sleep(RETRY_BACKOFF).await;
             }
         });
     }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
 
 use crate::config::{Compat, ZooKeeperConfig};
-use crate::error::{Failure, PAUSE};
+use crate::error::{Failure, RETRY_BACKOFF};
 use crate::recipe::directory::Directory;
 use crate::recipe::names::{Contender, stem};
 use crate::recipe::tokens::Tokens;
@@ -107,7 +107,7 @@ impl ZooKeeperLease {
                     Ok(None) => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_ambiguous() => {
-                        sleep(PAUSE).await;
+                        sleep(RETRY_BACKOFF).await;
                         continue;
                     }
                     Err(failure) => return Err(failure),
@@ -126,7 +126,7 @@ impl ZooKeeperLease {
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
-                    sleep(PAUSE).await;
+                    sleep(RETRY_BACKOFF).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -167,7 +167,7 @@ impl Lease for ZooKeeperLease {
         };
         if node.contender.sequence.is_used_up() {
             // Those with such numbers stand in line by their creation, and the new node would be last.
-            let message = "the numbers of this lock are used up, and begin anew once nobody has it";
+            let message = "the numbers of this lock are used up, and begin again once it is free";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         self.downgraded(&node).await

@@ -135,7 +135,7 @@ impl Client {
                 return Ok(guard);
             }
             if budget.is_spent() {
-                return Err(budget.ends_in_vain());
+                return Err(budget.unserved());
             }
         }
     }
@@ -192,8 +192,8 @@ impl Client {
         let server = server.map(|(host, port)| address(host, *port));
         let message = format!(
             "{path} is an ephemeral node with {} bytes of data, which session 0x{:x} has created, \
-             and no directory of a lock; it is left as it is and goes with its session. If nobody needs \
-             it, remove it: zkCli.sh -server {} delete {path}",
+             and no directory of a lock; it is left as it is and goes with its session. If it is not needed, \
+             remove it: zkCli.sh -server {} delete {path}",
             stat.data_length,
             stat.ephemeral_owner,
             server.unwrap_or_default()

@@ -26,7 +26,7 @@ struct HealthFacts {
     asked: Duration,
     granted: Duration,
     access: Access,
-    /// Whether everybody may touch the nodes, and nobody has said so.
+    /// Whether everyone may touch the nodes, and the configuration does not say so.
     is_open: bool,
     members: Option<Members>,
     visit: Option<Visit>,
@@ -274,17 +274,17 @@ const RULES: &[HealthRule<HealthFacts>] = &[
         id: "clock",
         rule: |facts| {
             let offset = facts.visit.as_ref()?.probe.clock?;
-            let (least, most) = (offset.least.as_secs(), offset.most.as_millis() + 1);
-            Status::Ok.because(match offset.least > MAX_OFFSET {
+            let (min, max) = (offset.min.as_secs(), offset.max.as_millis() + 1);
+            Status::Ok.because(match offset.min > MAX_OFFSET {
                 true => format!(
-                    "the clock of the leader differs by {least} s, which changes nothing for locks"
+                    "the clock of the leader differs by {min} s, which changes nothing for locks"
                 ),
                 false => {
-                    format!("the clock of the leader agrees with this one to within {most} ms")
+                    format!("the clock of the leader agrees with this one to within {max} ms")
                 }
             })
         },
-        // Sessions end by a clock that nobody can set, and tokens count transactions.
+        // Sessions end by a clock that cannot be set, and tokens count transactions.
         impact: "",
         fix: "",
     },
@@ -292,12 +292,12 @@ const RULES: &[HealthRule<HealthFacts>] = &[
 
 const PRIVATE: &str = "the list of servers, /zookeeper/config, is closed to this user";
 
-/// The least that servers grant unless configured.
+/// The shortest that servers grant unless configured.
 const SHORT_SESSION: Duration = Duration::from_secs(4);
 
 const MAX_OFFSET: Duration = Duration::from_secs(1);
 
-/// The versions that the servers tell themselves, where their list has only the least.
+/// The versions that the servers tell themselves, where their list has only the minimum.
 fn versions(facts: &HealthFacts) -> Option<String> {
     let answers = facts.visit.as_ref()?.answers.0.iter();
     let version = |(_, answer): &'_ (String, Answer)| match answer {

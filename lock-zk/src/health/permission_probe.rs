@@ -43,8 +43,8 @@ pub(super) enum ProbeStep {
 /// How far the clock of the leader is off, in whichever direction: between these.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ClockOffset {
-    pub(super) least: Duration,
-    pub(super) most: Duration,
+    pub(super) min: Duration,
+    pub(super) max: Duration,
 }
 
 impl PermissionProbe {
@@ -150,7 +150,7 @@ fn offset(stat: &Stat, asked: SystemTime, round: Duration) -> Option<ClockOffset
     let here = asked.duration_since(UNIX_EPOCH).ok()? + round / 2;
     let off = there.abs_diff(here);
     Some(ClockOffset {
-        least: off.saturating_sub(round / 2),
-        most: off + round / 2,
+        min: off.saturating_sub(round / 2),
+        max: off + round / 2,
     })
 }

@@ -6,9 +6,9 @@ fn serving(address: &str) -> (String, Answer) {
     (address.to_owned(), Answer::Serving(version))
 }
 
-fn offset(least: Duration) -> Option<ClockOffset> {
-    let most = least + Duration::from_micros(300);
-    Some(ClockOffset { least, most })
+fn offset(min: Duration) -> Option<ClockOffset> {
+    let max = min + Duration::from_micros(300);
+    Some(ClockOffset { min, max })
 }
 
 fn at_start() -> HealthFacts {

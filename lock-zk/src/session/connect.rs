@@ -71,21 +71,21 @@ async fn open(
         match timeout_at(deadline - reserve, connect(config, certificates)).await {
             Ok(Ok(client)) => {
                 // Other servers may have failed before.
-                let last_turn = engine.now() - longest_turn(patience(config));
+                let last_turn = engine.now() - longest_turn(server_timeout(config));
                 return Ok((client, began.max(last_turn)));
             }
             Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
             Ok(Err(_)) | Err(_) => {}
         }
         let answers = diagnose_connect(config, certificates, reserve).await;
-        if !answers.may_change() || Instant::now() + PAUSE + reserve >= deadline {
+        if !answers.may_change() || Instant::now() + RETRY_INTERVAL + reserve >= deadline {
             return Err(answers.into());
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What finding out why no server opens a session may take, of the time to connect.
 fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
@@ -107,7 +107,7 @@ async fn connect(
 ) -> Result<Client, Failure> {
     let mut connector = Client::connector()
         .with_session_timeout(config.session_timeout)
-        .with_connection_timeout(patience(config))
+        .with_connection_timeout(server_timeout(config))
         .with_fail_eagerly();
     if let Some(login) = &config.login {
         connector = log_in(connector, login)?;
@@ -123,15 +123,15 @@ async fn connect(
 ///
 /// Two fifths of the session leave time for a second server before it expires; and where two servers
 /// of three or more hang, the third has to have its turn within the time to connect.
-fn patience(config: &ZooKeeperConfig) -> Duration {
+fn server_timeout(config: &ZooKeeperConfig) -> Duration {
     let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
     let turn = (config.connect_timeout - time_to_probe(config)) / turns;
     turn.min(config.session_timeout * 2 / 5)
 }
 
-/// The client looks at the clock eight times within its patience.
-fn longest_turn(patience: Duration) -> Duration {
-    patience * 9 / 8
+/// The client looks at the clock eight times within its server_timeout.
+fn longest_turn(server_timeout: Duration) -> Duration {
+    server_timeout * 9 / 8
 }
 
 fn servers(config: &ZooKeeperConfig) -> String {

@@ -24,27 +24,27 @@ pub(super) async fn send_heartbeats(
     // A moment, and no sleep that every turn of the loop would begin again.
     let mut clock_at: Option<Instant> = None;
     // The first connection is the one that opened the session.
-    let mut heard = 1;
+    let mut responses = 1;
     loop {
         tokio::select! {
             biased;
             state = states.changed() => {
-                let Some(told) = session.upgrade() else { return };
+                let Some(current) = session.upgrade() else { return };
                 let is_connected = match state {
                     SessionState::Disconnected => {
-                        told.disconnected();
+                        current.disconnected();
                         false
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                        if told.is_renegotiated_unheard(&mut heard) {
-                            return told.end();
+                        if current.is_timeout_unknown(&mut responses) {
+                            return current.end();
                         }
-                        told.resumed();
+                        current.resumed();
                         true
                     }
-                    _ => return told.end(),
+                    _ => return current.end(),
                 };
-                let timing = told.timing();
+                let timing = current.timing();
                 clock_at = (!is_connected).then(|| Instant::now() + timing.tick());
                 // What was asked on the other connection may hang; the next one looks at the nodes.
                 let pause = if is_connected { Duration::ZERO } else { timing.beat() };

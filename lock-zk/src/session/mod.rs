@@ -86,19 +86,19 @@ impl Session {
         engine: &Engine,
         sessions: Weak<Sessions>,
     ) -> Result<Arc<Self>, Failure> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let (connect_config, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
             let opened = open_session(&connect_config, &clock).await;
             // If the caller is gone, the client is dropped and closes the session.
-            drop(tell.send(opened));
+            drop(sender.send(opened));
         });
-        let told = told.await;
+        let opened = receiver.await;
         let OpenedSession {
             client,
             asked,
             negotiated,
-        } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
+        } = opened.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
         let timing = SessionTiming::new(client.session_timeout());
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {

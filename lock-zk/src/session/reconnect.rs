@@ -19,11 +19,11 @@ use crate::error::Failure;
 use crate::health::check;
 
 impl Session {
-    /// Whether the present connection may have another, unreported timeout; `heard` is the number
+    /// Whether the present connection may have another, unreported timeout; `responses` is the number
     /// of earlier connections with a reported one.
-    pub(super) fn is_renegotiated_unheard(&self, heard: &mut u64) -> bool {
-        let before = std::mem::replace(heard, self.negotiated.responses());
-        *heard <= before && !keeps_first_timeout()
+    pub(super) fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
+        let before = std::mem::replace(responses, self.negotiated.responses());
+        *responses <= before && !keeps_first_timeout()
     }
 
     /// The connection is broken; the session may live on.
@@ -57,10 +57,10 @@ impl Session {
         }
         let mut state = self.state();
         state.resume(self.negotiated.asked(), self.engine.now());
-        let told_until = state.evidence.told_until();
+        let reported_until = state.evidence.reported_until();
         if let Phase::Doubted { until, .. } = &mut state.phase {
             // The server may have granted less time than it takes to doubt.
-            *until = (*until).min(told_until);
+            *until = (*until).min(reported_until);
             let until = *until;
             self.limit(until);
         }
@@ -221,7 +221,7 @@ impl Sessions {
 
 /// Tries to open a session until there is one, or no caller waits for it.
 async fn insist(sessions: Weak<Sessions>) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = MIN_BACKOFF;
     loop {
         let Some(sessions) = sessions.upgrade() else {
             return;
@@ -238,15 +238,15 @@ async fn insist(sessions: Weak<Sessions>) {
                 sessions.current.send_replace(opening);
             }
         }
-        let jittered = sessions.engine.jitter(pause / 2, pause);
+        let jittered = sessions.engine.jitter(backoff / 2, backoff);
         drop(sessions);
         sleep(jittered).await;
-        pause = (pause * 2).min(LAST_PAUSE);
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 impl Current {
     fn live(&self) -> Option<Arc<Session>> {
