@@ -8,14 +8,12 @@ use lock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::acl::acls;
-use crate::directory::Directory;
-use crate::error::{Failure, PAUSE};
-use crate::find::find;
-use crate::lease::ZooKeeperLease;
-use crate::names::{Contender, shared_name};
-use crate::node::{Known, Node};
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::lease::{KnownNode, Node, ZooKeeperLease, find};
+use crate::recipe::directory::Directory;
+use crate::recipe::names::{Contender, shared_name};
 use crate::session::Session;
+use crate::session::connect::acls;
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender by a shared one, in one transaction: a waiter for the end
@@ -30,7 +28,7 @@ impl ZooKeeperLease {
         let (before, path) = (self.path(node), self.directory.child(&name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
-        self.node.set(Known::Unknown);
+        self.node.set(KnownNode::Unknown);
         let moving = Moving {
             session: &self.session,
             directory: &self.directory,
@@ -42,12 +40,12 @@ impl ZooKeeperLease {
         let czxid = node.czxid;
         match self.exchange(&before, &path).await {
             Exchange::Done => {
-                self.node.set(Known::At(Node { contender, czxid }));
+                self.node.set(KnownNode::At(Node { contender, czxid }));
                 moving.ends(path.clone());
                 Ok(())
             }
             Exchange::Refused(failure) => {
-                self.node.set(Known::At(node.clone()));
+                self.node.set(KnownNode::At(node.clone()));
                 moving.ends(before);
                 Err(failure.into())
             }
@@ -86,7 +84,7 @@ impl ZooKeeperLease {
             };
             if failure.is_ambiguous() {
                 is_done_perhaps = true;
-                sleep(PAUSE).await;
+                sleep(RETRY_BACKOFF).await;
             } else if is_done_perhaps {
                 return Exchange::Unknown(failure);
             } else {
@@ -149,7 +147,7 @@ impl Drop for Moving<'_> {
                     Err(_) => return,
                 }
                 drop(session);
-                sleep(PAUSE).await;
+                sleep(RETRY_BACKOFF).await;
             }
         });
     }

@@ -39,7 +39,7 @@ pub(crate) enum Cause {
 }
 
 /// Between a broken connection and the next request.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 impl Failure {
     /// There is no answer in time; the request may be carried out all the same.

@@ -1,8 +1,9 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use futures_util::join;
 use lock_core::engine::{LeaseId, Moment};
 use lock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, Mode, Released,
@@ -12,13 +13,11 @@ use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
 
 use crate::config::{Compat, ZooKeeperConfig};
-use crate::directory::Directory;
-use crate::error::{Failure, PAUSE};
-use crate::find::find;
-use crate::names::stem;
-use crate::node::{Known, Node, NodeState};
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::recipe::directory::Directory;
+use crate::recipe::names::{Contender, stem};
+use crate::recipe::tokens::Tokens;
 use crate::session::Session;
-use crate::tokens::Tokens;
 
 /// One contender: an ephemeral node in the directory of its key.
 pub(crate) struct ZooKeeperLease {
@@ -29,7 +28,7 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) stem: String,
     /// What the node has to say: the label of the contender.
     pub(crate) data: Vec<u8>,
-    pub(crate) node: NodeState,
+    pub(crate) node: LeaseNode,
     pub(crate) config: Arc<ZooKeeperConfig>,
     pub(crate) tokens: Tokens,
     /// When the request left by which the node was seen to be first, in nanoseconds.
@@ -51,7 +50,7 @@ impl ZooKeeperLease {
             id,
             stem: stem(config.compat, request.mode(), id),
             data: request.label().encode().into_bytes(),
-            node: NodeState::default(),
+            node: LeaseNode::default(),
             config: Arc::clone(config),
             tokens: Tokens::default(),
             seen: AtomicU64::new(0),
@@ -63,7 +62,7 @@ impl ZooKeeperLease {
     pub(crate) async fn find(&self) -> Result<Option<Node>, Failure> {
         let found = find(&self.session, &self.directory, &self.stems()).await?;
         if let Some(node) = &found {
-            self.node.set(Known::At(node.clone()));
+            self.node.set(KnownNode::At(node.clone()));
         }
         Ok(found)
     }
@@ -101,14 +100,14 @@ impl ZooKeeperLease {
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
             let node = match self.node.get() {
-                Known::Never => return Ok(Released::AlreadyLost),
-                Known::At(node) => node,
-                Known::Unknown => match self.find().await {
+                KnownNode::Never => return Ok(Released::AlreadyLost),
+                KnownNode::At(node) => node,
+                KnownNode::Unknown => match self.find().await {
                     Ok(Some(node)) => node,
                     Ok(None) => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_ambiguous() => {
-                        sleep(PAUSE).await;
+                        sleep(RETRY_BACKOFF).await;
                         continue;
                     }
                     Err(failure) => return Err(failure),
@@ -127,7 +126,7 @@ impl ZooKeeperLease {
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
-                    sleep(PAUSE).await;
+                    sleep(RETRY_BACKOFF).await;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -168,7 +167,7 @@ impl Lease for ZooKeeperLease {
         };
         if node.contender.sequence.is_used_up() {
             // Those with such numbers stand in line by their creation, and the new node would be last.
-            let message = "the numbers of this lock are used up, and begin anew once nobody has it";
+            let message = "the numbers of this lock are used up, and begin again once it is free";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         self.downgraded(&node).await
@@ -221,4 +220,89 @@ impl fmt::Debug for ZooKeeperLease {
             .field("node", &self.node)
             .finish_non_exhaustive()
     }
+}
+
+/// What is known of the node of a contender.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseNode(Mutex<KnownNode>);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) enum KnownNode {
+    /// Nothing was sent that could have created one.
+    #[default]
+    Never,
+    /// It may be there, under a name that begins with one of the stems.
+    Unknown,
+    /// It was there under this name.
+    At(Node),
+}
+
+/// The node of a contender.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) contender: Contender,
+    /// When it was created, in transactions.
+    pub(crate) czxid: i64,
+}
+
+impl LeaseNode {
+    pub(crate) fn set(&self, known: KnownNode) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    pub(crate) fn get(&self) -> KnownNode {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The node, if it was ever seen.
+    pub(crate) fn at(&self) -> Option<Node> {
+        match self.get() {
+            KnownNode::At(node) => Some(node),
+            KnownNode::Never | KnownNode::Unknown => None,
+        }
+    }
+}
+
+/// Looks for the node of a contender, whose name begins with one of the stems, as the ensemble has it
+/// now.
+///
+/// The requests of a session are carried out in their order, so this comes after the request that
+/// may have created the node, and a server that is behind is brought up to date first.
+pub(crate) async fn find(
+    session: &Session,
+    directory: &Directory,
+    stems: &[String],
+) -> Result<Option<Node>, Failure> {
+    let client = &session.client;
+    let synced = client.sync(directory.path());
+    let listed = client.list_children(directory.path());
+    let (synced, listed) = join!(synced, listed);
+    // A list that no sync came before may be old, also if it says that nothing is there.
+    synced?;
+    let names = match listed {
+        Err(ClientError::NoNode) => return Ok(None),
+        listed => listed?,
+    };
+    let is_it = |name: &&String| stems.iter().any(|stem| name.starts_with(stem));
+    let Some(name) = names.iter().find(is_it) else {
+        return Ok(None);
+    };
+    let contender = Contender::parse(name);
+    let contender = contender.ok_or_else(|| Failure::misnamed(name))?;
+    let path = directory.child(name);
+    let Some(stat) = client.check_stat(&path).await? else {
+        return Ok(None);
+    };
+    if !session.owns(&stat) {
+        // The client has another session than it knows of; nothing can be said of this one. The other
+        // may last, and the node with it: the request to delete it leaves here.
+        drop(client.delete(&path, None));
+        session.end();
+        return Err(ClientError::SessionExpired.into());
+    }
+    let czxid = stat.czxid;
+    Ok(Some(Node { contender, czxid }))
 }

@@ -1,30 +1,19 @@
 //! Locks in ZooKeeper: ephemeral sequential nodes, each waiter watches its predecessor.
 
-mod acl;
+mod acquire;
 mod admin;
-mod attempt;
 mod backend;
-mod budget;
-mod checks;
 mod config;
-mod connect;
 mod diagnose_connect;
-mod directory;
 mod downgrade;
 mod error;
-mod find;
-mod foreign;
+mod health;
 mod lease;
 mod lock;
-mod login;
-mod names;
-mod negotiated;
-mod node;
-mod queue_position;
-mod root;
+mod recipe;
 mod session;
+mod time_budget;
 mod tls;
-mod tokens;
 
 pub use crate::backend::ZooKeeperBackend;
 pub use crate::config::{Access, Compat, ZooKeeperConfig};

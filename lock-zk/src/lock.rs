@@ -6,15 +6,18 @@ use lock_core::admin::LockAdmin;
 use lock_core::engine::{Engine, before};
 use lock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
-    LockGuard, LockLifetime, Result, Waiting,
+    LockGuard, LockKey, LockLifetime, Result, Waiting,
 };
+use tokio::time::Instant;
 
-use crate::attempt::{Attempt, Outcome};
-use crate::budget::Budget;
-use crate::checks::look;
+use crate::acquire::{Attempt, Outcome};
 use crate::config::{Access, ZooKeeperConfig};
+use crate::diagnose_connect::address;
+use crate::health::check_all;
 use crate::lease::ZooKeeperLease;
+use crate::recipe::directory::Directory;
 use crate::session::Sessions;
+use crate::time_budget::TimeBudget;
 
 /// Locks in a ZooKeeper ensemble.
 ///
@@ -74,11 +77,11 @@ impl ZooKeeper {
     }
 }
 
-/// Looks at the ensemble of a configuration, and closes the session.
+/// Checks the ensemble of a configuration in a session of its own.
 pub(crate) async fn check_health(config: &ZooKeeperConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let found = look(config, &engine).await;
+    let found = check_all(config, &engine).await;
     found.map_err(|failure| Error::from(failure).with_backend(NAME))
 }
 
@@ -126,13 +129,13 @@ impl DistributedLock for ZooKeeper {
 
 impl Client {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request, self.sessions.config.timeout);
+        let budget = TimeBudget::of(request, self.sessions.config.timeout);
         loop {
             if let Some(guard) = self.attempt(request, &budget).await? {
                 return Ok(guard);
             }
             if budget.is_spent() {
-                return Err(budget.ends_in_vain());
+                return Err(budget.unserved());
             }
         }
     }
@@ -141,7 +144,7 @@ impl Client {
     async fn attempt(
         &self,
         request: &AcquireRequest,
-        budget: &Budget,
+        budget: &TimeBudget,
     ) -> Result<Option<LockGuard>> {
         let session = self.sessions.get(budget.step()).await?;
         let (id, config) = (self.engine.lease_id(), &self.sessions.config);
@@ -171,6 +174,31 @@ impl Client {
             // What may be there is undone in the background.
             Err(error) => Err(error),
         }
+    }
+
+    /// Says what is in place of the directory of a key, and how to remove it.
+    async fn explained(&self, key: &LockKey, error: Error) -> Error {
+        let config = &self.sessions.config;
+        let (directory, until) = (Directory::of(key), Instant::now() + config.timeout);
+        let asked = async {
+            let session = self.sessions.get(until).await.ok()?;
+            session.client.check_stat(directory.path()).await.ok()?
+        };
+        let Some(Some(stat)) = before(until, asked).await else {
+            return error;
+        };
+        let path = format!("{}{directory}", config.root.trim_end_matches('/'));
+        let server = config.hosts.first();
+        let server = server.map(|(host, port)| address(host, *port));
+        let message = format!(
+            "{path} is an ephemeral node with {} bytes of data, which session 0x{:x} has created, \
+             and no directory of a lock; it is left as it is and goes with its session. If it is not needed, \
+             remove it: zkCli.sh -server {} delete {path}",
+            stat.data_length,
+            stat.ephemeral_owner,
+            server.unwrap_or_default()
+        );
+        Error::new(ErrorKind::Foreign, message)
     }
 
     /// The access to the nodes that this client creates.

@@ -1,13 +1,15 @@
 //! One session with the ensemble: all locks of a client live and die with it.
 
+pub(crate) mod connect;
 mod heartbeat;
-mod held;
+mod locks;
+pub(crate) mod negotiation;
 mod node_watch;
-mod sessions;
+mod reconnect;
 #[cfg(test)]
 mod tests;
 mod timing;
-mod watches;
+mod watch_budget;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,19 +17,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use lock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use lock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
-use zookeeper_client::{Client, Error, SessionState, Stat};
+use zookeeper_client::{Client, Error, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::connect::{OpenedSession, open_session};
 use crate::error::Failure;
-use crate::negotiated::Negotiated;
 
+use self::connect::{OpenedSession, open_session};
 use self::heartbeat::send_heartbeats;
-use self::held::{Held, Inserted, Table};
+use self::locks::SessionLocks;
+use self::negotiation::Negotiated;
 use self::timing::{LivenessEvidence, SessionTiming};
-use self::watches::Watches;
+use self::watch_budget::WatchBudget;
 
-pub(crate) use self::sessions::Sessions;
+pub(crate) use self::reconnect::Sessions;
 
 /// A session is a lease of its time-out that heartbeats renew, and every lock in it has a share: it is
 /// held until a deadline that answered heartbeats move on. So a process that was paused for longer
@@ -40,10 +42,10 @@ pub(crate) struct Session {
     /// any order, and reported without it: its receivers may release other locks.
     state: Mutex<State>,
     /// Taken after the state.
-    held: Mutex<Table>,
+    locks: Mutex<SessionLocks>,
     /// There are locks with unwatched nodes.
     unwatched: Arc<Notify>,
-    pub(crate) watches: Arc<Watches>,
+    pub(crate) watch_budget: WatchBudget,
     over: watch::Sender<bool>,
     /// Where the next one is opened.
     sessions: Weak<Sessions>,
@@ -84,19 +86,19 @@ impl Session {
         engine: &Engine,
         sessions: Weak<Sessions>,
     ) -> Result<Arc<Self>, Failure> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let (connect_config, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
             let opened = open_session(&connect_config, &clock).await;
             // If the caller is gone, the client is dropped and closes the session.
-            drop(tell.send(opened));
+            drop(sender.send(opened));
         });
-        let told = told.await;
+        let opened = receiver.await;
         let OpenedSession {
             client,
             asked,
             negotiated,
-        } = told.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
+        } = opened.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
         let timing = SessionTiming::new(client.session_timeout());
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
@@ -109,9 +111,9 @@ impl Session {
                 broke: None,
                 looked: engine.now(),
             }),
-            held: Mutex::default(),
+            locks: Mutex::default(),
             unwatched: Arc::clone(&unwatched),
-            watches: Arc::new(Watches::of(&config.root)),
+            watch_budget: WatchBudget::of(&config.root),
             over: watch::Sender::new(false),
             sessions,
         });
@@ -134,13 +136,6 @@ impl Session {
 
     fn timing(&self) -> SessionTiming {
         self.state().evidence.timing()
-    }
-
-    /// Whether the present connection may have another, unreported timeout; `heard` is the number
-    /// of earlier connections with a reported one.
-    fn is_renegotiated_unheard(&self, heard: &mut u64) -> bool {
-        let before = std::mem::replace(heard, self.negotiated.responses());
-        *heard <= before && !keeps_first_timeout()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -180,12 +175,6 @@ impl Session {
         now < state.evidence.valid_until()
     }
 
-    /// Whether locks depend on a write that is yet to be committed.
-    fn needs_write(&self) -> bool {
-        let state = self.state();
-        state.evidence.needs_write(self.engine.now()) && !lock(&self.held).is_empty()
-    }
-
     /// Whether a write is missing that proves that the session lasts.
     pub(crate) fn is_unproven(&self) -> bool {
         let now = self.engine.now();
@@ -220,7 +209,7 @@ impl Session {
     /// seen by a request that left at `seen`.
     pub(crate) fn attach(&self, id: LeaseId, path: String, control: &LeaseControl, seen: Moment) {
         let mut state = self.state();
-        if state.broke_since(seen) && !lock(&self.held).has(id) {
+        if state.broke_since(seen) && !lock(&self.locks).has(id) {
             // Its node was not checked, nor will be before it counts as held.
             drop(state);
             return control.lose(LostReason::Unreachable);
@@ -239,110 +228,39 @@ impl Session {
             }
         };
         control.limit(deadline);
-        let inserted = lock(&self.held).insert(id, path.into(), control.clone(), self.engine.now());
+        let now = self.engine.now();
+        let is_there = lock(&self.locks).insert(id, path.into(), control.clone(), now);
         drop(state);
-        match inserted {
-            Inserted::FirstUnwatched => self.unwatched.notify_one(),
-            Inserted::Known => {}
-            Inserted::Gone => control.lose(LostReason::Broken),
-        }
-    }
-
-    /// An answer can arrive before the event of its connection.
-    fn resume_if_connected(&self, state: &mut State) {
-        if self.client.state() == SessionState::SyncConnected {
-            state.resume(self.negotiated.asked(), self.engine.now());
+        if is_there {
+            self.unwatched.notify_one();
+        } else {
+            control.lose(LostReason::Broken);
         }
     }
 
     /// From here on the end of the node is not reported.
     pub(crate) fn detach(&self, id: LeaseId) {
-        let removed = lock(&self.held).remove(id);
+        let removed = lock(&self.locks).remove(id);
         drop(removed);
     }
 
     /// The lock is about to get a node of another name, in one transaction.
     pub(crate) fn begin_move(&self, id: LeaseId, path: String) {
-        lock(&self.held).begin_move(id, path.into());
+        lock(&self.locks).begin_move(id, path.into());
     }
 
     /// The node of the lock is here from now on.
     pub(crate) fn end_move(&self, id: LeaseId, path: String) {
-        lock(&self.held).end_move(id, path.into());
+        lock(&self.locks).end_move(id, path.into());
         self.unwatched.notify_one();
     }
 
     /// The node of a lock is gone, and its owner has not deleted it: that detaches the lock first.
     pub(crate) fn node_gone(&self, id: LeaseId, path: &str) {
-        let gone = lock(&self.held).gone(id, path);
-        if let Some(held) = gone {
-            held.control.lose(LostReason::Broken);
+        let gone = lock(&self.locks).gone(id, path);
+        if let Some(control) = gone {
+            control.lose(LostReason::Broken);
         }
-    }
-
-    /// The connection is broken; the session may live on.
-    fn disconnected(&self) {
-        let mut state = self.state();
-        let since = self.engine.now();
-        let valid_until = match state.phase {
-            // Those that were in doubt before that are lost by now, and others are not.
-            Phase::Doubted { until, .. } if since < until => until,
-            Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
-            Phase::Over => return,
-        };
-        let until = state.evidence.timing().doubted_until(since, valid_until);
-        state.evidence.broken();
-        state.broke = Some(since);
-        state.looked = since;
-        state.phase = Phase::Doubted {
-            until,
-            since,
-            is_resumed: false,
-        };
-        self.limit(until);
-    }
-
-    /// There is another connection.
-    fn resumed(&self) {
-        let is_missed = self.state().phase == Phase::Connected;
-        if is_missed {
-            // The client reports its latest state only.
-            self.disconnected();
-        }
-        let mut state = self.state();
-        state.resume(self.negotiated.asked(), self.engine.now());
-        let told_until = state.evidence.told_until();
-        if let Phase::Doubted { until, .. } = &mut state.phase {
-            // The server may have granted less time than it takes to doubt.
-            *until = (*until).min(told_until);
-            let until = *until;
-            self.limit(until);
-        }
-    }
-
-    /// Looks at the clock: a process that was stopped does not know how old an answer is.
-    fn check_clock(&self) {
-        let mut state = self.state();
-        let now = self.engine.now();
-        if !state.evidence.timing().was_suspended(state.looked, now) {
-            state.looked = now;
-        }
-    }
-
-    /// The leader has answered a heartbeat that left at `sent`, after all nodes were seen if they were in
-    /// doubt.
-    fn answered(&self, sent: Moment) {
-        let mut state = self.state();
-        match state.phase {
-            Phase::Over => return,
-            // What was asked on the connection that broke says nothing of this one.
-            Phase::Doubted { since, .. } if sent <= since => return,
-            Phase::Doubted { .. } => state.resume(self.negotiated.asked(), self.engine.now()),
-            Phase::Connected => {}
-        }
-        state.phase = Phase::Connected;
-        state.evidence.answered(sent, self.engine.now());
-        self.limit(state.evidence.valid_until());
     }
 
     /// The session is gone with all its nodes, or its state is unknown for good.
@@ -355,41 +273,21 @@ impl Session {
         Sessions::open_again(&self.sessions);
         self.over.send_replace(true);
         // Later callers of `attach` see that it is over.
-        for held in self.locks() {
-            held.control.lose(LostReason::SessionEnded);
+        let controls = lock(&self.locks).controls();
+        for control in controls {
+            control.lose(LostReason::SessionEnded);
         }
     }
 
     fn limit(&self, deadline: Moment) {
-        for held in self.locks() {
-            held.control.limit(deadline);
+        let controls = lock(&self.locks).controls();
+        for control in controls {
+            control.limit(deadline);
         }
-    }
-
-    /// A copy: a lock may leave the table when it is notified.
-    fn locks(&self) -> Vec<Held> {
-        lock(&self.held).all()
     }
 
     fn is_doubted(&self) -> bool {
         matches!(self.state().phase, Phase::Doubted { .. })
-    }
-}
-
-impl State {
-    /// There is another connection by `now`, for which the request left at `asked`.
-    fn resume(&mut self, asked: Moment, now: Moment) {
-        let timing = self.evidence.timing();
-        if let Phase::Doubted { is_resumed, .. } = &mut self.phase
-            && !std::mem::replace(is_resumed, true)
-            && !timing.was_suspended(self.looked, now)
-        {
-            self.evidence.resumed(asked);
-        }
-    }
-
-    fn broke_since(&self, moment: Moment) -> bool {
-        self.broke.is_some_and(|broke| moment <= broke)
     }
 }
 

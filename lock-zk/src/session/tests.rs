@@ -34,17 +34,20 @@ async fn a_session_that_connects_again_unheard_is_replaced() {
     // A session with known timeouts goes on.
     let guard = locks.acquire(&request).await.unwrap();
     let first = session().await;
-    let heard = first.negotiated.responses();
+    let responses = first.negotiated.responses();
     proxy.cut();
     let deadline = Instant::now() + SOON;
-    while first.negotiated.responses() == heard {
+    while first.negotiated.responses() == responses {
         assert!(Instant::now() < deadline, "it does not connect again");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(guard.renew().await.is_ok() && guard.is_held());
-    assert!(!first.is_over(), "a session that was heard is replaced");
+    assert!(
+        !first.is_over(),
+        "a session with known timeouts is replaced"
+    );
 
-    first.negotiated.deafen();
+    first.negotiated.ignore_log();
     proxy.cut();
     let lost = timeout(SOON, guard.lost().into_future()).await;
     let lost = lost.expect("the locks of a session of unknown length are kept");

@@ -55,7 +55,7 @@ impl SessionTiming {
 
     /// After this time, a heartbeat that its server has answered was reported to the leader. Two
     /// heartbeats that are answered at once are as far from each other.
-    fn told_within(self) -> Duration {
+    fn report_delay(self) -> Duration {
         self.timeout * 2 / 7
     }
 
@@ -78,7 +78,7 @@ pub(super) struct LivenessEvidence {
     known: Moment,
     /// A moment at which the client lived according to the reports to the leader behind this
     /// connection; `None` before the first heartbeat on it.
-    told: Option<Moment>,
+    reported: Option<Moment>,
     /// When the last write left that was committed on this connection.
     committed: Option<Moment>,
     /// The heartbeats that were answered since, which the leader may not know yet.
@@ -99,7 +99,7 @@ impl LivenessEvidence {
         Self {
             timing,
             known: sent,
-            told: Some(sent),
+            reported: Some(sent),
             committed: Some(sent),
             answered: VecDeque::new(),
             needs_quorum: !is_mutant("zookeeper-heartbeat"),
@@ -118,7 +118,7 @@ impl LivenessEvidence {
     /// There is another connection, whose leader was asked whether the session lives by a request that
     /// left at `asked`.
     pub(super) fn resumed(&mut self, asked: Moment) {
-        self.tell(asked);
+        self.report(asked);
         self.settle();
     }
 
@@ -126,11 +126,11 @@ impl LivenessEvidence {
     pub(super) fn answered(&mut self, sent: Moment, answered: Moment) {
         self.answered.push_back(Beat { sent, answered });
         while let Some(earlier) = self.answered.front().copied() {
-            if sent.since(earlier.answered) < self.timing.told_within() {
+            if sent.since(earlier.answered) < self.timing.report_delay() {
                 break;
             }
             self.answered.pop_front();
-            self.tell(earlier.sent);
+            self.report(earlier.sent);
         }
         self.settle();
     }
@@ -144,14 +144,14 @@ impl LivenessEvidence {
     /// Whether a write would prove more than the last committed one: one that is younger than the
     /// last report to the leader would not.
     pub(super) fn needs_write(&self, now: Moment) -> bool {
-        let is_old = |sent| now.since(sent) >= self.timing.told_within();
+        let is_old = |sent| now.since(sent) >= self.timing.report_delay();
         self.needs_quorum && self.committed.is_none_or(is_old)
     }
 
     /// What was asked on a connection that is broken says nothing of the next one.
     pub(super) fn broken(&mut self) {
         self.answered.clear();
-        self.told = None;
+        self.reported = None;
         self.committed = None;
     }
 
@@ -161,21 +161,21 @@ impl LivenessEvidence {
 
     /// Until when the session lasts for the leader behind the connection, whether others have replaced
     /// it or not: it counts by the timeout of that connection.
-    pub(super) fn told_until(&self) -> Moment {
-        self.timing.valid_until(self.told.unwrap_or(self.known))
+    pub(super) fn reported_until(&self) -> Moment {
+        self.timing.valid_until(self.reported.unwrap_or(self.known))
     }
 
-    fn tell(&mut self, moment: Moment) {
-        self.told = self.told.max(Some(moment));
+    fn report(&mut self, moment: Moment) {
+        self.reported = self.reported.max(Some(moment));
     }
 
     fn settle(&mut self) {
         let committed = match self.needs_quorum {
             true => self.committed,
-            false => self.told,
+            false => self.reported,
         };
-        if let (Some(told), Some(committed)) = (self.told, committed) {
-            self.known = self.known.max(told.min(committed));
+        if let (Some(reported), Some(committed)) = (self.reported, committed) {
+            self.known = self.known.max(reported.min(committed));
         }
     }
 }
@@ -271,7 +271,7 @@ mod tests {
         evidence.shorten(ms(1_600));
         evidence.resumed(at(3_000));
         assert_eq!(evidence.valid_until(), at(1_500));
-        assert_eq!(evidence.told_until(), at(3_000 + 1_500));
+        assert_eq!(evidence.reported_until(), at(3_000 + 1_500));
         evidence.shorten(ms(14_000));
         evidence.committed(at(3_100));
         assert_eq!(evidence.valid_until(), at(3_000 + 1_500));

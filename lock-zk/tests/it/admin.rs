@@ -3,28 +3,18 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo};
+use lock_core::admin::{LockEvent, LockInfo};
 use lock_core::engine::LeaseId;
 use lock_core::layers::LocalQueue;
-use lock_core::{
-    AcquireRequest, DistributedLock, ErrorKind, Label, LockGuard, LostReason, Mode, Released,
-    Result,
-};
+use lock_core::{AcquireRequest, DistributedLock, ErrorKind, Label, LostReason, Mode, Released};
 use lock_zk::ZooKeeper;
 use tokio::sync::mpsc::Receiver;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
-use crate::support::{SESSION, SOON, Site, key, loss, ms, request, take, timed, waiting};
-
-fn admin(locks: &ZooKeeper) -> &dyn LockAdmin {
-    locks.admin().expect("it has an administration")
-}
-
-async fn seen(locks: &ZooKeeper, name: &str) -> Option<LockInfo> {
-    admin(locks).inspect(&key(name)).await.expect("it answers")
-}
+use crate::support::{
+    SESSION, SOON, Site, admin, granted, key, loss, ms, release, request, seen, take, waiting,
+};
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
     request(name).with_label(Label::of_this_process().with_note(note))
@@ -34,11 +24,6 @@ fn notes(info: &LockInfo) -> (Vec<&str>, Vec<&str>) {
     let holders = info.holders.iter().map(|holder| holder.label.note());
     let waiters = info.waiters.iter().flatten().map(Label::note);
     (holders.collect(), waiters.collect())
-}
-
-async fn granted(waiter: JoinHandle<Result<LockGuard>>) -> LockGuard {
-    let granted = timed(waiter).await.0.expect("no panic");
-    granted.expect("it is granted")
 }
 
 #[tokio::test]
@@ -72,9 +57,9 @@ async fn a_lock_is_seen_with_its_holder_and_its_line() {
     site.contenders("a", 4).await;
     let info = seen(&locks, "a").await.expect("it is held");
     assert_eq!(notes(&info).1, ["w0", "w2", "w3"]);
-    guard.release().await.expect("it is released");
+    release(guard).await;
     for next in line {
-        granted(next).await.release().await.expect("it is released");
+        release(granted(next).await).await;
     }
     assert!(seen(&locks, "a").await.is_none());
 }
@@ -86,8 +71,8 @@ async fn directories_that_are_none_of_a_lock_are_not_listed() {
     let guard = take(&locks, "shop/1").await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     for name in ["no%zz", "%61"] {
-        let path = site.tree.directory(name);
-        let made = site.tree.client().create(&path, b"", &options).await;
+        let path = site.tree().directory(name);
+        let made = site.tree().client().create(&path, b"", &options).await;
         made.expect("it is created");
     }
     for (prefix, expected) in [
@@ -99,7 +84,7 @@ async fn directories_that_are_none_of_a_lock_are_not_listed() {
         let keys: Vec<_> = listed.iter().map(|info| info.key.as_str()).collect();
         assert_eq!(keys, expected, "locks that begin with {prefix:?}");
     }
-    guard.release().await.expect("it is released");
+    release(guard).await;
 }
 
 #[tokio::test]
@@ -125,7 +110,7 @@ async fn a_broken_lock_is_lost_at_once_and_goes_to_the_next_in_line() {
         let released = guard.release().await.expect("no error");
         assert_eq!(released, Released::AlreadyLost);
         assert!(next.is_held());
-        next.release().await.expect("it is released");
+        release(next).await;
     }
     let broken = admin(&other).break_lock(&key("a"), "nobody").await;
     assert!(broken.expect("no error").is_none());
@@ -160,8 +145,8 @@ async fn all_who_share_a_lock_are_broken_and_nobody_behind_them() {
         assert!(took < ms(300), "the losses are learned after {took:?}");
         let writer = granted(writer).await;
         assert!(!late.is_finished());
-        writer.release().await.expect("it is released");
-        granted(late).await.release().await.expect("it is released");
+        release(writer).await;
+        release(granted(late).await).await;
     }
 }
 
@@ -191,7 +176,7 @@ async fn a_watch_tells_of_the_holders_in_their_order() {
         let note = format!("w{n}");
         let next = waiting(&other, noted("shop/1", &note));
         site.contenders("shop%2F1", 2).await;
-        guard.release().await.expect("it is released");
+        release(guard).await;
         guard = granted(next).await;
         assert_eq!(event(&mut events).await, format!("+shop/1 {note}"));
     }
@@ -200,7 +185,7 @@ async fn a_watch_tells_of_the_holders_in_their_order() {
     assert_eq!(event(&mut events).await, "-shop/1");
     before.expect("granted").release().await.expect("released");
     assert_eq!(event(&mut events).await, "-shop/0");
-    elsewhere.release().await.expect("it is released");
+    release(elsewhere).await;
     drop(guard);
 }
 
@@ -217,12 +202,12 @@ async fn a_hand_over_inside_a_process_leaves_the_label_of_the_first() {
         _ = &mut next => panic!("two hold it"),
         () = std::future::ready(()) => {}
     }
-    first.release().await.expect("it is released");
+    release(first).await;
     let second = next.await.expect("it is granted");
     let info = seen(&locks, "a").await.expect("it is held");
     assert_eq!(notes(&info), (vec!["first"], vec![]));
     assert!(info.holders[0].token < second.fencing_token());
-    second.release().await.expect("it is released");
+    release(second).await;
 }
 
 /// A client with an identity, and nodes that nobody else may read.
@@ -234,7 +219,7 @@ async fn stranger(site: &Site, name: &str) -> (Client, String) {
         .await
         .expect("it connects");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::creator_all());
-    let stem = format!("{}/x-lock-", site.tree.directory(name));
+    let stem = format!("{}/x-lock-", site.tree().directory(name));
     let (_, number) = client
         .create(&stem, b"secret", &options)
         .await
@@ -246,11 +231,7 @@ async fn stranger(site: &Site, name: &str) -> (Client, String) {
 async fn contenders_whose_data_may_not_be_read_are_seen_without_a_label() {
     let site = Site::shared().await;
     let locks = site.client().await;
-    take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    release(take(&locks, "a").await).await;
     let (client, node) = stranger(&site, "a").await;
     let waiter = waiting(&locks, noted("a", "ours"));
     site.contenders("a", 2).await;
@@ -266,11 +247,7 @@ async fn contenders_whose_data_may_not_be_read_are_seen_without_a_label() {
     // Waiting needs no right to read the node before, and its end wakes.
     assert!(!waiter.is_finished());
     client.delete(&node, None).await.expect("it is deleted");
-    granted(waiter)
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    release(granted(waiter).await).await;
 }
 
 #[tokio::test]
@@ -283,8 +260,8 @@ async fn a_directory_that_may_not_be_read_is_reported() {
         AuthId::new("digest", "nobody:x"),
     )];
     let options = CreateMode::Persistent.with_acls(Acls::new(&nobody));
-    let path = site.tree.directory("b");
-    let made = site.tree.client().create(&path, b"", &options);
+    let path = site.tree().directory("b");
+    let made = site.tree().client().create(&path, b"", &options);
     made.await.expect("it is created");
     let denied = admin(&locks)
         .inspect(&key("b"))
@@ -295,7 +272,7 @@ async fn a_directory_that_may_not_be_read_is_reported() {
     assert_eq!(denied.kind(), ErrorKind::Denied);
     let listed = admin(&locks).list("a").await.expect("it answers");
     assert_eq!(listed.len(), 1);
-    guard.release().await.expect("it is released");
+    release(guard).await;
 }
 
 #[tokio::test]
@@ -315,5 +292,5 @@ async fn a_lease_of_a_session_is_renewed_and_released_by_nobody_else() {
     let refused = released.expect_err("it lives with its session");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(guard.is_held());
-    guard.release().await.expect("it is released");
+    release(guard).await;
 }

@@ -6,7 +6,7 @@ use lock_testkit::servers::ZooKeeperOptions;
 use lock_testkit::servers::ZooKeeperServer;
 use lock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{config, key, open, request, take};
+use crate::support::{admin, config, key, open, release, request, seen, take};
 
 /// A directory of its own at the server that the whole test run shares.
 fn shared(name: &str) -> ZooKeeperConfig {
@@ -41,7 +41,7 @@ async fn another_identity_is_denied_the_locks() {
 
     let colleague = open(own()).await;
     assert!(guard.is_held());
-    guard.release().await.expect("it is released");
+    release(guard).await;
     let _next = take(&colleague, "a").await;
 }
 
@@ -53,9 +53,8 @@ async fn readers_see_locks_and_take_none() {
     let _guard = take(&mine, "a").await;
 
     let reader = open(config()).await;
-    let admin = reader.admin().expect("it has an administration");
-    let seen = admin.inspect(&key("a")).await.expect("it may be seen");
-    assert!(seen.is_some());
+    let admin = admin(&reader);
+    assert!(seen(&reader, "a").await.is_some());
     assert_eq!(admin.list("").await.expect("they may be listed").len(), 1);
     for name in ["a", "b"] {
         let error = reader.acquire(&request(name)).await.expect_err("denied");

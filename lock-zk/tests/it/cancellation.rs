@@ -11,7 +11,10 @@ use lock_testkit::proxy::{Command, Fate, Then};
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
-use crate::support::{Place, SESSION, SOON, is_entry, ms, open, request, take, until, waiting};
+use crate::support::{
+    Place, SESSION, SOON, is_entry, is_exchange, ms, open, release, release_clean, request, take,
+    until, waiting,
+};
 
 /// Drops `future` when it has been polled `polls` times and is not done.
 async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
@@ -80,8 +83,6 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
         for polls in 1..=6 {
             let mut guard = take(&locks, "a").await;
             if let Some(fate) = fate {
-                let is_exchange =
-                    |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
                 place.proxy().plan(is_exchange, fate);
             }
             drop(polled(polls, guard.downgrade()).await);
@@ -124,7 +125,6 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     let locks = place.patient().await;
     let mut guard = take(&locks, "a").await;
     place.proxy().refuse();
-    let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
     let lost = Fate::LostReply(Then::Cut);
     let planned = place.proxy().plan(is_exchange, lost);
     let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });
@@ -147,8 +147,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
         nodes.len() == 1 && nodes[0].contains("__READ__"),
         "{nodes:?}"
     );
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    release_clean(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
@@ -189,8 +188,8 @@ fn guards_and_clients_dropped_after_their_runtime_are_given_back() {
     drop(locks);
     drop(shared.expect("it is granted"));
     watching.block_on(async {
-        place.contenders_in_order("a", 0).await;
-        place.contenders_in_order("b", 0).await;
+        place.contenders("a", 0).await;
+        place.contenders("b", 0).await;
     });
 }
 
@@ -205,7 +204,7 @@ fn a_client_dropped_before_its_guard_keeps_the_lock() {
     std::thread::sleep(SESSION + ms(500));
     assert!(guard.is_held());
     drop(guard);
-    watching.block_on(place.contenders_in_order("a", 0));
+    watching.block_on(place.contenders("a", 0));
 }
 
 #[test]
@@ -234,9 +233,9 @@ fn a_runtime_shut_down_with_acquisitions_under_way_leaves_no_node() {
     });
     doomed.shutdown_timeout(Duration::from_secs(1));
     watching.block_on(async {
-        place.contenders_in_order("a", 1).await;
+        place.contenders("a", 1).await;
         assert!(holder.is_held());
-        holder.release().await.expect("it is released");
+        release(holder).await;
         place.assert_nothing_left(&[&locks], "a").await;
     });
 }

@@ -1,15 +1,13 @@
 //! A server whose clock jumps changes nothing.
 
-use lock_core::{LockGuard, Registry, Released};
+use lock_core::Registry;
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::ZooKeeperBackend;
 use tokio::time::sleep;
 
-use crate::support::{Place, SESSION, ms, request, take, waiting};
-
-fn token(guard: &LockGuard) -> u64 {
-    u64::from(guard.fencing_token().expect("it has a token"))
-}
+use crate::support::{
+    Place, SESSION, granted, ms, release, release_clean, request, take, token, waiting,
+};
 
 /// When the server says that the first node of a lock was created, in seconds.
 async fn created(place: &Place, name: &str) -> i64 {
@@ -36,32 +34,31 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
     let place = Place::at(server.port()).await;
     let (locks, other) = (place.client().await, place.elsewhere().await);
-    let diagnose_connect = take(&locks, "probe").await;
+    let probe = take(&locks, "probe").await;
     let now = created(&place, "probe").await;
-    diagnose_connect.release().await.expect("it is released");
+    release(probe).await;
     let mut guard = take(&locks, "a").await;
     for hours in [1, -1, 0] {
         let waiter = waiting(&other, request("a"));
-        place.contenders_in_order("a", 2).await;
+        place.contenders("a", 2).await;
         server.set_clock_offset(hours * 3_600);
         // Several heartbeats, and longer than a session lasts.
         sleep(SESSION + ms(1_000)).await;
         assert!(guard.is_held(), "{hours}: {:?}", guard.lost().reason());
         assert!(!waiter.is_finished(), "{hours}: two hold the lock");
-        let diagnose_connect = take(&locks, "probe").await;
+        let probe = take(&locks, "probe").await;
         let shift = created(&place, "probe").await - now - hours * 3_600;
         assert!(
             (0..60).contains(&shift),
             "the clock has not jumped: {shift}"
         );
-        diagnose_connect.release().await.expect("it is released");
+        release(probe).await;
         let said = examined(&server).await;
         let differs = said.contains("differs by 3") && said.contains("changes nothing");
         assert_eq!(differs, hours != 0, "{hours}: {said}");
         let before = token(&guard);
-        let released = guard.release().await.expect("it is released");
-        assert_eq!(released, Released::Clean);
-        let next = waiter.await.expect("no panic").expect("it is granted");
+        release_clean(guard).await;
+        let next = granted(waiter).await;
         assert!(token(&next) > before, "{hours}");
         drop(next);
         place.assert_nothing_left(&[&locks, &other], "a").await;

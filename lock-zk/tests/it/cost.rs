@@ -5,33 +5,50 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_core::layers::LocalQueue;
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Wait};
+use lock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Result, Wait};
 use lock_zk::ZooKeeper;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::counted::Counted;
-use crate::support::{SOON, key, ms, request, take, until, waiting};
+use crate::support::{
+    SOON, admin, granted, key, ms, release, request, seen, take, token, until, waiting,
+};
 
 fn patient() -> AcquireRequest {
     request("a").with_wait(Wait::AtMost(SOON * 6))
 }
 
-async fn release(guard: LockGuard) {
-    guard.release().await.expect("it is released");
-}
-
-async fn granted(waiter: JoinHandle<lock_core::Result<LockGuard>>) -> LockGuard {
-    waiter.await.expect("no panic").expect("it is granted")
+fn permit() -> AcquireRequest {
+    let limit = NonZeroU32::new(2).expect("not zero");
+    patient().with_mode(Mode::Permit { limit })
 }
 
 /// Waits until a lock has so many waiters.
 async fn waiters(locks: &ZooKeeper, count: usize) {
-    let admin = locks.admin().expect("it has an administration");
     let waiting = async || {
-        let seen = admin.inspect(&key("a")).await.expect("it answers");
+        let seen = seen(locks, "a").await;
         seen.and_then(|seen| seen.waiters).map_or(0, |w| w.len()) == count
     };
     until("so many wait", waiting).await;
+}
+
+/// Ten clients of a lock that is held, and so many waiters in turns, once nothing is under way.
+async fn line(
+    place: &Counted,
+    holder: &ZooKeeper,
+    count: usize,
+    one: AcquireRequest,
+) -> (Vec<Arc<ZooKeeper>>, Vec<JoinHandle<Result<LockGuard>>>) {
+    let (mut clients, mut line) = (Vec::new(), Vec::new());
+    for n in 0..count {
+        if n < 10 {
+            clients.push(place.client().await);
+        }
+        line.push(waiting(&clients[n % 10], one.clone()));
+        waiters(holder, n + 1).await;
+    }
+    quiet(place).await;
+    (clients, line)
 }
 
 /// Waits until no more requests and events come.
@@ -117,19 +134,9 @@ async fn a_lock_that_others_want_costs_five_requests() {
 async fn a_release_wakes_one_of_fifty() {
     let place = Counted::start();
     let holder = place.uncounted().await;
-    let mut clients = Vec::new();
-    for _ in 0..10 {
-        clients.push(place.client().await);
-    }
-    let first = take(&holder, "a").await;
-    let mut line = Vec::new();
-    for n in 0..50 {
-        line.push(waiting(&clients[n % 10], patient()));
-        waiters(&holder, n + 1).await;
-    }
-    quiet(&place).await;
+    let mut guard = take(&holder, "a").await;
+    let (_clients, line) = line(&place, &holder, 50, patient()).await;
     let before = place.count();
-    let mut guard = first;
     for (n, next) in line.into_iter().enumerate() {
         release(guard).await;
         guard = granted(next).await;
@@ -150,14 +157,8 @@ async fn the_end_of_a_writer_wakes_every_reader_once() {
     let place = Counted::start();
     let holder = place.uncounted().await;
     let first = take(&holder, "a").await;
-    let (mut clients, mut readers) = (Vec::new(), Vec::new());
-    for n in 0..10 {
-        let locks = place.client().await;
-        readers.push(waiting(&locks, patient().with_mode(Mode::Shared)));
-        waiters(&holder, n + 1).await;
-        clients.push(locks);
-    }
-    quiet(&place).await;
+    let reader = patient().with_mode(Mode::Shared);
+    let (_clients, readers) = line(&place, &holder, 10, reader).await;
     let before = place.count();
     release(first).await;
     let mut guards = Vec::new();
@@ -175,19 +176,11 @@ async fn the_end_of_a_writer_wakes_every_reader_once() {
 async fn the_end_of_a_permit_wakes_two_at_most() {
     let place = Counted::start();
     let holder = place.uncounted().await;
-    let limit = NonZeroU32::new(2).expect("not zero");
-    let permit = || patient().with_mode(Mode::Permit { limit });
     let mut held = Vec::new();
     for _ in 0..2 {
         held.push(holder.acquire(&permit()).await.expect("it is granted"));
     }
-    let (mut clients, mut line) = (Vec::new(), Vec::new());
-    for n in 0..10 {
-        let locks = place.client().await;
-        line.push(waiting(&locks, permit()));
-        waiters(&holder, n + 1).await;
-        clients.push(locks);
-    }
+    let (_clients, line) = line(&place, &holder, 10, permit()).await;
     let mut most = 0;
     for next in line {
         quiet(&place).await;
@@ -208,16 +201,7 @@ async fn the_end_of_a_writer_wakes_as_many_as_get_permits_and_the_next() {
     let place = Counted::start();
     let holder = place.uncounted().await;
     let first = take(&holder, "a").await;
-    let limit = NonZeroU32::new(2).expect("not zero");
-    let (mut clients, mut line) = (Vec::new(), Vec::new());
-    for n in 0..10 {
-        let locks = place.client().await;
-        let permit = patient().with_mode(Mode::Permit { limit });
-        line.push(waiting(&locks, permit));
-        waiters(&holder, n + 1).await;
-        clients.push(locks);
-    }
-    quiet(&place).await;
+    let (_clients, line) = line(&place, &holder, 10, permit()).await;
     let before = place.count();
     release(first).await;
     quiet(&place).await;
@@ -239,7 +223,7 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
         line.push(waiting(&other, patient()));
         waiters(&other, n + 1).await;
     }
-    let admin = locks.admin().expect("it has an administration");
+    let admin = admin(&locks);
     let named = || (place.named("GETCHILDREN"), place.named("GETDATA"));
     let before = named();
     let events = admin.watch("").await.expect("it answers");
@@ -279,8 +263,10 @@ async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
                 _ = &mut next => panic!("two hold it"),
                 () = std::future::ready(()) => {}
             }
+            let before = token(&guard);
             release(guard).await;
             guard = next.await.expect("it is granted");
+            assert!(token(&guard) > before);
         }
         release(guard).await;
         let (count, written) = (place.count() - before, place.named("SETDATA") - written);

@@ -63,7 +63,7 @@ async fn who_has_seen_a_holder_says_that_the_lock_is_held() {
     let node = place.tree().nodes("a").await.remove(0);
     let one = request("a").with_wait(Wait::AtMost(ms(2_000)));
     let waiter = waiting(&locks, one);
-    place.contenders_in_order("a", 2).await;
+    place.contenders("a", 2).await;
     sleep(ms(1_000)).await;
     let deleting = deleting(&place, Some(node));
     let error = waiter.await.expect("no panic").expect_err("it is held");

@@ -3,47 +3,31 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Mode, Released, Wait};
+use lock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::support::{Place, SOON, loss, ms, request, take, waiting};
+use crate::support::{
+    Place, SOON, granted, loss, ms, release_clean, request, seen, take, token, waiting,
+};
 
-fn token(guard: &LockGuard) -> u64 {
-    u64::from(guard.fencing_token().expect("it has a token"))
-}
-
-async fn release(guard: LockGuard) {
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
-}
-
-/// Deletes the directory of a lock with all that is in it, in one transaction.
-async fn delete_directory(place: &Place, name: &str) {
-    let (client, directory) = (place.tree().client(), place.tree().directory(name));
-    let mut all = client.new_multi_writer();
-    for node in place.tree().nodes(name).await {
-        let path = format!("{directory}/{node}");
-        all.add_delete(&path, None).expect("it is a path");
-    }
-    all.add_delete(&directory, None).expect("it is a path");
-    all.commit().await.expect("it is deleted");
-}
-
-/// The same with the root, where nothing else is in it.
-async fn delete_root(place: &Place, name: &str) {
-    let (client, directory) = (place.tree().client(), place.tree().directory(name));
-    let mut all = client.new_multi_writer();
-    for node in place.tree().nodes(name).await {
-        let path = format!("{directory}/{node}");
-        all.add_delete(&path, None).expect("it is a path");
-    }
-    for path in [&*directory, place.root()] {
+/// Deletes these paths in one transaction.
+async fn delete(place: &Place, paths: &[String]) {
+    let mut all = place.tree().client().new_multi_writer();
+    for path in paths {
         all.add_delete(path, None).expect("it is a path");
     }
-    all.commit().await.expect("it is deleted");
+    all.commit().await.expect("they are deleted");
+}
+
+/// The paths of the nodes of a lock, and that of its directory.
+async fn paths(place: &Place, name: &str) -> Vec<String> {
+    let directory = place.tree().directory(name);
+    let nodes = place.tree().nodes(name).await;
+    let nodes = nodes.iter().map(|node| format!("{directory}/{node}"));
+    nodes.chain([directory.clone()]).collect()
 }
 
 #[tokio::test]
@@ -63,13 +47,13 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
                 assert!(guard.is_held());
                 holding.fetch_sub(1, Ordering::SeqCst);
                 let token = token(&guard);
-                release(guard).await;
+                release_clean(guard).await;
                 token
             });
         }
-        place.contenders_in_order("a", 11).await;
+        place.contenders("a", 11).await;
         let before = token(&holder);
-        delete_directory(&place, "a").await;
+        delete(&place, &paths(&place, "a").await).await;
         assert_eq!(loss(&holder).await, LostReason::Broken);
         let mut tokens = Vec::new();
         while let Some(done) = waiters.join_next().await {
@@ -91,12 +75,14 @@ async fn the_root_that_is_deleted_is_made_again() {
     let locks = place.patient().await;
     let holder = take(&locks, "a").await;
     let waiter = waiting(&locks, request("a"));
-    place.contenders_in_order("a", 2).await;
-    delete_root(&place, "a").await;
+    place.contenders("a", 2).await;
+    let mut all = paths(&place, "a").await;
+    all.push(place.root().to_owned());
+    delete(&place, &all).await;
     assert_eq!(loss(&holder).await, LostReason::Broken);
-    let next = waiter.await.expect("no panic").expect("it is granted");
+    let next = granted(waiter).await;
     drop(next);
-    release(take(&locks, "b").await).await;
+    release_clean(take(&locks, "b").await).await;
     drop(take(&locks, "a").await);
     drop(holder);
     place.assert_nothing_left(&[&locks], "a").await;
@@ -136,27 +122,25 @@ async fn what_is_no_contender_is_in_nobodys_way() {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
         let early = waiting(&locks, request(&name).with_mode(mode));
-        place.contenders_in_order(&name, 2).await;
+        place.contenders(&name, 2).await;
         add_junk(&place, &name, CreateMode::Persistent).await;
-        place.contenders_in_order(&name, 2 + JUNK.len()).await;
+        place.contenders(&name, 2 + JUNK.len()).await;
         let late = waiting(&locks, request(&name).with_mode(mode));
-        place.contenders_in_order(&name, 3 + JUNK.len()).await;
+        place.contenders(&name, 3 + JUNK.len()).await;
         assert!(!early.is_finished() && !late.is_finished());
-        release(holder).await;
-        let early = early.await.expect("no panic").expect("it is granted");
+        release_clean(holder).await;
+        let early = granted(early).await;
         if mode == Mode::Exclusive {
             assert!(!late.is_finished());
-            release(early).await;
-            release(late.await.expect("no panic").expect("it is granted")).await;
+            release_clean(early).await;
+            release_clean(granted(late).await).await;
         } else {
-            release(late.await.expect("no panic").expect("it is granted")).await;
-            release(early).await;
+            release_clean(granted(late).await).await;
+            release_clean(early).await;
         }
-        let admin = locks.admin().expect("it has one");
-        let info = admin.inspect(&crate::support::key(&name)).await;
-        assert!(info.expect("it answers").is_none(), "junk holds the lock");
+        assert!(seen(&locks, &name).await.is_none(), "junk holds the lock");
         let free = request(&name).with_wait(Wait::Never);
-        release(locks.acquire(&free).await.expect("it is free")).await;
+        release_clean(locks.acquire(&free).await.expect("it is free")).await;
         assert_eq!(place.tree().nodes(&name).await.len(), JUNK.len());
     }
 }
@@ -167,7 +151,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
     let waiter = waiting(&locks, request("a"));
-    place.contenders_in_order("a", 2).await;
+    place.contenders("a", 2).await;
     sleep(ms(100)).await;
     let requests = place.proxy().watch(|command| command.is("GETCHILDREN"));
     let events = place.proxy().watch_pushes(|_| true);
@@ -177,8 +161,8 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
     }
     sleep(ms(200)).await;
     assert_eq!((requests.count(), events.count()), (0, 0), "{events:?}");
-    release(holder).await;
-    release(waiter.await.expect("no panic").expect("it is granted")).await;
+    release_clean(holder).await;
+    release_clean(granted(waiter).await).await;
     assert_eq!(events.count(), 1, "{events:?}");
 }
 
@@ -194,7 +178,7 @@ async fn directories_are_containers_and_contenders_are_ephemeral() {
     assert_eq!(flags, ["3", "4", "3"]);
     let node = place.tree().nodes("a").await.remove(0);
     assert_ne!(place.owner("a", &node).await, 0);
-    release(guard).await;
+    release_clean(guard).await;
 }
 
 #[tokio::test]
@@ -209,7 +193,7 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
         let guard = take(&clients[n % 2], "a").await;
         assert!(token(&guard) > last);
         last = token(&guard);
-        release(guard).await;
+        release_clean(guard).await;
         sleep(ms(n as u64 % 40)).await;
     }
     let directory = place.tree().directory("a");
@@ -220,7 +204,7 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
     .await;
     let guard = take(&clients[0], "a").await;
     assert!(token(&guard) > last);
-    release(guard).await;
+    release_clean(guard).await;
 }
 
 /// Puts contenders into line past the clients under test, in a few requests.
@@ -245,13 +229,12 @@ async fn crowd(place: &Place, name: &str, count: usize) -> Vec<String> {
 
 async fn disperse(place: &Place, name: &str, nodes: &[String]) {
     let directory = place.tree().directory(name);
-    for nodes in nodes.chunks(500) {
-        let mut some = place.tree().client().new_multi_writer();
-        for node in nodes {
-            let path = format!("{directory}/{node}");
-            some.add_delete(&path, None).expect("it is a path");
-        }
-        some.commit().await.expect("they are deleted");
+    let paths: Vec<_> = nodes
+        .iter()
+        .map(|node| format!("{directory}/{node}"))
+        .collect();
+    for paths in paths.chunks(500) {
+        delete(place, paths).await;
     }
 }
 
@@ -263,10 +246,10 @@ async fn five_thousand_contenders_keep_their_order_and_wake_one() {
     place.assert_nothing_left(&[&locks], "a").await;
     let first = crowd(&place, "a", 2_500).await;
     let among = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders_in_order("a", 2_501).await;
+    place.contenders("a", 2_501).await;
     let second = crowd(&place, "a", 2_500).await;
     let behind = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders_in_order("a", 5_002).await;
+    place.contenders("a", 5_002).await;
     let began = Instant::now();
     let never = request("a").with_wait(Wait::Never);
     let error = locks
@@ -286,7 +269,7 @@ async fn five_thousand_contenders_keep_their_order_and_wake_one() {
     assert!(!among.is_finished());
     let began = Instant::now();
     disperse(&place, "a", &first[2_499..]).await;
-    let among = among.await.expect("no panic").expect("it is granted");
+    let among = granted(among).await;
     assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
     assert_eq!(events.count(), 1, "{events:?}");
     assert!(!behind.is_finished());
@@ -294,43 +277,10 @@ async fn five_thousand_contenders_keep_their_order_and_wake_one() {
     sleep(ms(200)).await;
     assert!(!behind.is_finished(), "two hold the lock");
     let before = token(&among);
-    release(among).await;
-    let behind = behind.await.expect("no panic").expect("it is granted");
+    release_clean(among).await;
+    let behind = granted(behind).await;
     assert!(token(&behind) > before);
-    release(behind).await;
-    place.assert_nothing_left(&[&locks], "a").await;
-}
-
-#[tokio::test]
-async fn three_hundred_waiters_of_one_client_are_served_in_order() {
-    let place = Place::new().await;
-    let locks = place.patient().await;
-    let other = place.elsewhere().await;
-    let holder = take(&other, "a").await;
-    let mut waiters = Vec::new();
-    let entries = place.proxy().watch(crate::support::is_entry);
-    for n in 0..300 {
-        let waiter = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 10)));
-        waiters.push(waiter);
-        // The next one comes when this one has sent its request.
-        while entries.count() <= n {
-            sleep(ms(1)).await;
-        }
-    }
-    place.contenders_in_order("a", 301).await;
-    let events = place.proxy().watch_pushes(|_| true);
-    let began = Instant::now();
-    let mut last = token(&holder);
-    release(holder).await;
-    for (n, waiter) in waiters.into_iter().enumerate() {
-        let guard = waiter.await.expect("no panic").expect("it is granted");
-        assert!(token(&guard) > last, "waiter {n} is out of order");
-        last = token(&guard);
-        release(guard).await;
-    }
-    assert!(began.elapsed() < SOON * 8, "{:?}", began.elapsed());
-    // One for each release that somebody waited for.
-    assert_eq!(events.count(), 300);
+    release_clean(behind).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
 

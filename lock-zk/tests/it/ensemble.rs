@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LostReason, Released, Wait};
+use lock_core::{AcquireRequest, DistributedLock, LostReason, Wait};
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{SESSION, SOON, Site, loss, ms, open, request, take, waiting};
+use crate::support::{
+    SESSION, SOON, Site, granted, loss, ms, open, release_clean, request, take, token, waiting,
+};
 
 /// Longer than it takes to elect a leader on a busy machine.
 const LONG: Duration = Duration::from_secs(10);
@@ -35,20 +37,11 @@ fn long(name: &str) -> AcquireRequest {
     request(name).with_wait(Wait::AtMost(LONG * 6))
 }
 
-fn token(guard: &LockGuard) -> u64 {
-    u64::from(guard.fencing_token().expect("it has a token"))
-}
-
-async fn release(guard: LockGuard) {
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
-}
-
 async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
     for client in clients {
         assert!(client.shutdown(LONG).await, "background work does not end");
     }
-    let tree = crate::support::Tree::open(&site.addresses(), &site.root).await;
+    let tree = crate::support::Tree::open(&site.addresses(), site.root()).await;
     assert_eq!(tree.nodes(name).await, Vec::<String>::new());
 }
 
@@ -69,7 +62,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
             let guard = locks.acquire(&long("a")).await.expect("it is granted");
             let token = token(&guard);
             assert!(guard.is_held());
-            release(guard).await;
+            release_clean(guard).await;
             (n, token)
         });
         site.contenders("a", n + 2).await;
@@ -81,7 +74,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     assert!(holder.is_held(), "{:?}", holder.lost().reason());
     assert!(waiters.try_join_next().is_none(), "two hold the lock");
     let mut last = token(&holder);
-    release(holder).await;
+    release_clean(holder).await;
     let mut order = Vec::new();
     while let Some(done) = waiters.join_next().await {
         order.push(done.expect("no panic"));
@@ -103,11 +96,8 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     let site = Site::of_all(&ensemble).await;
     let (locks, other) = (patient(&site).await, patient(&site).await);
     let guard = take(&locks, "a").await;
-    let node = site.tree.nodes("a").await.remove(0);
-    let path = format!("{}/{node}", site.tree.directory("a"));
-    let stat = site.tree.client().check_stat(&path).await;
-    let owner = stat.expect("it answers").expect("it is there");
-    let session = format!("sid=0x{:x}", owner.ephemeral_owner);
+    let node = site.tree().nodes("a").await.remove(0);
+    let session = format!("sid=0x{:x}", site.owner("a", &node).await);
     let servers = ensemble.servers();
     let has_it = servers
         .iter()
@@ -120,13 +110,13 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     assert!(!waiter.is_finished(), "two hold the lock");
     let before = token(&guard);
-    release(guard).await;
-    let next = waiter.await.expect("no panic").expect("it is granted");
+    release_clean(guard).await;
+    let next = granted(waiter).await;
     assert!(token(&next) > before);
     servers[at].restart();
     ensemble.settle();
     assert!(next.is_held());
-    release(next).await;
+    release_clean(next).await;
     assert_nothing_left(&site, &[&locks, &other], "a").await;
 }
 
@@ -159,9 +149,9 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let next = next.expect("no panic").expect("it is granted");
     assert!(next.is_held() && token(&next) > token(&guard));
     drop(guard);
-    release(next).await;
+    release_clean(next).await;
     let again = locks.acquire(&long("a")).await.expect("it is granted");
-    release(again).await;
+    release_clean(again).await;
     assert_nothing_left(&site, &[&locks, &other], "a").await;
 }
 
@@ -172,7 +162,7 @@ async fn tokens_grow_over_a_restart_of_all_servers() {
     let locks = site.client().await;
     let guard = take(&locks, "a").await;
     let mut last = token(&guard);
-    release(guard).await;
+    release_clean(guard).await;
     for _ in 0..2 {
         for server in ensemble.servers() {
             server.kill();
@@ -184,12 +174,12 @@ async fn tokens_grow_over_a_restart_of_all_servers() {
         let guard = locks.acquire(&long("a")).await.expect("it is granted");
         assert!(token(&guard) > last, "{} after {last}", token(&guard));
         last = token(&guard);
-        release(guard).await;
+        release_clean(guard).await;
         let other = site.client().await;
         let guard = other.acquire(&long("a")).await.expect("it is granted");
         assert!(token(&guard) > last, "{} after {last}", token(&guard));
         last = token(&guard);
-        release(guard).await;
+        release_clean(guard).await;
     }
     assert_nothing_left(&site, &[&locks], "a").await;
 }
@@ -216,9 +206,9 @@ async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_n
     );
     let before = token(&guard);
     drop(guard);
-    let next = waiter.await.expect("no panic").expect("it is granted");
+    let next = granted(waiter).await;
     assert!(token(&next) > before);
-    release(next).await;
+    release_clean(next).await;
     assert_nothing_left(&site, &[&locks, &other], "a").await;
 }
 
@@ -231,13 +221,13 @@ async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
     let at = ensemble.leader();
     let leader = &servers[at];
     // At the leader alone: no other server can tell this client anything.
-    let stuck = open(crate::support::config(&[leader.port()], &site.root)).await;
+    let stuck = open(crate::support::config(&[leader.port()], site.root())).await;
     // At the others, so that it does not have to find out that the leader hangs.
     let others: Vec<_> = (0..servers.len())
         .filter(|other| *other != at)
         .map(|other| servers[other].port())
         .collect();
-    let other = patiently(crate::support::config(&others, &site.root)).await;
+    let other = patiently(crate::support::config(&others, site.root())).await;
     let held = recorder.acquire(&*stuck, &long("a")).await;
     let held = held.expect("it is free");
     let (locks, notes) = (Arc::clone(&other), recorder.clone());
@@ -257,7 +247,7 @@ async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
     next.release().await.expect("it is released");
     drop(held);
     let again = stuck.acquire(&long("a")).await.expect("it is granted");
-    release(again).await;
+    release_clean(again).await;
     Checker::new().check(&recorder.events()).assert_clean();
     assert_nothing_left(&site, &[&stuck, &other], "a").await;
 }

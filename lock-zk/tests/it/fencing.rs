@@ -11,7 +11,7 @@ use lock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{SOON, Site, key, loss, ms, request, take, waiting};
+use crate::support::{Dice, SOON, Site, granted, loss, ms, release, request, seen, take, waiting};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -24,9 +24,7 @@ fn assert_grows(tokens: &[FencingToken]) {
 }
 
 async fn token_seen(locks: &ZooKeeper, name: &str) -> Option<FencingToken> {
-    let admin = locks.admin().expect("it has an administration");
-    let seen = admin.inspect(&key(name)).await.expect("it answers");
-    seen.expect("it is held").holders[0].token
+    seen(locks, name).await.expect("it is held").holders[0].token
 }
 
 /// Tasks of three processes, two of them with a queue inside, take the lock in turns.
@@ -47,19 +45,19 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
     for task in 0..7 {
         let (clients, drawn) = (clients.clone(), Arc::clone(&drawn));
         tasks.spawn(async move {
-            let mut random = Random(seed + task);
+            let mut random = Dice(seed + task);
             while drawn.lock().expect("no panic").len() < 500 {
-                let place = [0, 0, 0, 1, 1, 2][random.below(6)];
+                let place = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
                 let one = request("a").with_wait(lock_core::Wait::Forever);
                 let guard = clients[place].acquire(&one).await.expect("it is granted");
                 drawn.lock().expect("no panic").push((place, token(&guard)));
                 if random.below(4) == 0 {
-                    tokio::time::sleep(ms(random.below(4) as u64)).await;
+                    tokio::time::sleep(ms(random.below(4))).await;
                 }
                 if random.below(8) == 0 {
                     drop(guard);
                 } else {
-                    guard.release().await.expect("it is released");
+                    release(guard).await;
                 }
             }
         });
@@ -90,18 +88,6 @@ fn seed() -> u64 {
     given.unwrap_or_else(|| u64::from(since.map_or(0, |since| since.subsec_nanos())))
 }
 
-/// Splitmix.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % limit).expect("it is small")
-    }
-}
-
 #[tokio::test]
 async fn holders_of_one_time_have_tokens_of_their_own() {
     let site = Site::shared().await;
@@ -115,10 +101,10 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
             .collect();
         site.contenders(name, 9).await;
         let mut tokens = vec![token(&before)];
-        before.release().await.expect("it is released");
+        release(before).await;
         let mut guards = Vec::new();
         for waiter in waiters {
-            guards.push(waiter.await.expect("no panic").expect("it is granted"));
+            guards.push(granted(waiter).await);
         }
         tokens.extend(guards.iter().map(token));
         tokens.sort();
@@ -126,11 +112,11 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
         let next = waiting(&other, request(name));
         site.contenders(name, 9).await;
         for guard in guards {
-            guard.release().await.expect("it is released");
+            release(guard).await;
         }
-        let next = next.await.expect("no panic").expect("it is granted");
+        let next = granted(next).await;
         assert!(token(&next) > tokens[8]);
-        next.release().await.expect("it is released");
+        release(next).await;
     }
 }
 
@@ -148,7 +134,7 @@ async fn permits_in_turns_have_tokens_of_their_own() {
                 let one = request("a").with_mode(Mode::Permit { limit });
                 let guard = locks.acquire(&one).await.expect("it is granted");
                 drawn.lock().expect("no panic").push(token(&guard));
-                guard.release().await.expect("it is released");
+                release(guard).await;
             }
         });
     }
@@ -180,11 +166,11 @@ async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_
     site.contenders("a", 4).await;
     let last = token(&late);
     for guard in [first, reader, late] {
-        guard.release().await.expect("it is released");
+        release(guard).await;
     }
-    let next = next.await.expect("no panic").expect("it is granted");
+    let next = granted(next).await;
     assert!(token(&next) > last);
-    next.release().await.expect("it is released");
+    release(next).await;
 }
 
 #[tokio::test]
@@ -195,7 +181,7 @@ async fn tokens_grow_over_a_directory_that_is_deleted_and_made_again() {
     let waiter = waiting(&other, request("a"));
     site.contenders("a", 2).await;
     // All of it goes at once, as a restore of a copy would do it.
-    site.tree.delete_all("a").await;
+    site.tree().delete_all("a").await;
     let next = waiter
         .await
         .expect("no panic")
@@ -203,11 +189,11 @@ async fn tokens_grow_over_a_directory_that_is_deleted_and_made_again() {
     assert_eq!(loss(&first).await, LostReason::Broken);
     assert!(token(&next) > token(&first));
     let last = token(&next);
-    next.release().await.expect("it is released");
-    site.tree.delete_all("a").await;
+    release(next).await;
+    site.tree().delete_all("a").await;
     let next = take(&locks, "a").await;
     assert!(token(&next) > last);
-    next.release().await.expect("it is released");
+    release(next).await;
 }
 
 #[tokio::test]
@@ -222,17 +208,17 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     let next = waiting(&locks, request("a"));
     site.contenders("a", 2).await;
     assert_eq!(token_seen(&locks, "a").await, None);
-    guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
+    release(guard).await;
+    let next = granted(next).await;
     assert_eq!(token_seen(&locks, "a").await, None);
-    next.release().await.expect("it is released");
+    release(next).await;
     // After hand-overs inside a process it is that of the first.
     let guard = queue.acquire(&request("a")).await.expect("it is granted");
     let first = token(&guard);
     let guard = handed_over(&queue, handed_over(&queue, guard).await).await;
     assert!(token(&guard) > first);
     assert_eq!(token_seen(&locks, "a").await, Some(first));
-    guard.release().await.expect("it is released");
+    release(guard).await;
 }
 
 /// Lets the next one of the process have the lock.
@@ -245,28 +231,8 @@ async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGuard {
         _ = &mut next => panic!("two hold it"),
         () = std::future::ready(()) => {}
     }
-    guard.release().await.expect("it is released");
+    release(guard).await;
     next.await.expect("it is granted")
-}
-
-#[tokio::test]
-async fn tokens_grow_over_more_hand_overs_than_a_transaction_has_tokens() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
-    let queue = LocalQueue::new(locks).with_max_handovers(10_000);
-    let mut guard = queue.acquire(&request("a")).await.expect("it is granted");
-    let mut tokens = vec![token(&guard)];
-    for _ in 0..600 {
-        guard = handed_over(&queue, guard).await;
-        tokens.push(token(&guard));
-    }
-    let next = waiting(&other, request("a"));
-    site.contenders("a", 2).await;
-    guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
-    tokens.push(token(&next));
-    next.release().await.expect("it is released");
-    assert_grows(&tokens);
 }
 
 async fn drawn(locks: &Arc<ZooKeeper>, last: &mut FencingToken) {

@@ -102,7 +102,7 @@ async fn each_fault_is_found_by_its_name() {
     let short = faults(&at("me:s3cret@", "session-timeout=2s")).await;
     assert_are(
         &short,
-        &[ALONE, "session-timeout the session time-out is 2s: a pause"],
+        &[ALONE, "session-timeout the session timeout is 2s: a pause"],
     );
     let open = at("", "session-timeout=10s").replace("/locks", "/open");
     let open_by_default = faults(&open).await;

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::exchange::Exchange;
-use crate::support::{Place, SOON, config, key, loss, ms, open, request, take, until, waiting};
+use crate::support::{
+    Place, SESSION, SOON, config, granted, key, loss, ms, open, release, request, take, until,
+    waiting,
+};
 use lock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
@@ -124,6 +127,25 @@ async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
     assert!(again.fencing_token() > guard.fencing_token());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_in_an_exchanged_session_is_deleted() {
+    let place = Place::new().await;
+    let exchange = Exchange::before(place.port());
+    let session = SESSION * 2;
+    let config = config(&[exchange.port()], place.root()).with_session_timeout(session);
+    let locks = open(config.expect("it is in range")).await;
+    // A lock keeps its session, and the client of it, for as long as its guard is there.
+    let pinned = take(&locks, "pinned").await;
+    exchange.cut();
+    let one = request("a").with_wait(Wait::AtMost(SOON * 2));
+    let guard = locks.acquire(&one).await.expect("it is granted");
+    assert_eq!(place.tree().nodes("a").await.len(), 1);
+    release(guard).await;
+    tokio::time::sleep(ms(200)).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+    drop(pinned);
+}
+
 /// A leader that has lost its followers without noticing answers `sync` on its own for longer than
 /// their new leader keeps the sessions of its clients.
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +198,7 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
     let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders_in_order("a", 2).await;
+    place.contenders("a", 2).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
@@ -191,7 +213,7 @@ async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<L
         (reason, began.elapsed())
     };
     let granted = async {
-        let next = next.await.expect("no panic").expect("it is granted");
+        let next = granted(next).await;
         (next, began.elapsed())
     };
     let ((reason, lost), (_next, granted)) = tokio::join!(lost, granted);
@@ -215,7 +237,7 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
     let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders_in_order("a", 2).await;
+    place.contenders("a", 2).await;
     let config = OpenOptions::new()
         .append(true)
         .open(server.dir().join("zoo.cfg"));

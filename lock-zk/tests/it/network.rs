@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, ErrorKind, LockGuard, Mode, Released, Wait};
+use lock_core::{DistributedLock, ErrorKind, Mode, Wait};
 use lock_testkit::proxy::{Command, Fate, Then};
 use lock_zk::ZooKeeper;
 use tokio::time::Instant;
 
-use crate::support::{Place, SOON, is_entry, ms, request, take, until, waiting};
+use crate::support::{
+    Place, SOON, granted, is_entry, is_exchange, ms, release_clean, request, take, token, until,
+    waiting,
+};
 
 /// The network fails before the request arrives and after, with a word and without one.
 ///
@@ -27,21 +30,6 @@ fn is_list(command: &Command) -> bool {
 
 fn is_watch(command: &Command) -> bool {
     command.is("GETCHILDREN") && command.has("watch")
-}
-
-fn token(guard: &LockGuard) -> u64 {
-    u64::from(guard.fencing_token().expect("it has a token"))
-}
-
-async fn release(guard: LockGuard) {
-    let (signal, held) = (guard.lost(), guard.is_held());
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(
-        released,
-        Released::Clean,
-        "held before: {held}, lost by {:?}",
-        signal.reason()
-    );
 }
 
 /// One fault in an acquisition costs time, and neither the lock nor a second node.
@@ -65,7 +53,7 @@ async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
         last = token(&guard);
         assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
         place.assert_taken("a").await;
-        release(guard).await;
+        release_clean(guard).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
     place.assert_free("a").await;
@@ -103,7 +91,7 @@ async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
         let guard = take(&locks, &name).await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
         assert_eq!(place.tree().nodes(&name).await.len(), 1, "{fate:?}");
-        release(guard).await;
+        release_clean(guard).await;
         place.assert_nothing_left(&[&locks], &name).await;
     }
 }
@@ -118,13 +106,13 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
         let planned = place.proxy().plan(is_watch, fate);
         let next = waiting(&locks, request("a"));
         planned.met(SOON).await;
-        place.contenders_in_order("a", 2).await;
+        place.contenders("a", 2).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!next.is_finished(), "{fate:?}");
-        release(holder).await;
-        let next = next.await.expect("no panic").expect("it is granted");
+        release_clean(holder).await;
+        let next = granted(next).await;
         assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
-        release(next).await;
+        release_clean(next).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -140,20 +128,20 @@ async fn permits(kind: fn(&Command) -> bool) {
         let holder = other.acquire(&one).await.expect("it is granted");
         let planned = place.proxy().plan(kind, fate);
         let second = waiting(&locks, one.clone());
-        place.contenders_in_order("a", 2).await;
+        place.contenders("a", 2).await;
         let third = waiting(&locks, one.clone());
         planned.met(SOON).await;
-        place.contenders_in_order("a", 3).await;
+        place.contenders("a", 3).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!second.is_finished() && !third.is_finished(), "{fate:?}");
-        release(holder).await;
-        let second = second.await.expect("no panic").expect("it is granted");
+        release_clean(holder).await;
+        let second = granted(second).await;
         assert!(!third.is_finished(), "{fate:?}");
         let before = token(&second);
-        release(second).await;
-        let third = third.await.expect("no panic").expect("it is granted");
+        release_clean(second).await;
+        let third = granted(third).await;
         assert!(token(&third) > before, "{fate:?}");
-        release(third).await;
+        release_clean(third).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -177,8 +165,8 @@ async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
     let planned = place.proxy().plan(is_watch, late);
     let next = waiting(&locks, request("a"));
     planned.met(SOON).await;
-    release(holder).await;
-    release(next.await.expect("no panic").expect("it is granted")).await;
+    release_clean(holder).await;
+    release_clean(granted(next).await).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
@@ -189,15 +177,15 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let next = waiting(&locks, request("a"));
-        place.contenders_in_order("a", 2).await;
+        place.contenders("a", 2).await;
         place.proxy().refuse();
         place.proxy().cut();
-        release(holder).await;
+        release_clean(holder).await;
         tokio::time::sleep(ms(300)).await;
         assert!(!next.is_finished());
         place.proxy().accept();
         let began = Instant::now();
-        release(next.await.expect("no panic").expect("it is granted")).await;
+        release_clean(granted(next).await).await;
         assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
         place.assert_nothing_left(&[&locks], "a").await;
     }
@@ -211,7 +199,7 @@ async fn a_release_that_is_lost_happens() {
         let guard = take(&locks, "a").await;
         let is_end = |command: &Command| command.is("DELETE");
         let planned = place.proxy().plan(is_end, fate);
-        release(guard).await;
+        release_clean(guard).await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
         assert_eq!(place.tree().nodes("a").await, Vec::<String>::new());
         place.assert_free("a").await;
@@ -226,7 +214,6 @@ async fn a_downgrade_that_is_lost_happens_once() {
         let locks = place.patient().await;
         let mut guard = take(&locks, "a").await;
         let before = token(&guard);
-        let is_exchange = |command: &Command| command.is("MULTI") && command.arg(2) == "CREATE";
         let planned = place.proxy().plan(is_exchange, fate);
         guard.downgrade().await.expect("it becomes shared");
         assert_eq!(planned.struck(), 1, "{fate:?}");
@@ -238,8 +225,8 @@ async fn a_downgrade_that_is_lost_happens_once() {
         assert!(guard.is_held() && token(&guard) == before, "{fate:?}");
         place.assert_taken("a").await;
         let reader = other.acquire(&request("a").with_mode(Mode::Shared)).await;
-        release(reader.expect("readers share it")).await;
-        release(guard).await;
+        release_clean(reader.expect("readers share it")).await;
+        release_clean(guard).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -253,15 +240,15 @@ async fn a_token_whose_write_is_lost_is_drawn_again() {
         let writer = take(&other, "a").await;
         let before = token(&writer);
         let reader = waiting(&locks, request("a").with_mode(Mode::Shared));
-        place.contenders_in_order("a", 2).await;
+        place.contenders("a", 2).await;
         let is_write = |command: &Command| command.is("SETDATA");
         let planned = place.proxy().plan(is_write, fate);
-        release(writer).await;
-        let reader = reader.await.expect("no panic").expect("it is granted");
+        release_clean(writer).await;
+        let reader = granted(reader).await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
         assert!(reader.is_held() && token(&reader) > before, "{fate:?}");
         assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
-        release(reader).await;
+        release_clean(reader).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -286,13 +273,13 @@ async fn a_hand_over_whose_write_is_lost_costs_nobody_the_lock() {
             // The task stands in line when this one comes to its turn again.
             tokio::task::yield_now().await;
             let before = token(&guard);
-            release(guard).await;
-            guard = next.await.expect("no panic").expect("it is granted");
+            release_clean(guard).await;
+            guard = granted(next).await;
             assert!(guard.is_held() && token(&guard) > before, "{fate:?}");
         }
         assert_eq!(planned.struck(), 1, "{fate:?}");
         assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
-        release(guard).await;
+        release_clean(guard).await;
         place.assert_nothing_left(&[&zookeeper], "a").await;
     }
 }
@@ -314,7 +301,7 @@ async fn an_entry_cut_at_any_byte_makes_one_node() {
         assert!(token(&guard) > last, "{fate:?}");
         last = token(&guard);
         assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
-        release(guard).await;
+        release_clean(guard).await;
     }
     place.assert_nothing_left(&[&locks], "a").await;
 }
@@ -334,8 +321,8 @@ async fn a_waiter_whose_entry_is_cut_at_any_byte_stands_in_line_once() {
             place.tree().nodes("a").await.len() == 2
         })
         .await;
-        release(holder).await;
-        release(next.await.expect("no panic").expect("it is granted")).await;
+        release_clean(holder).await;
+        release_clean(granted(next).await).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -349,23 +336,23 @@ async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
     let first = other.acquire(&one).await.expect("it is granted");
     let second = other.acquire(&one).await.expect("it is granted");
     let third = waiting(&other, one.clone());
-    place.contenders_in_order("a", 3).await;
+    place.contenders("a", 3).await;
     tokio::time::sleep(ms(200)).await;
     let is_watch = |command: &Command| command.is("GETDATA") && command.has("watch");
     let late = Fate::LateRequest(ms(500));
     let planned = place.proxy().plan(is_watch, late);
     let fourth = waiting(&locks, one.clone());
     planned.met(SOON).await;
-    release(first).await;
-    let third = third.await.expect("no panic").expect("it is granted");
+    release_clean(first).await;
+    let third = granted(third).await;
     tokio::time::sleep(ms(1_000)).await;
-    release(second).await;
+    release_clean(second).await;
     // The third has its permit, and does nothing any more.
     let began = Instant::now();
-    let fourth = fourth.await.expect("no panic").expect("it is granted");
+    let fourth = granted(fourth).await;
     assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
-    release(third).await;
-    release(fourth).await;
+    release_clean(third).await;
+    release_clean(fourth).await;
 }
 
 #[tokio::test]
@@ -382,7 +369,7 @@ async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
     assert_eq!(planned.struck(), 1);
     // The node goes in the background.
-    place.contenders_in_order("a", 1).await;
-    release(holder).await;
+    place.contenders("a", 1).await;
+    release_clean(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }

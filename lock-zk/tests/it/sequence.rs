@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, ErrorKind, FencingToken, Label, LockGuard, Mode, Result, Wait};
+use lock_core::{DistributedLock, ErrorKind, Label, Mode, Wait};
 use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::ZooKeeperServer;
 use lock_zk::{Compat, ZooKeeper};
@@ -13,7 +13,9 @@ use tokio::task::JoinHandle;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::snapshot::{patchable, set_next_number};
-use crate::support::{SOON, Site, config, key, ms, open, request, take, timed, until, waiting};
+use crate::support::{
+    SOON, Site, config, granted, ms, open, release, request, seen, take, token, until, waiting,
+};
 
 /// A lock whose next contender has this number.
 async fn at(number: i32) -> (ZooKeeperServer, Site) {
@@ -21,20 +23,17 @@ async fn at(number: i32) -> (ZooKeeperServer, Site) {
     let site = Site::of(&server).await;
     let locks = site.client().await;
     let guard = take(&locks, "a").await;
-    guard.release().await.expect("it is released");
+    release(guard).await;
     drop(locks);
-    set_next_number(&server, &site.tree.directory("a"), number);
-    let answers = async || site.tree.client().check_stat("/").await.is_ok();
+    set_next_number(&server, &site.tree().directory("a"), number);
+    let answers = async || site.tree().client().check_stat("/").await.is_ok();
     until("the server is back", answers).await;
     (server, site)
 }
 
 fn numbers(nodes: &[String]) -> Vec<i64> {
     let number = |node: &String| node.rsplit_once("-lock-")?.1.parse().ok();
-    nodes
-        .iter()
-        .map(|node| number(node).expect("a number"))
-        .collect()
+    nodes.iter().filter_map(number).collect()
 }
 
 fn noted(n: usize) -> lock_core::AcquireRequest {
@@ -46,21 +45,12 @@ fn noted(n: usize) -> lock_core::AcquireRequest {
 
 /// Who holds and who waits by their notes, as `inspect` has it.
 async fn line(locks: &ZooKeeper) -> Vec<String> {
-    let admin = locks.admin().expect("it has an administration");
-    let seen = admin.inspect(&key("a")).await.expect("it answers");
-    let Some(seen) = seen else {
+    let Some(seen) = seen(locks, "a").await else {
         return Vec::new();
     };
     let holders = seen.holders.iter().map(|holder| &holder.label);
     let labels = holders.chain(seen.waiters.iter().flatten());
     labels.map(|label| label.note().to_owned()).collect()
-}
-
-async fn granted(waiter: JoinHandle<Result<LockGuard>>) -> (LockGuard, FencingToken) {
-    let guard = timed(waiter).await.0.expect("no panic");
-    let guard = guard.expect("it is granted");
-    let token = guard.fencing_token().expect("it has a token");
-    (guard, token)
 }
 
 #[tokio::test]
@@ -69,7 +59,7 @@ async fn the_line_keeps_its_order_beyond_the_last_number() {
     let proxy = Proxy::zookeeper(server.port());
     let (first, other) = (
         site.client().await,
-        open(config(&[proxy.port()], &site.root)).await,
+        open(config(&[proxy.port()], site.root())).await,
     );
     let events = proxy.watch_pushes(|_| true);
     let mut line_of_20 = Vec::new();
@@ -78,7 +68,7 @@ async fn the_line_keeps_its_order_beyond_the_last_number() {
         line_of_20.push(waiting(locks, noted(n)));
         site.contenders("a", n + 1).await;
     }
-    let numbers = numbers(&site.tree.nodes("a").await);
+    let numbers = numbers(&site.tree().nodes("a").await);
     println!("numbers {numbers:?}");
     let last = i64::from(i32::MAX);
     assert_eq!(numbers.iter().filter(|number| **number == last).count(), 13);
@@ -87,29 +77,29 @@ async fn the_line_keeps_its_order_beyond_the_last_number() {
     // One holder at a time, in the order of their creation, each woken by one event.
     let mut tokens = Vec::new();
     for n in 0..20 {
-        let (guard, token) = granted(line_of_20.remove(0)).await;
+        let guard = granted(line_of_20.remove(0)).await;
         assert!(
             !line_of_20.iter().any(JoinHandle::is_finished),
             "two hold it"
         );
-        tokens.push(token);
+        tokens.push(token(&guard));
         let told = events.count();
         assert_eq!(told, n, "one event for each release");
-        guard.release().await.expect("it is released");
+        release(guard).await;
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     begins_anew(&site, &first, tokens[19]).await;
 }
 
 /// The directory is gone with the last of them, and the numbers begin at 0 in the next one.
-async fn begins_anew(site: &Site, locks: &Arc<ZooKeeper>, last: FencingToken) {
-    let gone = async || !site.tree.exists("a").await;
+async fn begins_anew(site: &Site, locks: &Arc<ZooKeeper>, last: u64) {
+    let gone = async || !site.tree().exists("a").await;
     until("the directory is deleted", gone).await;
     let guard = take(locks, "a").await;
-    assert_eq!(numbers(&site.tree.nodes("a").await), [0]);
-    assert!(guard.fencing_token() > Some(last));
-    guard.release().await.expect("it is released");
-    assert!(site.tree.exists("a").await);
+    assert_eq!(numbers(&site.tree().nodes("a").await), [0]);
+    assert!(token(&guard) > last);
+    release(guard).await;
+    assert!(site.tree().exists("a").await);
 }
 
 #[tokio::test]
@@ -129,23 +119,23 @@ async fn the_line_keeps_its_order_among_negative_numbers() {
     // At once, so that their numbers depend on what the server has stored by then.
     let crowd: Vec<_> = (6..20).map(|n| waiting(&locks, noted(n))).collect();
     site.contenders("a", 24).await;
-    println!("numbers {:?}", self::numbers(&site.tree.nodes("a").await));
+    println!("numbers {:?}", self::numbers(&site.tree().nodes("a").await));
     let order = created(&site).await;
     let seen = line(&locks).await;
     assert_eq!(seen, order);
     for node in &strangers {
         assert!(!ours.iter().any(JoinHandle::is_finished), "two hold it");
-        site.tree.delete("a", node).await;
+        site.tree().delete("a", node).await;
     }
     let mut waiters: Vec<_> = ours.into_iter().chain(crowd).map(Some).collect();
     let mut tokens = Vec::new();
     for note in &order[4..] {
         let n: usize = note.parse().expect("a number");
-        let (guard, token) = granted(waiters[n].take().expect("it waits")).await;
+        let guard = granted(waiters[n].take().expect("it waits")).await;
         let early = waiters.iter().flatten().any(JoinHandle::is_finished);
         assert!(!early, "two hold it");
-        tokens.push(token);
-        guard.release().await.expect("it is released");
+        tokens.push(token(&guard));
+        release(guard).await;
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     begins_anew(&site, &locks, tokens[19]).await;
@@ -153,8 +143,8 @@ async fn the_line_keeps_its_order_among_negative_numbers() {
 
 /// Contenders of somebody else, created together.
 async fn strangers(site: &Site, count: usize) -> Vec<String> {
-    let client = site.tree.client();
-    let stem = format!("{}/x-lock-", site.tree.directory("a"));
+    let client = site.tree().client();
+    let stem = format!("{}/x-lock-", site.tree().directory("a"));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let mut writer = client.new_multi_writer();
     for _ in 0..count {
@@ -163,10 +153,7 @@ async fn strangers(site: &Site, count: usize) -> Vec<String> {
             .expect("it is a path");
     }
     writer.commit().await.expect("they are created");
-    let mut created = Vec::new();
-    for node in site.tree.nodes("a").await {
-        created.push(node);
-    }
+    let mut created = site.tree().nodes("a").await;
     // The positive ones come first.
     created.sort_by_key(|node| {
         let number = numbers(std::slice::from_ref(node))[0];
@@ -179,19 +166,14 @@ async fn strangers(site: &Site, count: usize) -> Vec<String> {
 /// order of their numbers.
 async fn created(site: &Site) -> Vec<String> {
     let mut order = Vec::new();
-    for node in site.tree.nodes("a").await {
-        let path = format!("{}/{node}", site.tree.directory("a"));
-        let (data, stat) = site
-            .tree
-            .client()
-            .get_data(&path)
-            .await
-            .expect("it is there");
+    for node in site.tree().nodes("a").await {
+        let path = format!("{}/{node}", site.tree().directory("a"));
+        let read = site.tree().client().get_data(&path).await;
+        let (data, stat) = read.expect("it is there");
         let text = String::from_utf8_lossy(&data);
-        let note = if text == "x" {
-            text.into()
-        } else {
-            Label::decode(&text).note().to_owned()
+        let note = match &*text {
+            "x" => text.into(),
+            text => Label::decode(text).note().to_owned(),
         };
         order.push((stat.czxid, note));
     }
@@ -212,17 +194,12 @@ async fn a_downgrade_beyond_the_last_number_is_refused() {
     assert_eq!(refused.kind(), ErrorKind::Contended);
     let next = waiting(&locks, request("a"));
     site.contenders("a", 2).await;
-    guard.release().await.expect("it is released");
-    granted(next)
-        .await
-        .0
-        .release()
-        .await
-        .expect("it is released");
+    release(guard).await;
+    release(granted(next).await).await;
     // In a directory of its own again, it goes on as before.
     let mut guard = take(&locks, "a").await;
     guard.downgrade().await.expect("there are numbers");
-    guard.release().await.expect("it is released");
+    release(guard).await;
 }
 
 /// The last number that tells a place in line.
@@ -235,7 +212,7 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
     let mut holder = take(&one, "a").await;
     let writer = waiting(&two, request("a"));
     site.contenders("a", 2).await;
-    let numbers = numbers(&site.tree.nodes("a").await);
+    let numbers = numbers(&site.tree().nodes("a").await);
     assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
     holder.downgrade().await.expect("there are numbers");
     tokio::time::sleep(ms(500)).await;
@@ -243,18 +220,18 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
     let refused = one.acquire(&reader).await.expect_err("a writer waits");
     assert_eq!(refused.kind(), ErrorKind::Contended);
-    let before = holder.fencing_token();
-    holder.release().await.expect("it is released");
-    let (writer, token) = granted(writer).await;
-    assert!(Some(token) > before);
-    writer.release().await.expect("it is released");
+    let before = token(&holder);
+    release(holder).await;
+    let writer = granted(writer).await;
+    assert!(token(&writer) > before);
+    release(writer).await;
 }
 
 #[tokio::test]
 async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_first() {
     let (server, site) = at(LAST + 10).await;
     let proxy = Proxy::zookeeper(server.port());
-    let slow = config(&[proxy.port()], &site.root).with_session_timeout(SOON * 2);
+    let slow = config(&[proxy.port()], site.root()).with_session_timeout(SOON * 2);
     let slow = open(slow.expect("it is in range")).await;
     let other = site.client().await;
     let first = take(&other, "a").await;
@@ -266,17 +243,15 @@ async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_
     let third = waiting(&slow, noted(3));
     site.contenders("a", 3).await;
     planned.met(SOON).await;
-    first.release().await.expect("it is released");
-    let (second, before) = granted(second).await;
-    second.release().await.expect("it is released");
-    assert_eq!(
-        site.tree.nodes("a").await.len(),
-        1,
-        "too late for this test"
-    );
-    let (third, token) = granted(third).await;
-    assert!(token > before, "{token:?} after {before:?}");
-    third.release().await.expect("it is released");
+    release(first).await;
+    let second = granted(second).await;
+    let before = token(&second);
+    release(second).await;
+    let left = site.tree().nodes("a").await.len();
+    assert_eq!(left, 1, "too late for this test");
+    let third = granted(third).await;
+    assert!(token(&third) > before, "{third:?} after {before}");
+    release(third).await;
 }
 
 #[tokio::test]
@@ -288,7 +263,7 @@ async fn a_directory_that_kazoo_may_use_stays_beyond_the_last_number() {
         let guard = take(&locks, "a").await;
         assert!(guard.fencing_token() > last);
         last = guard.fencing_token();
-        guard.release().await.expect("it is released");
-        assert!(site.tree.exists("a").await);
+        release(guard).await;
+        assert!(site.tree().exists("a").await);
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, Mode, Released, Wait};
+use lock_core::{DistributedLock, Mode, Wait};
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use lock_zk::ZooKeeper;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Place, SESSION, SOON, config, ms, open, request, take};
+use crate::support::{Dice, Place, SESSION, SOON, config, ms, open, release_clean, request, take};
 
 #[tokio::test]
 async fn a_slow_network_makes_no_false_grant() {
@@ -28,8 +28,7 @@ async fn a_slow_network_makes_no_false_grant() {
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     place.proxy().clear();
     place.proxy().set_drip(Direction::Both, 16, ms(2));
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
+    release_clean(guard).await;
     let guard = take(&locks, "a").await;
     place.assert_taken("a").await;
     place.proxy().clear();
@@ -56,8 +55,7 @@ async fn a_hundred_clients_that_reconnect_at_once_are_served() {
             tasks.push(tokio::spawn(async move {
                 let guard = locks.acquire(&one.with_wait(Wait::AtMost(SOON * 4))).await;
                 let guard = guard.unwrap_or_else(|error| panic!("{n}: {error}"));
-                let released = guard.release().await.expect("it is released");
-                assert_eq!(released, Released::Clean);
+                release_clean(guard).await;
             }));
         }
         sleep(ms(200)).await;
@@ -70,18 +68,7 @@ async fn a_hundred_clients_that_reconnect_at_once_are_served() {
     let made = place.proxy().connections() - before;
     assert!(made <= 100 * 3 * 3, "{made} connections");
     for n in 0..25 {
-        place.contenders_in_order(&format!("key-{n}"), 0).await;
-    }
-}
-
-/// Numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
+        place.contenders(&format!("key-{n}"), 0).await;
     }
 }
 
@@ -166,7 +153,7 @@ async fn networks_and_a_server_that_fail_at_random_let_nobody_in_beside_a_holder
     }
     // Nodes of sessions that were given up are there until their time is over.
     for name in ["a", "b"] {
-        place.contenders_in_order(name, 0).await;
+        place.contenders(name, 0).await;
         drop(take(&clients[0], name).await);
     }
     Checker::new().check(&recorder.events()).assert_clean();

@@ -8,7 +8,7 @@ use lock_testkit::servers::{
 };
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{config, open, take};
+use crate::support::{config, open, release, take};
 
 fn server(
     certificate: ServerCertificate,
@@ -42,7 +42,7 @@ async fn a_lock_is_taken_by_tls() {
     let config = secure(&server).with_tls_ca(files.ca());
     let config = config.with_tls_identity(files.client_certificate(), files.client_key());
     let locks = open(config).await;
-    take(&locks, "a").await.release().await.expect("released");
+    release(take(&locks, "a").await).await;
 }
 
 #[tokio::test]

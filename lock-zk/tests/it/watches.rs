@@ -1,9 +1,10 @@
 //! More is waited for than a session may watch.
 
-use lock_core::{DistributedLock, Released, Wait};
+use lock_core::{DistributedLock, Wait};
 use tokio::time::sleep;
+use zookeeper_client::{Client, Error};
 
-use crate::support::{Place, SOON, ms, open, request, take, waiting};
+use crate::support::{Place, SOON, granted, ms, open, release_clean, request, take, waiting};
 
 /// Of this length, a third of a thousand fill what is watched.
 fn key(n: usize) -> String {
@@ -26,7 +27,7 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
         waiters.push(waiting(&locks, one));
     }
     for n in 0..KEYS {
-        place.contenders_in_order(&key(n), 2).await;
+        place.contenders(&key(n), 2).await;
     }
     let session = async |n: usize, at: usize| {
         let node = place.tree().nodes(&key(n)).await.remove(at);
@@ -36,14 +37,37 @@ async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     place.proxy().cut();
     sleep(ms(1_000)).await;
     for guard in held {
-        let released = guard.release().await.expect("it is released");
-        assert_eq!(released, Released::Clean);
+        release_clean(guard).await;
     }
     let mut guards = Vec::new();
     for waiter in waiters {
-        guards.push(waiter.await.expect("no panic").expect("it is granted"));
+        guards.push(granted(waiter).await);
     }
     assert_eq!(session(KEYS - 1, 0).await, before, "another session");
     drop(guards);
     assert!(locks.shutdown(SOON).await);
+}
+
+/// Why a session watches no more than its budget: when this fails, the client can do without it.
+#[tokio::test]
+async fn the_client_itself_ends_its_session_where_its_watches_take_two_packets() {
+    let place = Place::new().await;
+    let address = format!("127.0.0.1:{}", place.proxy().port());
+    // A packet takes 128 KiB of paths.
+    for (watches, is_kept) in [(400, true), (600, false)] {
+        let client = Client::connector().with_session_timeout(ms(4_000));
+        let client = client.connect(&address).await.expect("it connects");
+        let paths: Vec<_> = (0..watches).map(|n| format!("/{}", key(n))).collect();
+        let watchers = paths.iter().map(|path| client.check_and_watch_stat(path));
+        let watchers = futures_util::future::join_all(watchers).await;
+        assert!(watchers.iter().all(Result::is_ok));
+        place.proxy().cut();
+        let answer = loop {
+            match client.check_stat("/").await {
+                Err(Error::ConnectionLoss | Error::Custom(_) | Error::UnexpectedError(_)) => {}
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer.is_ok(), is_kept, "{watches} watches: {answer:?}");
+    }
 }

@@ -15,75 +15,29 @@ pub(crate) struct Foreign {
     answers: UnboundedReceiver<String>,
 }
 
-/// Which recipe of kazoo, the client of Python.
+/// A recipe of another client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kazoo {
-    /// `Lock` with the names of Curator besides its own.
-    Curator,
-    Lock,
-    ReadLock,
-    WriteLock,
-}
-
-/// Which recipe of Apache Curator, the client of Java.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Curator {
-    /// `InterProcessMutex`
-    Mutex,
-    /// `readLock()` of `InterProcessReadWriteLock`
-    Reader,
-    /// `writeLock()` of `InterProcessReadWriteLock`
-    Writer,
+pub(crate) enum Recipe {
+    /// A name that `CuratorMutex.java` knows.
+    Curator(&'static str),
+    /// A class of kazoo, or a name that `kazoo.py` knows.
+    Kazoo(&'static str),
 }
 
 /// The time-out of their sessions: they are not to end because a machine is busy.
 pub(crate) const THEIR_SESSION: Duration = Duration::from_secs(5);
 
 impl Foreign {
-    /// Starts one that contends in this directory and calls itself by this name.
-    pub(crate) async fn kazoo(servers: &str, recipe: Kazoo, path: &str, name: &str) -> Self {
-        let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/python");
-        assert!(
-            packages.join("kazoo").is_dir(),
-            "kazoo is missing; scripts/test installs it, or by hand: \
-             python3 -m pip install --target target/python kazoo"
-        );
-        let mut command = Command::new("python3");
-        let session = &THEIR_SESSION.as_secs().to_string();
-        command.args([
-            "-c",
-            KAZOO,
-            servers,
-            &format!("{recipe:?}"),
-            path,
-            session,
-            name,
-        ]);
-        command.env("PYTHONPATH", packages);
-        Self::start(command).await
+    /// Starts one that contends in this directory; one of kazoo calls itself by this name.
+    pub(crate) async fn start(servers: &str, recipe: Recipe, path: &str, name: &str) -> Self {
+        let command = match recipe {
+            Recipe::Curator(recipe) => curator(&[servers, recipe, path]),
+            Recipe::Kazoo(recipe) => kazoo(&[servers, recipe, path], name),
+        };
+        Self::spawn(command).await
     }
 
-    /// Starts one that contends in this directory.
-    pub(crate) async fn curator(servers: &str, recipe: Curator, path: &str) -> Self {
-        let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
-        assert!(
-            Path::new(&jars[0]).exists(),
-            "Curator is missing; scripts/test installs it, or by hand: \
-             apt-get install libcurator-recipes-java"
-        );
-        let program =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/CuratorMutex.java");
-        let session = &THEIR_SESSION.as_millis().to_string();
-        let mut command = Command::new("java");
-        // The source is compiled as it starts, by any Java from 11 on.
-        command.args(["-XX:TieredStopAtLevel=1", "-cp", &jars.join(":")]);
-        command
-            .arg(program)
-            .args([servers, &format!("{recipe:?}"), path, session]);
-        Self::start(command).await
-    }
-
-    async fn start(mut command: Command) -> Self {
+    async fn spawn(mut command: Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -149,6 +103,40 @@ pub(crate) fn is_yes(answer: &str) -> bool {
         "no" => false,
         other => panic!("{other:?}"),
     }
+}
+
+fn kazoo(args: &[&str], name: &str) -> Command {
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/python");
+    assert!(
+        packages.join("kazoo").is_dir(),
+        "kazoo is missing; scripts/test installs it, or by hand: \
+         python3 -m pip install --target target/python kazoo"
+    );
+    let mut command = Command::new("python3");
+    command.args(["-c", KAZOO]).args(args);
+    command.args([&THEIR_SESSION.as_secs().to_string(), name]);
+    command.env("PYTHONPATH", packages);
+    command
+}
+
+fn curator(args: &[&str]) -> Command {
+    let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
+    assert!(
+        Path::new(&jars[0]).exists(),
+        "Curator is missing; scripts/test installs it, or by hand: \
+         apt-get install libcurator-recipes-java"
+    );
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/programs/CuratorMutex.java"
+    );
+    let mut command = Command::new("java");
+    // The source is compiled as it starts, by any Java from 11 on.
+    command.args(["-XX:TieredStopAtLevel=1", "-cp", &jars.join(":"), program]);
+    command
+        .args(args)
+        .arg(THEIR_SESSION.as_millis().to_string());
+    command
 }
 
 const KAZOO: &str = include_str!("../../programs/kazoo.py");

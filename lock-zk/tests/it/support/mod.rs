@@ -13,19 +13,23 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Result, Wait};
+use lock_core::admin::{LockAdmin, LockInfo};
+use lock_core::{
+    AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
+};
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::{
-    foreign::{Curator, Foreign, Kazoo, THEIR_SESSION},
+    foreign::{Foreign, Recipe, THEIR_SESSION},
     site::{Site, timed},
     store::Store,
     tree::Tree,
 };
 
 pub(crate) use self::{
-    place::{Place, is_entry},
+    place::{Place, is_entry, is_exchange},
     rival::end_session,
 };
 
@@ -69,9 +73,43 @@ pub(crate) async fn take(locks: &ZooKeeper, name: &str) -> LockGuard {
 pub(crate) fn waiting(
     locks: &Arc<ZooKeeper>,
     request: AcquireRequest,
-) -> tokio::task::JoinHandle<Result<LockGuard>> {
+) -> JoinHandle<Result<LockGuard>> {
     let locks = Arc::clone(locks);
     tokio::spawn(async move { locks.acquire(&request).await })
+}
+
+pub(crate) async fn granted(waiter: JoinHandle<Result<LockGuard>>) -> LockGuard {
+    let granted = waiter.await.expect("no panic");
+    granted.expect("it is granted")
+}
+
+pub(crate) async fn release(guard: LockGuard) {
+    guard.release().await.expect("it is released");
+}
+
+/// Releases a lock that is held.
+pub(crate) async fn release_clean(guard: LockGuard) {
+    let (signal, held) = (guard.lost(), guard.is_held());
+    let released = guard.release().await.expect("it is released");
+    let lost = signal.reason();
+    assert_eq!(
+        released,
+        Released::Clean,
+        "held before: {held}, lost by {lost:?}"
+    );
+}
+
+pub(crate) fn token(guard: &LockGuard) -> u64 {
+    u64::from(guard.fencing_token().expect("it has a token"))
+}
+
+pub(crate) fn admin(locks: &ZooKeeper) -> &dyn LockAdmin {
+    locks.admin().expect("it has an administration")
+}
+
+/// What `inspect` shows of a lock.
+pub(crate) async fn seen(locks: &ZooKeeper, name: &str) -> Option<LockInfo> {
+    admin(locks).inspect(&key(name)).await.expect("it answers")
 }
 
 /// How the holder loses the lock.
@@ -86,5 +124,17 @@ pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
     while !is_true().await {
         assert!(Instant::now() < deadline, "it does not come true: {what}");
         tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// Splitmix: numbers that are the same in every run with one seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
     }
 }

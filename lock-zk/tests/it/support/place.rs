@@ -1,59 +1,49 @@
+use std::ops::Deref;
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, Released, Wait};
+use lock_core::{DistributedLock, Wait};
 use lock_testkit::proxy::{Command, Proxy};
-use lock_testkit::servers::ZooKeeperServer;
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::store::{port, root};
-use super::{SESSION, SOON, Tree, config, open, request, take, until};
+use super::{SESSION, SOON, Site, config, open, release_clean, request, take};
 
 /// A directory of its own at one server, with a proxy before it.
 #[derive(Debug)]
 pub(crate) struct Place {
     proxy: Proxy,
-    tree: Tree,
-    root: String,
-    port: u16,
+    site: Site,
+}
+
+impl Deref for Place {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
 }
 
 impl Place {
     /// At the server that the test run shares.
     pub(crate) async fn new() -> Self {
-        Self::at(port(&ZooKeeperServer::shared().address())).await
+        Self::before(Site::shared().await)
     }
 
     pub(crate) async fn at(port: u16) -> Self {
-        let root = root();
-        let tree = Tree::open(&format!("127.0.0.1:{port}"), &root).await;
-        Self {
-            proxy: Proxy::zookeeper(port),
-            tree,
-            root,
-            port,
-        }
+        Self::before(Site::at(&[format!("127.0.0.1:{port}")]).await)
+    }
+
+    fn before(site: Site) -> Self {
+        let proxy = Proxy::zookeeper(site.port());
+        Self { proxy, site }
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
-    pub(crate) fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    pub(crate) fn root(&self) -> &str {
-        &self.root
-    }
-
-    /// The port of the server itself.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Leads through the proxy.
     pub(crate) fn config(&self) -> ZooKeeperConfig {
-        config(&[self.proxy.port()], &self.root)
+        config(&[self.proxy.port()], self.root())
     }
 
     /// A client behind the proxy.
@@ -70,22 +60,7 @@ impl Place {
     /// A client whose network never fails, and whose session outlasts whatever the machine is busy
     /// with.
     pub(crate) async fn elsewhere(&self) -> Arc<ZooKeeper> {
-        let config = config(&[self.port], &self.root).with_session_timeout(SOON * 2);
-        open(config.expect("it is in range")).await
-    }
-
-    /// Waits until so many nodes stand in line.
-    pub(crate) async fn contenders_in_order(&self, name: &str, nodes: usize) {
-        let is_so = async || self.tree.nodes(name).await.len() == nodes;
-        until(&format!("{nodes} in line"), is_so).await;
-    }
-
-    /// The session that a node of a lock belongs to.
-    pub(crate) async fn owner(&self, name: &str, node: &str) -> i64 {
-        let path = format!("{}/{node}", self.tree.directory(name));
-        let stat = self.tree.client().check_stat(&path).await;
-        let stat = stat.expect("it answers").expect("the node is there");
-        stat.ephemeral_owner
+        self.site.client().await
     }
 
     /// Once nothing is under way any more, no node of the lock is there.
@@ -93,15 +68,13 @@ impl Place {
         for client in clients {
             assert!(client.shutdown(SOON).await, "background work does not end");
         }
-        assert_eq!(self.tree.nodes(name).await, Vec::<String>::new());
+        assert_eq!(self.tree().nodes(name).await, [""; 0]);
     }
 
     /// Another client gets the lock.
     pub(crate) async fn assert_free(&self, name: &str) {
         let other = self.elsewhere().await;
-        let guard = take(&other, name).await;
-        let released = guard.release().await;
-        assert_eq!(released.expect("it is released"), Released::Clean);
+        release_clean(take(&other, name).await).await;
     }
 
     /// Another client does not get the lock.
@@ -116,4 +89,9 @@ impl Place {
 /// The request by which a contender goes into line.
 pub(crate) fn is_entry(command: &Command) -> bool {
     command.is("CREATE") && command.arg(2) == "3"
+}
+
+/// The transaction of a downgrade.
+pub(crate) fn is_exchange(command: &Command) -> bool {
+    command.is("MULTI") && command.arg(2) == "CREATE"
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperServer};
 use lock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::store::root;
+use super::store::{port, root};
 use super::{Tree, config, open, until};
 
 /// A directory of its own at some servers, with no proxy between.
 #[derive(Debug)]
 pub(crate) struct Site {
-    pub(crate) root: String,
-    pub(crate) tree: Tree,
+    root: String,
+    tree: Tree,
     ports: Vec<u16>,
 }
 
@@ -31,17 +31,26 @@ impl Site {
         Self::at(&ensemble.addresses()).await
     }
 
-    async fn at(addresses: &[String]) -> Self {
-        let port = |address: &String| address.rsplit_once(':')?.1.parse().ok();
-        let ports = addresses
-            .iter()
-            .map(|address| port(address).expect("a port"));
+    pub(crate) async fn at(addresses: &[String]) -> Self {
         let root = root();
         Self {
             tree: Tree::open(&addresses.join(","), &root).await,
-            ports: ports.collect(),
+            ports: addresses.iter().map(|address| port(address)).collect(),
             root,
         }
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The port of the first server itself.
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0]
     }
 
     /// Sessions last for so long that none ends because the machine is busy.
@@ -53,6 +62,14 @@ impl Site {
     /// A client with a session of its own.
     pub(crate) async fn client(&self) -> Arc<ZooKeeper> {
         open(self.config()).await
+    }
+
+    /// The session that a node of a lock belongs to.
+    pub(crate) async fn owner(&self, name: &str, node: &str) -> i64 {
+        let path = format!("{}/{node}", self.tree.directory(name));
+        let stat = self.tree.client().check_stat(&path).await;
+        let stat = stat.expect("it answers").expect("the node is there");
+        stat.ephemeral_owner
     }
 
     /// Waits until a lock has so many contenders, whoever holds it included.

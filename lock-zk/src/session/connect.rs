@@ -3,15 +3,15 @@ use std::time::Duration;
 
 use lock_core::engine::{Engine, Moment};
 use tokio::time::{Instant, sleep, timeout_at};
-use zookeeper_client::{Client, CreateMode, Error as ClientError};
+use zookeeper_client::{
+    Acl, Acls, Client, Connector, CreateMode, Error as ClientError, Permission,
+};
 
-use crate::acl::acls;
-use crate::config::ZooKeeperConfig;
+use super::negotiation::{Negotiated, listen};
+use super::write;
+use crate::config::{Access, Auth, Login, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
-use crate::login::log_in;
-use crate::negotiated::{Negotiated, listen};
-use crate::session::write;
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
@@ -71,21 +71,21 @@ async fn open(
         match timeout_at(deadline - reserve, connect(config, certificates)).await {
             Ok(Ok(client)) => {
                 // Other servers may have failed before.
-                let last_turn = engine.now() - longest_turn(patience(config));
+                let last_turn = engine.now() - longest_turn(server_timeout(config));
                 return Ok((client, began.max(last_turn)));
             }
             Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
             Ok(Err(_)) | Err(_) => {}
         }
         let answers = diagnose_connect(config, certificates, reserve).await;
-        if !answers.may_change() || Instant::now() + PAUSE + reserve >= deadline {
+        if !answers.may_change() || Instant::now() + RETRY_INTERVAL + reserve >= deadline {
             return Err(answers.into());
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What finding out why no server opens a session may take, of the time to connect.
 fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
@@ -107,7 +107,7 @@ async fn connect(
 ) -> Result<Client, Failure> {
     let mut connector = Client::connector()
         .with_session_timeout(config.session_timeout)
-        .with_connection_timeout(patience(config))
+        .with_connection_timeout(server_timeout(config))
         .with_fail_eagerly();
     if let Some(login) = &config.login {
         connector = log_in(connector, login)?;
@@ -123,15 +123,15 @@ async fn connect(
 ///
 /// Two fifths of the session leave time for a second server before it expires; and where two servers
 /// of three or more hang, the third has to have its turn within the time to connect.
-fn patience(config: &ZooKeeperConfig) -> Duration {
+fn server_timeout(config: &ZooKeeperConfig) -> Duration {
     let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
     let turn = (config.connect_timeout - time_to_probe(config)) / turns;
     turn.min(config.session_timeout * 2 / 5)
 }
 
-/// The client looks at the clock eight times within its patience.
-fn longest_turn(patience: Duration) -> Duration {
-    patience * 9 / 8
+/// The client looks at the clock eight times within its server_timeout.
+fn longest_turn(server_timeout: Duration) -> Duration {
+    server_timeout * 9 / 8
 }
 
 fn servers(config: &ZooKeeperConfig) -> String {
@@ -154,6 +154,54 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
     write(&client).await?;
     Ok(client)
 }
+
+/// Has the session log in, each time that it connects.
+fn log_in(connector: Connector, login: &Login) -> Result<Connector, Failure> {
+    match login.auth {
+        Auth::Digest => {
+            let identity = format!("{}:{}", login.username, login.password);
+            Ok(connector.with_auth("digest", identity.as_bytes()))
+        }
+        Auth::Sasl => sasl(connector, login),
+    }
+}
+
+#[cfg(feature = "sasl")]
+#[expect(clippy::unnecessary_wraps, reason = "it fails without the feature")]
+fn sasl(connector: Connector, login: &Login) -> Result<Connector, Failure> {
+    use zookeeper_client::SaslOptions;
+
+    let (username, password) = (login.username.clone(), login.password.clone());
+    Ok(connector.with_sasl(SaslOptions::digest_md5(username, password)))
+}
+
+#[cfg(not(feature = "sasl"))]
+fn sasl(_: Connector, _: &Login) -> Result<Connector, Failure> {
+    let message = "this program is built without the feature \"sasl\" of lock-zk";
+    Err(Cause::Config(message.to_owned()).into())
+}
+
+/// Recreates the directory of all locks, if it was deleted under a client.
+pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+    let whole = rooted.clone().chroot("/");
+    let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;
+    let directory = CreateMode::Persistent.with_acls(acls(config.access()));
+    Ok(whole.mkdir(&config.root, &directory).await?)
+}
+
+/// The access control list of the nodes that this client creates.
+pub(crate) fn acls(access: Access) -> Acls<'static> {
+    match access {
+        Access::Creator => Acls::creator_all(),
+        Access::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
+        Access::Everybody => Acls::anyone_all(),
+    }
+}
+
+static CREATOR_AND_READERS: [Acl; 2] = [
+    Acl::new_const(Permission::ALL, "auth", ""),
+    Acl::new_const(Permission::READ, "world", "anyone"),
+];
 
 #[cfg(test)]
 mod tests;

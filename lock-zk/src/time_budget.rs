@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct TimeBudget {
     wait: Wait,
     begun: Instant,
     deadline: Option<Instant>,
@@ -17,7 +17,7 @@ pub(crate) struct Budget {
     was_held: AtomicBool,
 }
 
-impl Budget {
+impl TimeBudget {
     pub(crate) fn of(request: &AcquireRequest, step: Duration) -> Self {
         let wait = request.wait();
         let begun = Instant::now();
@@ -67,7 +67,7 @@ impl Budget {
 
     /// Until when an attempt that is refused waits for the end of its node.
     pub(crate) fn undo(&self) -> Instant {
-        self.step().min(Instant::now() + LONGEST_UNDO)
+        self.step().min(Instant::now() + MAX_UNDO)
     }
 
     /// Another holder was seen.
@@ -81,7 +81,7 @@ impl Budget {
     }
 
     /// The error of a caller whose time is over.
-    pub(crate) fn gives_up(&self) -> Error {
+    pub(crate) fn timed_out(&self) -> Error {
         if self.was_held() && self.is_over() {
             return self.contended();
         }
@@ -91,11 +91,11 @@ impl Budget {
     }
 
     /// The error of a caller whose attempts come to nothing.
-    pub(crate) fn ends_in_vain(&self) -> Error {
+    pub(crate) fn unserved(&self) -> Error {
         if self.was_held() {
             return self.contended();
         }
-        let message = "the session with ZooKeeper ended, or somebody deleted the node of this contender, \
+        let message = "the session with ZooKeeper ended, or the node of this contender was deleted, \
                        before it was seen who holds the lock";
         Error::new(ErrorKind::Unavailable, message)
     }
@@ -113,4 +113,4 @@ impl Budget {
 const MIN_TIME: Duration = Duration::from_millis(100);
 
 /// A node that is in others' way goes in one round trip, or in the background.
-const LONGEST_UNDO: Duration = Duration::from_secs(1);
+const MAX_UNDO: Duration = Duration::from_secs(1);

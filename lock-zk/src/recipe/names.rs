@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use lock_core::Mode;
 use lock_core::engine::LeaseId;
 
+use super::sequence::Sequence;
 use crate::config::Compat;
 
 /// A contender as its name shows it.
@@ -14,12 +15,6 @@ pub(crate) struct Contender {
     pub(crate) mode: Mode,
     pub(crate) sequence: Sequence,
 }
-
-/// The number that the server appends to the name of a contender.
-///
-/// It is a counter of 32 bits with a sign, and runs from 2147483647 on to -2147483648.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Sequence(pub(crate) i64);
 
 /// The name of a contender without its number: what a lost one is found by.
 ///
@@ -84,37 +79,6 @@ impl Contender {
         })
     }
 }
-
-impl Sequence {
-    /// The server writes at least ten characters.
-    fn parse(number: &str) -> Option<Self> {
-        let digits = number.strip_prefix('-').unwrap_or(number);
-        let is_number = number.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| number.parse().ok().map(Self))?
-    }
-
-    /// The number as the server writes it.
-    pub(crate) fn digits(self) -> String {
-        format!("{:010}", self.0)
-    }
-
-    /// How far this is behind `pivot` in line, across the wrap of the counter.
-    pub(crate) fn after(self, pivot: Self) -> i64 {
-        match (i32::try_from(self.0), i32::try_from(pivot.0)) {
-            (Ok(own), Ok(pivot)) => own.wrapping_sub(pivot).into(),
-            _ => self.0.saturating_sub(pivot.0),
-        }
-    }
-
-    /// Whether the counter is so near to its end, or beyond it, that numbers do not tell the order:
-    /// the server gives the last one again and again once its directory has stored it.
-    pub(crate) fn is_used_up(self) -> bool {
-        i32::try_from(self.0).is_ok_and(|number| !(0..LAST).contains(&number))
-    }
-}
-
-/// More creations than that are not under way at once.
-const LAST: i32 = i32::MAX - (1 << 20);
 
 const EXCLUSIVE: &str = "-lock-";
 const WRITER: &str = "__WRIT__";
@@ -215,19 +179,5 @@ mod tests {
             let shared = shared_name(Compat::Curator, id, &own);
             assert_eq!(parsed(&shared), Some((Mode::Shared, number)));
         }
-    }
-
-    #[test]
-    fn the_order_survives_the_wrap() {
-        let last = Sequence(i32::MAX.into());
-        let wrapped = Sequence(i32::MIN.into());
-        assert_eq!(wrapped.after(last), 1);
-        assert_eq!(last.after(wrapped), -1);
-        assert_eq!(Sequence(-1).after(Sequence(-3)), 2);
-        assert_eq!(Sequence(10).after(Sequence(3)), 7);
-        assert_eq!(Sequence(1 << 40).after(Sequence(1 << 39)), 1 << 39);
-        assert!(last.is_used_up() && wrapped.is_used_up() && Sequence(-1).is_used_up());
-        assert!(!Sequence(0).is_used_up() && !Sequence(1 << 30).is_used_up());
-        assert!(!Sequence(1 << 40).is_used_up());
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Negotiated {
     /// The number of responses.
     responses: AtomicU64,
     #[cfg(test)]
-    is_deaf: AtomicBool,
+    ignores_log: AtomicBool,
 }
 
 const NOTHING: u64 = u64::MAX;
@@ -51,14 +51,14 @@ impl Negotiated {
             asked: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             #[cfg(test)]
-            is_deaf: AtomicBool::new(false),
+            ignores_log: AtomicBool::new(false),
         }
     }
 
-    /// Hears nothing from here on, as where the log of the client is compiled out.
+    /// Ignores the log from here on, as where the log of the client is compiled out.
     #[cfg(test)]
-    pub(crate) fn deafen(&self) {
-        self.is_deaf.store(true, Ordering::Release);
+    pub(crate) fn ignore_log(&self) {
+        self.ignores_log.store(true, Ordering::Release);
     }
 
     /// The smallest timeout of all connections; `None` if the log is unavailable.
@@ -79,9 +79,9 @@ impl Negotiated {
         self.responses.load(Ordering::Acquire)
     }
 
-    fn hear(&self, message: &str) {
+    fn read_log(&self, message: &str) {
         #[cfg(test)]
-        if self.is_deaf.load(Ordering::Acquire) {
+        if self.ignores_log.load(Ordering::Acquire) {
             return;
         }
         if message.starts_with(REQUEST) {
@@ -213,7 +213,7 @@ impl Visit for Reading<'_> {
         let mut message = Message(String::new());
         // It stops at the first piece of a message that is another one.
         if write!(message, "{value:?}").is_ok() {
-            self.0.hear(&message.0);
+            self.0.read_log(&message.0);
         }
     }
 }

@@ -5,11 +5,9 @@
 //! and a queue for permits whose head alone watches the directory: each of the others waits for the
 //! one before it to write its node, which it does when it gets a permit, or to go.
 
-use std::collections::HashMap;
-
 use lock_core::Mode;
 
-use crate::names::Contender;
+use crate::recipe::names::Contender;
 
 /// Where a contender stands.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,26 +50,6 @@ pub(crate) fn contenders_in_order<'a>(
         line.sort_by_key(|contender| contender.sequence.after(pivot));
     }
     line
-}
-
-/// Those whose numbers do not tell their order, but only when they were created.
-pub(crate) fn out_of_numbers(line: &[Contender]) -> impl Iterator<Item = &Contender> {
-    line.iter()
-        .filter(|contender| contender.sequence.is_used_up())
-}
-
-/// Puts contenders whose numbers are used up in the order in which they were created; those of them
-/// whose node is gone drop out. They are behind all others.
-///
-/// The others keep their numbers: a downgrade gives a contender a new node with its old number, so
-/// that the creation says nothing.
-pub(crate) fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
-    let is_there = |own: &Contender| !own.sequence.is_used_up() || created.contains_key(&own.name);
-    line.retain(is_there);
-    line.sort_by_key(|own| match own.sequence.is_used_up() {
-        true => (true, created.get(&own.name).copied()),
-        false => (false, Some(own.sequence.0)),
-    });
 }
 
 /// Where the contender of this name stands.

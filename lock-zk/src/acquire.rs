@@ -1,0 +1,458 @@
+//! One acquisition, from its first request to its grant.
+
+use std::time::Duration;
+
+use futures_util::join;
+use lock_core::engine::{Moment, before};
+use lock_core::{AcquireRequest, Error, ErrorKind, FencingToken, Grant, Mode, Result};
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
+
+use crate::config::Compat;
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::lease::{KnownNode, Node, ZooKeeperLease};
+use crate::lock::Client;
+use crate::recipe::names::Contender;
+use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
+use crate::recipe::sequence::{is_any_used_up, order_by_creation};
+use crate::session::connect::{acls, make_root};
+use crate::time_budget::TimeBudget;
+
+/// How an attempt ends.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The session or the node has ended: there is nothing left of this attempt, and the next one goes
+    /// to the end of the line.
+    Gone,
+    /// The lock is held, or not to be had in this way; the node is still there.
+    Refused(Error),
+}
+
+pub(crate) struct Attempt<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) budget: &'a TimeBudget,
+    pub(crate) lease: &'a ZooKeeperLease,
+}
+
+/// Why an attempt does not go on.
+enum AttemptError {
+    Failed(Failure),
+    /// The session or the node is gone.
+    Gone,
+    /// No answer in time.
+    Late,
+}
+
+/// The children of the directory of the key.
+struct Listing {
+    names: Vec<String>,
+    /// The last change of its children.
+    pzxid: i64,
+    /// When the request for it left.
+    sent: Moment,
+}
+
+impl Listing {
+    fn new(names: Vec<String>, directory: &Stat, sent: Moment) -> Self {
+        let pzxid = directory.pzxid;
+        Self { names, pzxid, sent }
+    }
+}
+
+/// A watch on a node, and the evidence that it was set in time.
+struct Watching {
+    watcher: OneshotWatcher,
+    /// The directory, where it was listed since.
+    listing: Option<Listing>,
+    /// What was to happen may have happened before.
+    is_late: bool,
+}
+
+/// The poll interval of a waiter without a watch.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Attempt<'_> {
+    /// Queues and waits until no predecessor excludes it.
+    pub(crate) async fn run(&self) -> Result<Outcome> {
+        match self.queue().await {
+            Ok(outcome) => Ok(outcome),
+            Err(AttemptError::Gone) => Ok(Outcome::Gone),
+            Err(AttemptError::Failed(failure)) => Err(failure.into()),
+            Err(AttemptError::Late) => Err(self.budget.timed_out()),
+        }
+    }
+
+    async fn queue(&self) -> Result<Outcome, AttemptError> {
+        let mut entered = self.client.engine.now();
+        let (node, mut listing) = self.enter().await?;
+        loop {
+            let blocker = match self.queue_position(&mut listing, &node).await? {
+                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Holds => {
+                    self.budget.note_free();
+                    if self.lease.session.broke_since(entered) {
+                        entered = self.client.engine.now();
+                        self.look_at_own(&node).await?;
+                        listing = self.list().await?;
+                        continue;
+                    }
+                    if self.lease.session.is_unproven() {
+                        self.prove().await?;
+                    }
+                    let token = self.token(&listing, &node).await?;
+                    if self.lease.session.proves(listing.sent) {
+                        self.lease.is_first(listing.sent);
+                        return Ok(Outcome::Granted(Grant::new(listing.sent, Some(token))));
+                    }
+                    listing = self.list_again().await?;
+                    continue;
+                }
+                QueuePosition::OtherLimit(limit) => {
+                    return Ok(Outcome::Refused(other_limit(limit)));
+                }
+                QueuePosition::Behind(blocker) => blocker,
+            };
+            self.budget.mark_contended();
+            if !self.budget.waits() || self.budget.is_over() {
+                return Ok(Outcome::Refused(self.budget.contended()));
+            }
+            self.request.mark_contended();
+            listing = match self.wait(&blocker, &node).await? {
+                Some(listing) => listing,
+                None => self.list().await?,
+            };
+        }
+    }
+
+    /// Creates the node and lists the directory, in one round trip: the list is that after the creation.
+    async fn enter(&self) -> Result<(Node, Listing), AttemptError> {
+        let until = self.budget.step();
+        let (client, lease) = (&self.lease.session.client, self.lease);
+        let options = CreateMode::EphemeralSequential.with_acls(acls(self.client.access()));
+        let stem = lease.directory.child(&lease.stem);
+        loop {
+            lease.node.set(KnownNode::Unknown);
+            let sent = self.client.engine.now();
+            // Both are sent here, in this order.
+            let created = client.create(&stem, &lease.data, &options);
+            let listed = client.get_children(lease.directory.path());
+            let (created, listed) = self.until(until, async { join!(created, listed) }).await?;
+            let node = match created {
+                Ok((stat, number)) => {
+                    let contender = Contender::parse(&format!("{}{number}", lease.stem));
+                    let contender = contender.ok_or_else(|| {
+                        AttemptError::Failed(Failure::protocol(&format!(
+                            "a node with the number {number}"
+                        )))
+                    })?;
+                    let czxid = stat.czxid;
+                    let node = Node { contender, czxid };
+                    lease.node.set(KnownNode::At(node.clone()));
+                    if !lease.session.owns(&stat) {
+                        // It is in a session that this client does not know of.
+                        lease.session.end();
+                        return Err(AttemptError::Gone);
+                    }
+                    lease.session.committed(sent);
+                    node
+                }
+                Err(ClientError::NoNode) => {
+                    self.make_directory(until).await?;
+                    continue;
+                }
+                Err(error) => {
+                    self.pause_if_ambiguous(error.into()).await?;
+                    match self.retried(until, || lease.find()).await? {
+                        Some(node) => node,
+                        None => continue,
+                    }
+                }
+            };
+            return match listed {
+                // What was found after a lost reply may be newer than the list.
+                Ok((names, directory)) if names.contains(&node.contender.name) => {
+                    Ok((node, Listing::new(names, &directory, sent)))
+                }
+                _ => Ok((node, self.list().await?)),
+            };
+        }
+    }
+
+    /// Creates the directory, which ZooKeeper removes after a while without use; except for kazoo,
+    /// which ensures it once and fails if it is gone later.
+    async fn make_directory(&self, until: Instant) -> Result<(), AttemptError> {
+        let (client, config) = (&self.lease.session.client, &self.client.sessions.config);
+        let path = self.lease.directory.path();
+        let mut mode = match config.compat {
+            Compat::Kazoo => CreateMode::Persistent,
+            _ => CreateMode::Container,
+        };
+        loop {
+            let options = mode.with_acls(acls(self.client.access()));
+            let made = client.create(path, &[], &options);
+            match self.until(until, made).await? {
+                Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
+                // Servers before 3.5.3.
+                Err(ClientError::Unimplemented) if mode == CreateMode::Container => {
+                    mode = CreateMode::Persistent;
+                }
+                Err(ClientError::NoNode) => {
+                    let root = make_root(client, config);
+                    if let Err(failure) = self.until(until, root).await? {
+                        self.pause_if_ambiguous(failure).await?;
+                    }
+                }
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+
+    async fn list(&self) -> Result<Listing, AttemptError> {
+        let path = self.lease.directory.path();
+        let list = || async {
+            let sent = self.client.engine.now();
+            // Without a directory, all its contents were deleted.
+            let (names, directory) = self.lease.session.client.get_children(path).await?;
+            Ok(Listing::new(names, &directory, sent))
+        };
+        self.retried(self.budget.step(), list).await
+    }
+
+    /// The first contender is not granted the lock on an old answer, nor before there is evidence
+    /// that the session lasts: heartbeats provide it soon after an outage.
+    async fn list_again(&self) -> Result<Listing, AttemptError> {
+        if self.lease.session.is_over() {
+            return Err(AttemptError::Gone);
+        }
+        if self.budget.is_spent() {
+            return Err(AttemptError::Late);
+        }
+        sleep(RETRY_BACKOFF).await;
+        self.list().await
+    }
+
+    /// After a break: whether the session of the connection has the node. The client may have been given
+    /// another one without a word, while the node of the old one is still there.
+    async fn look_at_own(&self, node: &Node) -> Result<(), AttemptError> {
+        let path = &self.lease.path(node);
+        let owns = || async {
+            match self.lease.session.client.list_ephemerals(path).await {
+                Ok(owned) => Ok(owned.contains(path)),
+                // Servers before 3.6.
+                Err(ClientError::Unimplemented) => Ok(true),
+                Err(error) => Err(error.into()),
+            }
+        };
+        match self.retried(self.budget.step(), owns).await? {
+            true => Ok(()),
+            false => Err(AttemptError::Gone),
+        }
+    }
+
+    /// Where the node stands in the listing, or in a later one if that one does not tell.
+    async fn queue_position(
+        &self,
+        listing: &mut Listing,
+        node: &Node,
+    ) -> Result<QueuePosition, AttemptError> {
+        let own = &node.contender.name;
+        loop {
+            let names = listing.names.iter().map(String::as_str);
+            let mut line = contenders_in_order(names, Some(own));
+            let contenders = line.len();
+            if is_any_used_up(&line) {
+                self.order_by_creation(&mut line).await?;
+            }
+            let queue_position = queue_position(&line, own);
+            if queue_position == QueuePosition::Holds && line.len() < contenders {
+                // A contender has gone since: the last change that was seen is older than the
+                // evidence that this one is the first, and would make another holder's token.
+                *listing = self.list().await?;
+                continue;
+            }
+            return Ok(queue_position);
+        }
+    }
+
+    async fn order_by_creation(&self, line: &mut Vec<Contender>) -> Result<(), AttemptError> {
+        let until = self.budget.step();
+        let (client, directory) = (&self.lease.session.client, &self.lease.directory);
+        loop {
+            let ordered = order_by_creation(line, client, directory);
+            match self.until(until, ordered).await? {
+                Ok(()) => return Ok(()),
+                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            }
+        }
+    }
+
+    /// Commits a write before the lock is granted after a long wait: the session may have been
+    /// served by a leader that was replaced.
+    async fn prove(&self) -> Result<(), AttemptError> {
+        let until = self.budget.step();
+        match self.until(until, self.lease.session.prove()).await? {
+            Ok(()) => Ok(()),
+            Err(ClientError::NoNode) => Err(AttemptError::Gone),
+            Err(error) => self.pause_if_ambiguous(error.into()).await,
+        }
+    }
+
+    /// The token of a holder: the last change of the directory that shows that it is the first.
+    ///
+    /// That is later than the end of every holder before it, and so than all tokens that were
+    /// handed over. Several may hold shared locks and permits at a time: unless the last change was
+    /// the own one, a write of its own gives them a unique token. Permit waiters learn by the write
+    /// that one is granted.
+    async fn token(&self, listing: &Listing, node: &Node) -> Result<FencingToken, AttemptError> {
+        let is_alone = self.request.mode() == Mode::Exclusive || listing.pzxid == node.czxid;
+        let zxid = if is_alone {
+            listing.pzxid
+        } else {
+            let (client, path) = (&self.lease.session.client, &self.lease.path(node));
+            let write = || async { Ok(client.set_data(path, &self.lease.data, None).await?) };
+            self.retried(self.budget.step(), write).await?.mzxid
+        };
+        self.lease.drawn(zxid).map_err(AttemptError::Failed)
+    }
+
+    /// Waits until it is worth to list again; what was listed by then, if that was part of it.
+    async fn wait(&self, blocker: &Blocker, node: &Node) -> Result<Option<Listing>, AttemptError> {
+        let directory = &self.lease.directory;
+        let path = match blocker {
+            Blocker::End(name) | Blocker::EndOrPermit(name) => directory.child(name),
+            Blocker::Directory => directory.path().to_owned(),
+        };
+        let Some(_room) = self.lease.session.watch_budget.for_waiter(&path) else {
+            let pause = self.client.engine.jitter(POLL_INTERVAL / 2, POLL_INTERVAL);
+            self.changed(sleep(pause)).await?;
+            return Ok(None);
+        };
+        let until = self.budget.step();
+        let watching = match self.until(until, self.watch(blocker, &path)).await? {
+            Ok(watching) => watching,
+            Err(ClientError::NoNode) => return Ok(None),
+            Err(error) => {
+                self.pause_if_ambiguous(error.into()).await?;
+                return Ok(None);
+            }
+        };
+        let listing = match watching.listing {
+            None if watching.is_late => Some(self.list().await?),
+            listing => listing,
+        };
+        if let Some(mut listing) = listing {
+            let queue_position = self.queue_position(&mut listing, node).await?;
+            if queue_position != QueuePosition::Behind(blocker.clone()) {
+                return Ok(Some(listing));
+            }
+        }
+        self.changed(watching.watcher.changed()).await?;
+        Ok(None)
+    }
+
+    async fn watch(&self, blocker: &Blocker, path: &str) -> Result<Watching, ClientError> {
+        let client = &self.lease.session.client;
+        let watched = match blocker {
+            // A watch on children, which a contender cannot have, fires at its end and not at
+            // writes.
+            Blocker::End(_) => {
+                let watched = client.get_and_watch_children(path).await;
+                watched.map(|(_, _, watcher)| (watcher, false))
+            }
+            Blocker::EndOrPermit(_) => {
+                let watched = client.get_and_watch_data(path).await;
+                // It has its permit already, and writes no more; unless another client has written.
+                watched.map(|(_, stat, watcher)| (watcher, stat.mzxid > stat.czxid))
+            }
+            Blocker::Directory => return self.watch_directory().await,
+        };
+        match watched {
+            // Without the right to read a node, no watch on it fires at its end.
+            Err(ClientError::NoAuth) => self.watch_directory().await,
+            watched => watched.map(|(watcher, is_late)| Watching {
+                watcher,
+                listing: None,
+                is_late,
+            }),
+        }
+    }
+
+    async fn watch_directory(&self) -> Result<Watching, ClientError> {
+        let sent = self.client.engine.now();
+        let path = self.lease.directory.path();
+        let watched = self.lease.session.client.get_and_watch_children(path);
+        let (names, directory, watcher) = watched.await?;
+        Ok(Watching {
+            watcher,
+            listing: Some(Listing::new(names, &directory, sent)),
+            is_late: false,
+        })
+    }
+
+    /// Waits for a change, for as long as there is time and the session lasts.
+    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<(), AttemptError> {
+        let changed = async {
+            tokio::select! {
+                _ = change => Ok(()),
+                () = self.lease.session.ended() => Err(AttemptError::Gone),
+            }
+        };
+        match self.budget.deadline() {
+            None => changed.await,
+            Some(deadline) => before(deadline, changed)
+                .await
+                .unwrap_or(Err(AttemptError::Late)),
+        }
+    }
+
+    /// Sends a request again until it has a definite answer.
+    async fn retried<T, F>(
+        &self,
+        until: Instant,
+        request: impl Fn() -> F,
+    ) -> Result<T, AttemptError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        loop {
+            match self.until(until, request()).await? {
+                Ok(answer) => return Ok(answer),
+                Err(failure) if failure.client() == Some(&ClientError::NoNode) => {
+                    return Err(AttemptError::Gone);
+                }
+                Err(failure) => self.pause_if_ambiguous(failure).await?,
+            }
+        }
+    }
+
+    /// Bounds one step.
+    async fn until<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, AttemptError> {
+        before(until, work).await.ok_or(AttemptError::Late)
+    }
+
+    /// Lets the client reconnect before the next request; returns errors that a repetition does not
+    /// change.
+    async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), AttemptError> {
+        if failure.is_over() {
+            // It may not be reported yet, and the next attempt needs the next session.
+            self.lease.session.end();
+            return Err(AttemptError::Gone);
+        }
+        if !failure.is_ambiguous() {
+            return Err(AttemptError::Failed(failure));
+        }
+        sleep(self.client.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF)).await;
+        Ok(())
+    }
+}
+
+fn other_limit(limit: u32) -> Error {
+    let message = format!("permits of this key are taken with the limit {limit}");
+    Error::new(ErrorKind::InvalidRequest, message)
+}

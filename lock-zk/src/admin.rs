@@ -1,0 +1,403 @@
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use futures_util::join;
+use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo};
+use lock_core::engine::{LeaseId, before};
+use lock_core::{Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Released, Result};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
+
+use crate::downgrade::noted_token;
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::lock::{Client, NAME};
+use crate::recipe::directory::{Directory, key_of};
+use crate::recipe::names::Contender;
+use crate::recipe::queue_position::{contenders_in_order, holders};
+use crate::recipe::sequence::order_by_creation;
+use crate::recipe::tokens::token;
+use crate::session::Session;
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Client {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        let held = self.held(prefix, Depth::Line).await.map_err(named)?;
+        Ok(held.into_iter().map(|(key, view)| view.info(key)).collect())
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        let directory = Directory::of(key);
+        let seen = self.bound(async { view_now(&*self.session().await?, &directory).await });
+        let seen = seen.await.map_err(|failure| named(failure).with_key(key))?;
+        Ok(seen.map(|view| view.info(key.clone())))
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        let broken = self.bound(self.delete_holders(key)).await;
+        let broken = broken.map_err(|failure| named(failure).with_key(key))?;
+        if broken.is_some() {
+            tracing::warn!(%key, reason, "lock broken by an administrator");
+        }
+        Ok(broken)
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        self.watch_by_polling(prefix).await.map_err(named)
+    }
+
+    async fn renew_lease(&self, key: &LockKey, _: LeaseId, _: Duration) -> Result<LeaseState> {
+        Err(no_lease(key))
+    }
+
+    async fn release_lease(&self, key: &LockKey, _: LeaseId) -> Result<Released> {
+        Err(no_lease(key))
+    }
+}
+
+fn named(failure: Failure) -> Error {
+    Error::from(failure).with_backend(NAME)
+}
+
+fn no_lease(key: &LockKey) -> Error {
+    let message = "a lock of ZooKeeper lives with the session of its holder: no other session renews or \
+                   releases it";
+    Error::new(ErrorKind::Unsupported, message)
+        .with_backend(NAME)
+        .with_key(key)
+}
+
+impl Client {
+    /// Bounds a request of an administrator.
+    async fn bound<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let timeout = self.sessions.config.timeout;
+        let answer = before(Instant::now() + timeout, request).await;
+        answer.unwrap_or_else(|| Err(Failure::silent(timeout)))
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, Failure> {
+        let deadline = Instant::now() + self.sessions.config.timeout;
+        self.sessions.get(deadline).await
+    }
+
+    /// What is held under a prefix, sorted by key.
+    async fn held(&self, prefix: &str, depth: Depth) -> Result<Vec<(LockKey, LockView)>, Failure> {
+        let held = async {
+            let session = self.session().await?;
+            let names = session.client.list_children("/").await?;
+            let keys = names.iter().filter_map(|name| key_of(name));
+            let mut keys: Vec<_> = keys
+                .filter(|key| key.as_str().starts_with(prefix))
+                .collect();
+            keys.sort();
+            let mut held = Vec::new();
+            for keys in keys.chunks(AT_ONCE) {
+                let directories: Vec<_> = keys.iter().map(Directory::of).collect();
+                let views = directories
+                    .iter()
+                    .map(|directory| LockView::read(&session.client, directory, depth));
+                for (key, view) in keys.iter().zip(join_all(views).await) {
+                    held.extend(view?.map(|view| (key.clone(), view)));
+                }
+            }
+            Ok(held)
+        };
+        self.bound(held).await
+    }
+
+    /// Deletes the nodes of the present holders, and not of the next one.
+    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+        let (session, directory) = (self.session().await?, Directory::of(key));
+        let Some(view) = view_now(&session, &directory).await? else {
+            return Ok(None);
+        };
+        for holder in &view.holders {
+            let path = directory.child(&holder.contender.name);
+            loop {
+                let deleted = session.client.delete(&path, None).await;
+                match deleted.map_err(Failure::from) {
+                    Ok(()) => break,
+                    Err(failure) if failure.client() == Some(&ClientError::NoNode) => break,
+                    // Deleting it once more changes nothing.
+                    Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(Some(view.info(key.clone())))
+    }
+
+    /// Polls held locks five times a second. A recursive watch would be faster, and load this
+    /// client with every contender that comes and goes. Events do not name waiters.
+    async fn watch_by_polling(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>, Failure> {
+        let mut last = LastHolders::default();
+        last.events(self.held(prefix, Depth::Holders).await?);
+        let (out, receiver) = mpsc::channel(64);
+        let (client, prefix) = (self.clone(), prefix.to_owned());
+        tokio::spawn(async move {
+            while timeout(POLL_INTERVAL, out.closed()).await.is_err() {
+                let Ok(held) = client.held(&prefix, Depth::Holders).await else {
+                    continue;
+                };
+                for event in last.events(held) {
+                    if out.send(event).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(receiver)
+    }
+}
+
+/// How many locks are read at once.
+const AT_ONCE: usize = 64;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A lock as its directory shows it, behind all that any server has acknowledged: the server of this
+/// client may be behind.
+async fn view_now(session: &Session, directory: &Directory) -> Result<Option<LockView>, Failure> {
+    // Both are sent here, in this order.
+    let synced = session.client.sync(directory.path());
+    let view = LockView::read(&session.client, directory, Depth::Line);
+    let (synced, view) = join!(synced, view);
+    synced?;
+    view
+}
+
+/// A held lock, as its directory shows it.
+#[derive(Debug)]
+struct LockView {
+    holders: Vec<ContenderNode>,
+    /// `None` if they were not read.
+    waiters: Option<Vec<ContenderNode>>,
+}
+
+/// Whose nodes are read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Depth {
+    Holders,
+    /// Those of all waiters as well.
+    Line,
+}
+
+/// A contender and its node.
+#[derive(Debug)]
+struct ContenderNode {
+    contender: Contender,
+    data: Vec<u8>,
+    stat: Stat,
+    /// Whether nothing has changed in the directory since it came.
+    is_latest: bool,
+}
+
+impl LockView {
+    /// Reads a directory; `None` if the lock is free.
+    async fn read(
+        connection: &Connection,
+        directory: &Directory,
+        depth: Depth,
+    ) -> Result<Option<Self>, Failure> {
+        let (names, stat) = match connection.get_children(directory.path()).await {
+            Ok(listed) => listed,
+            Err(ClientError::NoNode) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+        order_by_creation(&mut line, connection, directory).await?;
+        let mut nodes = HashMap::new();
+        // If a node is gone by then, others may have acquired the lock.
+        let holding = loop {
+            let holding = holders(&line);
+            let read = match depth {
+                Depth::Holders => holding,
+                Depth::Line => line.len(),
+            };
+            let unread = line[..read].iter().map(|own| &own.name);
+            let unread: Vec<_> = unread.filter(|name| !nodes.contains_key(*name)).collect();
+            if unread.is_empty() {
+                break holding;
+            }
+            let paths = unread.iter().map(|name| directory.child(name));
+            let found = paths.map(|path| async move { node(connection, &path).await });
+            let found = join_all(found).await;
+            let unread: Vec<_> = unread.into_iter().cloned().collect();
+            for (name, node) in unread.into_iter().zip(found) {
+                nodes.extend(node?.map(|node| (name, node)));
+            }
+            let gone = line[..read]
+                .iter()
+                .filter(|own| !nodes.contains_key(&own.name));
+            let gone: BTreeSet<_> = gone.map(|own| own.name.clone()).collect();
+            line.retain(|own| !gone.contains(&own.name));
+        };
+        let mut entries = |line: Vec<Contender>| -> Vec<_> {
+            let entry = |contender: Contender| {
+                let (data, node) = nodes.remove(&contender.name)?;
+                let is_latest = node.czxid == stat.pzxid;
+                Some(ContenderNode {
+                    contender,
+                    data,
+                    stat: node,
+                    is_latest,
+                })
+            };
+            line.into_iter().filter_map(entry).collect()
+        };
+        let waiting = line.split_off(holding);
+        let holders = entries(line);
+        let waiters = (depth == Depth::Line).then(|| entries(waiting));
+        Ok((!holders.is_empty()).then_some(Self { holders, waiters }))
+    }
+
+    fn info(&self, key: LockKey) -> LockInfo {
+        let mode = self.holders.first().map(|entry| entry.contender.mode);
+        let holders = self.holders.iter().map(ContenderNode::holder).collect();
+        let info = LockInfo::new(key, mode.unwrap_or_default(), holders);
+        match &self.waiters {
+            Some(waiters) => info.with_waiters(waiters.iter().map(ContenderNode::label).collect()),
+            None => info,
+        }
+    }
+}
+
+/// Data and stat of a node; no data if this client may not read it, `None` if the node is gone.
+async fn node(connection: &Connection, path: &str) -> Result<Option<(Vec<u8>, Stat)>, Failure> {
+    match connection.get_data(path).await {
+        Ok(node) => Ok(Some(node)),
+        Err(ClientError::NoNode) => Ok(None),
+        Err(ClientError::NoAuth) => {
+            let stat = connection.check_stat(path).await?;
+            Ok(stat.map(|stat| (Vec::new(), stat)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl ContenderNode {
+    fn holder(&self) -> HolderInfo {
+        let mut holder = HolderInfo::new(self.label());
+        (holder.token, holder.since) = self.token_and_since();
+        holder
+    }
+
+    /// The token and the time of the grant, where the ensemble has them: the list that showed a
+    /// former waiter as the first is not recorded.
+    fn token_and_since(&self) -> (Option<FencingToken>, Option<SystemTime>) {
+        let Stat {
+            czxid,
+            mzxid,
+            ctime,
+            mtime,
+            ..
+        } = self.stat;
+        if let Some(noted) = noted_token(&self.data) {
+            (Some(noted), None)
+        } else if mzxid > czxid {
+            (token(mzxid), at(mtime))
+        } else if self.is_latest {
+            (token(czxid), at(ctime))
+        } else {
+            (None, None)
+        }
+    }
+
+    fn label(&self) -> Label {
+        let text = String::from_utf8_lossy(&self.data);
+        if text.contains('=') {
+            return Label::decode(&text);
+        }
+        // Kazoo writes a text of the user's, Curator an address or nothing.
+        let escaped = utf8_percent_encode(&text, NON_ALPHANUMERIC);
+        Label::decode(&format!("note={escaped}"))
+    }
+}
+
+fn at(millis: i64) -> Option<SystemTime> {
+    let millis = u64::try_from(millis).ok()?;
+    Some(UNIX_EPOCH + Duration::from_millis(millis))
+}
+
+/// The holders of the last look, each with its last write: a hand-over that needs one makes a new
+/// holder, and the others are not seen.
+#[derive(Debug, Default)]
+struct LastHolders(BTreeMap<LockKey, BTreeSet<Holder>>);
+
+type Holder = (Arc<str>, i64);
+
+impl LastHolders {
+    /// What happened since the last look.
+    fn events(&mut self, held: Vec<(LockKey, LockView)>) -> Vec<LockEvent> {
+        let now = held.into_iter().map(|(key, view)| {
+            let holders = view.holders.iter();
+            let holders =
+                holders.map(|entry| (entry.contender.name.as_str().into(), entry.stat.mzxid));
+            (view.info(key), holders.collect())
+        });
+        self.exchange(now.collect())
+    }
+
+    fn exchange(&mut self, held: Vec<(LockInfo, BTreeSet<Holder>)>) -> Vec<LockEvent> {
+        let now: BTreeMap<_, _> = held
+            .iter()
+            .map(|(info, holders)| (info.key.clone(), holders.clone()))
+            .collect();
+        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
+        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
+        let is_new = |(info, holders): &(LockInfo, BTreeSet<Holder>)| {
+            let last = self.0.get(&info.key);
+            last.is_none_or(|last| !holders.is_subset(last))
+        };
+        let new = held.into_iter().filter(is_new);
+        events.extend(new.map(|(info, _)| LockEvent::Acquired(info)));
+        self.0 = now;
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Mode;
+
+    use super::*;
+
+    fn held(key: &str, holders: &[(&str, i64)]) -> (LockInfo, BTreeSet<Holder>) {
+        let info = LockInfo::new(LockKey::new(key).unwrap(), Mode::Exclusive, vec![]);
+        let holders = holders.iter().map(|(name, write)| ((*name).into(), *write));
+        (info, holders.collect())
+    }
+
+    fn shown(events: &[LockEvent]) -> Vec<String> {
+        let show = |event: &LockEvent| match event {
+            LockEvent::Acquired(info) => format!("+{}", info.key),
+            LockEvent::Free(key) => format!("-{key}"),
+            other => panic!("{other}"),
+        };
+        events.iter().map(show).collect()
+    }
+
+    #[test]
+    fn a_watch_sees_new_holders_hand_overs_and_locks_that_nobody_holds() {
+        let mut last = LastHolders::default();
+        let steps: [(Vec<_>, &[&str]); 6] = [
+            (vec![held("a", &[("x", 1)])], &["+a"]),
+            (vec![held("a", &[("x", 1)])], &[]),
+            (vec![held("a", &[("x", 9)])], &["+a"]),
+            (vec![held("a", &[("y", 5), ("z", 6)])], &["+a"]),
+            (vec![held("a", &[("y", 5)])], &[]),
+            (vec![], &["-a"]),
+        ];
+        for (held, expected) in steps {
+            assert_eq!(shown(&last.exchange(held)), expected);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The order of contenders: by their numbers, and beyond the last of 2^31 numbers by creation.
+
+use std::collections::HashMap;
+
+use futures_util::future::try_join_all;
+use zookeeper_client::{Client, Error as ClientError};
+
+use super::directory::Directory;
+use super::names::Contender;
+
+/// The number that the server appends to the name of a contender.
+///
+/// It is a counter of 32 bits with a sign, and runs from 2147483647 on to -2147483648.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Sequence(pub(crate) i64);
+
+impl Sequence {
+    /// The server writes at least ten characters.
+    pub(crate) fn parse(number: &str) -> Option<Self> {
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_number = number.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| number.parse().ok().map(Self))?
+    }
+
+    /// The number as the server writes it.
+    pub(crate) fn digits(self) -> String {
+        format!("{:010}", self.0)
+    }
+
+    /// How far this is behind `pivot` in line, across the wrap of the counter.
+    pub(crate) fn after(self, pivot: Self) -> i64 {
+        match (i32::try_from(self.0), i32::try_from(pivot.0)) {
+            (Ok(own), Ok(pivot)) => own.wrapping_sub(pivot).into(),
+            _ => self.0.saturating_sub(pivot.0),
+        }
+    }
+
+    /// Whether the counter is so near to its end, or beyond it, that numbers do not tell the order:
+    /// the server gives the last one again and again once its directory has stored it.
+    pub(crate) fn is_used_up(self) -> bool {
+        i32::try_from(self.0).is_ok_and(|number| !(0..LAST).contains(&number))
+    }
+}
+
+/// More creations than that are not under way at once.
+const LAST: i32 = i32::MAX - (1 << 20);
+
+/// Whether the numbers of some do not tell their order.
+pub(crate) fn is_any_used_up(line: &[Contender]) -> bool {
+    line.iter().any(|own| own.sequence.is_used_up())
+}
+
+/// Puts contenders whose numbers are used up in the order in which they were created.
+pub(crate) async fn order_by_creation(
+    line: &mut Vec<Contender>,
+    client: &Client,
+    directory: &Directory,
+) -> Result<(), ClientError> {
+    let used_up = line.iter().filter(|own| own.sequence.is_used_up());
+    let stats = used_up.map(|own| {
+        let stat = client.check_stat(&directory.child(&own.name));
+        async move { Ok::<_, ClientError>((own.name.clone(), stat.await?)) }
+    });
+    let created = try_join_all(stats).await?.into_iter();
+    let created = created.filter_map(|(name, stat)| Some((name, stat?.czxid)));
+    by_creation(line, &created.collect());
+    Ok(())
+}
+
+/// Those of them whose node is gone drop out, the others are behind those with numbers, which keep
+/// them: a downgrade gives a contender a new node with its old number, so that the creation says
+/// nothing.
+fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
+    line.retain(|own| !own.sequence.is_used_up() || created.contains_key(&own.name));
+    line.sort_by_key(|own| match own.sequence.is_used_up() {
+        true => (true, created.get(&own.name).copied()),
+        false => (false, Some(own.sequence.0)),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::queue_position::contenders_in_order;
+
+    fn order(line: &[Contender]) -> String {
+        line.iter().map(|own| &own.name[..1]).collect()
+    }
+
+    #[test]
+    fn the_order_survives_the_wrap() {
+        let last = Sequence(i32::MAX.into());
+        let wrapped = Sequence(i32::MIN.into());
+        assert_eq!(wrapped.after(last), 1);
+        assert_eq!(last.after(wrapped), -1);
+        assert_eq!(Sequence(-1).after(Sequence(-3)), 2);
+        assert_eq!(Sequence(10).after(Sequence(3)), 7);
+        assert_eq!(Sequence(1 << 40).after(Sequence(1 << 39)), 1 << 39);
+        assert!(last.is_used_up() && wrapped.is_used_up() && Sequence(-1).is_used_up());
+        assert!(!Sequence(0).is_used_up() && !Sequence(1 << 30).is_used_up());
+        assert!(!Sequence(1 << 40).is_used_up());
+        let names = [
+            "a-lock--2147483648",
+            "b-lock-2147483646",
+            "c-lock-2147483647",
+        ];
+        for own in [None, Some(names[0]), Some(names[1]), Some(names[2])] {
+            let line = contenders_in_order(names, own);
+            assert!(line.iter().all(|own| own.sequence.is_used_up()));
+            assert_eq!(order(&line), "bca", "seen from {own:?}");
+        }
+    }
+
+    #[test]
+    fn creation_orders_numbers_that_are_used_up_and_no_others() {
+        let last = i32::MAX - (1 << 20);
+        let names = |numbers: &[i32]| -> Vec<String> {
+            let names = ('p'..).zip(numbers);
+            names
+                .map(|(own, number)| format!("{own}-lock-{number:010}"))
+                .collect()
+        };
+        // The numbers of p, q, and so on; those whose node is there, by their creation; the order.
+        let cases: [(&[i32], &str, &str); 2] = [
+            // Equal numbers, and a node that is gone.
+            (&[i32::MAX, i32::MAX, i32::MAX - 1], "qp", "qp"),
+            // One whose number is not used up keeps it, whenever its node was created.
+            (&[last - 1, last, last + 1, 7], "rqp", "sprq"),
+        ];
+        for (numbers, nodes, expected) in cases {
+            let names = names(numbers);
+            let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+            let node = |own: char| names.iter().find(|name| name.starts_with(own)).cloned();
+            let created = nodes.chars().zip(1..);
+            let created = created.filter_map(|(own, at)| Some((node(own)?, at)));
+            by_creation(&mut line, &created.collect());
+            assert_eq!(order(&line), expected, "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lock_core::LeaseControl;
+use lock_core::engine::{LeaseId, Moment};
+
+/// The locks of a session.
+#[derive(Debug, Default)]
+pub(super) struct SessionLocks(HashMap<LeaseId, SessionLock>);
+
+/// A lock and its node.
+#[derive(Clone, Debug)]
+pub(super) struct SessionLock {
+    /// Of its node.
+    pub(super) path: Arc<str>,
+    pub(super) control: LeaseControl,
+    pub(super) since: Moment,
+    pub(super) watch: NodeWatch,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NodeWatch {
+    /// The node is gone, and its holder was notified.
+    Gone,
+    /// The node is about to get another name: its present name is unknown.
+    Moving,
+    /// The node is not watched yet.
+    None,
+    /// The node cannot be watched, and is looked at with each heartbeat.
+    Polled,
+    Watched,
+}
+
+impl SessionLocks {
+    /// Puts a lock in, with the handle of its latest holder; false if its node is gone already.
+    pub(super) fn insert(
+        &mut self,
+        id: LeaseId,
+        path: Arc<str>,
+        control: LeaseControl,
+        now: Moment,
+    ) -> bool {
+        if let Some(held) = self.0.get_mut(&id) {
+            held.control = control;
+            // A report to a former holder concerns its successor.
+            return held.watch != NodeWatch::Gone;
+        }
+        let watch = NodeWatch::None;
+        let held = SessionLock {
+            path,
+            control,
+            since: now,
+            watch,
+        };
+        self.0.insert(id, held);
+        true
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn has(&self, id: LeaseId) -> bool {
+        self.0.contains_key(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: LeaseId) -> Option<SessionLock> {
+        self.0.remove(&id)
+    }
+
+    /// The handles of all holders: a copy, for a lock may leave when its holder is notified.
+    pub(super) fn controls(&self) -> Vec<LeaseControl> {
+        self.0.values().map(|held| held.control.clone()).collect()
+    }
+
+    /// The node at the path is gone; the holder of its lock, unless it was notified.
+    pub(super) fn gone(&mut self, id: LeaseId, path: &str) -> Option<LeaseControl> {
+        let held = self.0.get_mut(&id).filter(|held| &*held.path == path)?;
+        let was = std::mem::replace(&mut held.watch, NodeWatch::Gone);
+        (was != NodeWatch::Gone).then(|| held.control.clone())
+    }
+
+    /// A lock gets a node of another name.
+    pub(super) fn begin_move(&mut self, id: LeaseId, path: Arc<str>) {
+        self.set_node(id, path, NodeWatch::Moving);
+    }
+
+    /// The lock has its node at the path again, unless that is gone.
+    pub(super) fn end_move(&mut self, id: LeaseId, path: Arc<str>) {
+        if self
+            .0
+            .get(&id)
+            .is_some_and(|held| held.watch != NodeWatch::Gone)
+        {
+            self.set_node(id, path, NodeWatch::None);
+        }
+    }
+
+    fn set_node(&mut self, id: LeaseId, path: Arc<str>, watch: NodeWatch) {
+        if let Some(held) = self.0.get_mut(&id) {
+            (held.path, held.watch) = (path, watch);
+        }
+    }
+
+    /// The locks with nodes that are not watched yet.
+    pub(super) fn unwatched(&mut self) -> impl Iterator<Item = (LeaseId, &mut SessionLock)> {
+        let locks = self.0.iter_mut().map(|(id, held)| (*id, held));
+        locks.filter(|(_, held)| held.watch == NodeWatch::None)
+    }
+
+    /// The watch on the node of a lock has come to nothing.
+    pub(super) fn watch_ended(&mut self, id: LeaseId, path: &str, watch: NodeWatch) {
+        if let Some(held) = self.0.get_mut(&id)
+            && &*held.path == path
+            && held.watch == NodeWatch::Watched
+        {
+            held.watch = watch;
+        }
+    }
+
+    /// Ids and nodes of the locks that are looked at with each heartbeat.
+    pub(super) fn polled(&self) -> Vec<(LeaseId, Arc<str>)> {
+        self.nodes(|watch| watch == NodeWatch::Polled)
+    }
+
+    /// Ids and nodes of the locks with a known node, unless it was deleted.
+    pub(super) fn settled(&self) -> Vec<(LeaseId, Arc<str>)> {
+        self.nodes(|watch| !matches!(watch, NodeWatch::Moving | NodeWatch::Gone))
+    }
+
+    fn nodes(&self, is_one: impl Fn(NodeWatch) -> bool) -> Vec<(LeaseId, Arc<str>)> {
+        let locks = self.0.iter().filter(|(_, held)| is_one(held.watch));
+        locks
+            .map(|(id, held)| (*id, Arc::clone(&held.path)))
+            .collect()
+    }
+}

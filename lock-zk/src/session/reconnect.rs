@@ -1,0 +1,274 @@
+//! What happens when a connection breaks: the session doubts its locks, resumes and looks for their
+//! nodes, or ends, and another session takes its place.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::join;
+use lock_core::engine::{Engine, LeaseId, Moment, before};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use zookeeper_client::{Error, SessionState, Stat};
+
+use super::{Phase, Session, State, keeps_first_timeout, lock};
+use crate::config::ZooKeeperConfig;
+use crate::error::Failure;
+use crate::health::check;
+
+impl Session {
+    /// Whether the present connection may have another, unreported timeout; `responses` is the number
+    /// of earlier connections with a reported one.
+    pub(super) fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
+        let before = std::mem::replace(responses, self.negotiated.responses());
+        *responses <= before && !keeps_first_timeout()
+    }
+
+    /// The connection is broken; the session may live on.
+    pub(super) fn disconnected(&self) {
+        let mut state = self.state();
+        let since = self.engine.now();
+        let valid_until = match state.phase {
+            // Those that were in doubt before that are lost by now, and others are not.
+            Phase::Doubted { until, .. } if since < until => until,
+            Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
+            Phase::Over => return,
+        };
+        let until = state.evidence.timing().doubted_until(since, valid_until);
+        state.evidence.broken();
+        state.broke = Some(since);
+        state.looked = since;
+        state.phase = Phase::Doubted {
+            until,
+            since,
+            is_resumed: false,
+        };
+        self.limit(until);
+    }
+
+    /// There is another connection.
+    pub(super) fn resumed(&self) {
+        let is_missed = self.state().phase == Phase::Connected;
+        if is_missed {
+            // The client reports its latest state only.
+            self.disconnected();
+        }
+        let mut state = self.state();
+        state.resume(self.negotiated.asked(), self.engine.now());
+        let reported_until = state.evidence.reported_until();
+        if let Phase::Doubted { until, .. } = &mut state.phase {
+            // The server may have granted less time than it takes to doubt.
+            *until = (*until).min(reported_until);
+            let until = *until;
+            self.limit(until);
+        }
+    }
+
+    /// Looks at the clock: a process that was stopped does not know how old an answer is.
+    pub(super) fn check_clock(&self) {
+        let mut state = self.state();
+        let now = self.engine.now();
+        if !state.evidence.timing().was_suspended(state.looked, now) {
+            state.looked = now;
+        }
+    }
+
+    /// An answer can arrive before the event of its connection.
+    pub(super) fn resume_if_connected(&self, state: &mut State) {
+        if self.client.state() == SessionState::SyncConnected {
+            state.resume(self.negotiated.asked(), self.engine.now());
+        }
+    }
+
+    /// Looks for the nodes of all locks, as the leader has them; false if there is no answer.
+    ///
+    /// It asks for the nodes of the connection's session, and not for the owner of a node: the
+    /// client may have been given another session unnoticed, while the nodes of the old one still
+    /// exist.
+    pub(super) async fn look_at_nodes(&self) -> bool {
+        let mut nodes = lock(&self.locks).settled();
+        // The list leaves behind the heartbeat, and is as new as that.
+        let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));
+        match listed {
+            Ok(paths) if is_beaten => {
+                let there: HashSet<&str> = paths.iter().map(String::as_str).collect();
+                nodes.retain(|(_, path)| !there.contains(&**path));
+                self.look_at_each(&nodes, |_| false).await
+            }
+            // Servers before 3.6.
+            Err(Error::Unimplemented) if is_beaten => {
+                self.look_at_each(&nodes, |node| self.owns(node)).await
+            }
+            _ => false,
+        }
+    }
+
+    /// Looks for each of these nodes; one that is there and not this session's is that of another
+    /// session than the connection has. False if there is no answer.
+    pub(super) async fn look_at_each(
+        &self,
+        nodes: &[(LeaseId, Arc<str>)],
+        is_own: impl Fn(&Stat) -> bool,
+    ) -> bool {
+        let looks = nodes.iter().map(|(_, path)| self.client.check_stat(path));
+        let mut is_answered = true;
+        for ((id, path), seen) in nodes.iter().zip(join_all(looks).await) {
+            match seen {
+                Ok(Some(node)) if is_own(&node) => {}
+                Ok(Some(_)) => self.end(),
+                Ok(None) => self.node_gone(*id, path),
+                Err(_) => is_answered = false,
+            }
+        }
+        is_answered
+    }
+}
+
+impl State {
+    /// There is another connection by `now`, for which the request left at `asked`.
+    pub(super) fn resume(&mut self, asked: Moment, now: Moment) {
+        let timing = self.evidence.timing();
+        if let Phase::Doubted { is_resumed, .. } = &mut self.phase
+            && !std::mem::replace(is_resumed, true)
+            && !timing.was_suspended(self.looked, now)
+        {
+            self.evidence.resumed(asked);
+        }
+    }
+
+    pub(super) fn broke_since(&self, moment: Moment) -> bool {
+        self.broke.is_some_and(|broke| moment <= broke)
+    }
+}
+
+/// The one session of a client; another one in its place when it has ended.
+pub(crate) struct Sessions {
+    pub(crate) config: Arc<ZooKeeperConfig>,
+    engine: Engine,
+    current: watch::Sender<Current>,
+}
+
+enum Current {
+    Live(Arc<Session>),
+    /// Another one is being opened; why the last attempt failed.
+    Opening(Option<Failure>),
+}
+
+impl Sessions {
+    /// Opens the first session, and looks whether the ensemble is fit for locks.
+    pub(crate) async fn open(
+        config: ZooKeeperConfig,
+        engine: &Engine,
+    ) -> Result<Arc<Self>, Failure> {
+        let sessions = Arc::new(Self {
+            config: Arc::new(config),
+            engine: engine.clone(),
+            current: watch::Sender::new(Current::Opening(None)),
+        });
+        let session = sessions.open_session().await?;
+        // One that has ended by now does not replace the next.
+        sessions.current.send_if_modified(|current| {
+            let is_live = !session.is_over();
+            if is_live {
+                *current = Current::Live(Arc::clone(&session));
+            }
+            is_live
+        });
+        check(&session.client, &sessions.config).await?;
+        Ok(sessions)
+    }
+
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>, Failure> {
+        Session::open(&self.config, &self.engine, Arc::downgrade(self)).await
+    }
+
+    /// The session, or the next one as soon as it is there.
+    pub(crate) async fn get(&self, deadline: Instant) -> Result<Arc<Session>, Failure> {
+        if let Some(live) = self.current.borrow().live() {
+            return Ok(live);
+        }
+        let mut current = self.current.subscribe();
+        let known = current.wait_for(Current::is_known);
+        if let Some(Ok(known)) = before(deadline, known).await {
+            match &*known {
+                Current::Live(session) => return Ok(Arc::clone(session)),
+                Current::Opening(failure) => {
+                    if let Some(failure) = failure {
+                        return Err(failure.clone());
+                    }
+                }
+            }
+        }
+        let last = match &*self.current.borrow() {
+            Current::Opening(Some(failure)) => failure.clone(),
+            _ => Failure::silent(self.config.timeout),
+        };
+        Err(last)
+    }
+
+    /// Opens another session in the place of one that has ended.
+    pub(super) fn open_again(this: &Weak<Self>) {
+        let Some(sessions) = this.upgrade() else {
+            return;
+        };
+        sessions.current.send_replace(Current::Opening(None));
+        let this = Weak::clone(this);
+        sessions.engine.spawn_service(insist(this));
+    }
+}
+
+/// Tries to open a session until there is one, or no caller waits for it.
+async fn insist(sessions: Weak<Sessions>) {
+    let mut backoff = MIN_BACKOFF;
+    loop {
+        let Some(sessions) = sessions.upgrade() else {
+            return;
+        };
+        match sessions.open_session().await {
+            Ok(session) => {
+                sessions.current.send_replace(Current::Live(session));
+                return;
+            }
+            Err(failure) => {
+                let error = lock_core::Error::from(failure.clone());
+                tracing::warn!(%error, "no session with ZooKeeper");
+                let opening = Current::Opening(Some(failure));
+                sessions.current.send_replace(opening);
+            }
+        }
+        let jittered = sessions.engine.jitter(backoff / 2, backoff);
+        drop(sessions);
+        sleep(jittered).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+impl Current {
+    fn live(&self) -> Option<Arc<Session>> {
+        match self {
+            Self::Live(session) if !session.is_over() => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no use in waiting.
+    fn is_known(&self) -> bool {
+        match self {
+            Self::Live(session) => !session.is_over(),
+            Self::Opening(failure) => failure.as_ref().is_some_and(|f| !f.is_retryable()),
+        }
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
