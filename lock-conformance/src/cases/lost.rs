@@ -171,7 +171,8 @@ pub async fn a_holder_does_not_take_back_what_the_server_ended(case: Case) {
     case.faults().end(&key).await;
     let reason = signaled(&guard, case.after_death()).await;
     assert_ne!(reason, LostReason::MaxHold);
-    case.assert_free(&key).await;
+    // Of a lock on two backends the part that is left is released after the signal.
+    case.assert_free_within(&key, case.ttl() / 2).await;
     drop(guard);
     case.assert_nothing_left(&holder, &key).await;
 }
