@@ -190,8 +190,8 @@ impl Error {
     /// The holder that a wait ended for, as the server knew it right after; of several the first.
     ///
     /// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) and what is built on it look for
-    /// it when a wait has timed out. `None` if the lock was free by then, if the server did not say,
-    /// or if nobody looked.
+    /// it when a wait has timed out. `None` if the lock was free by then, if the server did not say in
+    /// time, or if nothing looked.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderInfo> {
         self.0.holder.as_deref()

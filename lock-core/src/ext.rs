@@ -2,6 +2,9 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{LockGuard, MultiGuard};
 use crate::key::LockKey;
@@ -66,6 +69,9 @@ pub trait DistributedLockExt: DistributedLock {
     }
 
     /// Acquires an exclusive lock, and waits for it for at most `limit`.
+    ///
+    /// The error of a wait that has timed out may come 250 ms later: see
+    /// [`RequestBuilder::acquire`].
     ///
     /// # Errors
     ///
@@ -217,8 +223,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
 
     /// Acquires the lock and waits for it.
     ///
-    /// A wait that has timed out is followed by a look for the [`holder`](Error::holder), of 500 ms
-    /// at most.
+    /// After a wait that has timed out it looks for the [`holder`](Error::holder), for 250 ms at
+    /// most, and once at a time in a process.
     ///
     /// # Errors
     ///
@@ -265,6 +271,8 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     }
 
     /// Acquires all of the locks and waits for them.
+    ///
+    /// After a wait that has timed out it looks for the holder, as [`RequestBuilder::acquire`] does.
     ///
     /// # Errors
     ///
@@ -325,13 +333,17 @@ async fn name_holder<L: DistributedLock + ?Sized, G>(
     let Err(error) = acquired else {
         return acquired;
     };
-    let (Some(admin), Some(key)) = (lock.admin(), error.key()) else {
-        return Err(error);
-    };
-    if error.kind() != ErrorKind::Contended || !wait.waits() {
+    // An acquisition whose outcome is unknown may be in its own way.
+    let is_held = error.kind() == ErrorKind::Contended && !error.is_outcome_unknown();
+    // The timer needs a runtime.
+    if !is_held || !wait.waits() || Handle::try_current().is_err() {
         return Err(error);
     }
-    let look = tokio::time::timeout(LOOK, admin.inspect(key)).await;
+    let (Ok(_turn), Some(admin), Some(key)) = (LOOKS.try_acquire(), lock.admin(), error.key())
+    else {
+        return Err(error);
+    };
+    let look = tokio::time::timeout(LONGEST_LOOK, admin.inspect(key)).await;
     let info = look.ok().and_then(Result::ok).flatten();
     match info.and_then(|info| info.holders.into_iter().next()) {
         Some(holder) => Err(error.with_holder(holder)),
@@ -339,8 +351,11 @@ async fn name_holder<L: DistributedLock + ?Sized, G>(
     }
 }
 
+/// One look at a time in a process: of many waits that end together, the others do without.
+static LOOKS: Semaphore = Semaphore::const_new(1);
+
 /// Longest time to look for the holder after a wait has timed out.
-const LOOK: Duration = Duration::from_millis(500);
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
 
 fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
     match result {

@@ -53,7 +53,8 @@ impl Wait {
         }
     }
 
-    /// When a wait that begins now ends; `None` if it has no limit, or is none.
+    /// When a wait that begins now ends; `None` for [`Forever`](Wait::Forever), for
+    /// [`Never`](Wait::Never) and for a limit beyond the clock. Ask [`waits`](Wait::waits) first.
     #[must_use]
     pub fn deadline(self) -> Option<Instant> {
         match self {

@@ -34,9 +34,25 @@ impl EventEmitter {
         self.tell_of(None, kind);
     }
 
+    /// A subscriber of the log or an observer that panics must not break the lock, and this may run in
+    /// a destructor.
     pub(crate) fn tell_of(&self, wait: Option<Wait>, kind: EventKind<'_>) {
+        drop(catch_unwind(AssertUnwindSafe(|| self.log(&kind))));
+        if let Some(observer) = &self.observer {
+            let event = Event {
+                backend: self.backend,
+                class: self.class.as_deref(),
+                key: &self.key,
+                mode: self.mode,
+                wait,
+                kind,
+            };
+            drop(catch_unwind(AssertUnwindSafe(|| observer.event(&event))));
+        }
+    }
+
+    fn log(&self, kind: &EventKind<'_>) {
         let Self { backend, key, .. } = self;
-        let backend = *backend;
         match kind {
             EventKind::Lost { reason, held } => {
                 tracing::warn!(backend, %key, reason = reason.as_str(), ?held, "lock lost");
@@ -51,18 +67,6 @@ impl EventEmitter {
                 tracing::trace!(backend, %key, ?slack, ?left, "lock renewed");
             }
             _ => {}
-        }
-        if let Some(observer) = &self.observer {
-            let event = Event {
-                backend,
-                class: self.class.as_deref(),
-                key,
-                mode: self.mode,
-                wait,
-                kind,
-            };
-            // An observer that panics must not break the lock, and this may run in a destructor.
-            drop(catch_unwind(AssertUnwindSafe(|| observer.event(&event))));
         }
     }
 }

@@ -18,11 +18,13 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(crate) fn new(guards: Vec<LockGuard>) -> Self {
+    /// Combines guards that were acquired one by one, also on different backends. Each keeps its own
+    /// lease and token.
+    pub fn new(guards: Vec<LockGuard>) -> Self {
         Self { guards }
     }
 
-    /// The guards, in the order of their keys.
+    /// The guards, in the order of their acquisition.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }

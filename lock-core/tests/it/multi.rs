@@ -9,7 +9,7 @@ use lock_core::admin::LockAdmin;
 use lock_core::layers::LocalQueue;
 use lock_core::memory::{Fault, Memory, Request};
 use lock_core::prelude::*;
-use lock_core::{AcquireRequest, Capabilities, Result};
+use lock_core::{AcquireRequest, Capabilities, LostReason, MultiGuard, Result};
 use tokio::time::Instant;
 
 use super::support::{memory, secs};
@@ -157,4 +157,21 @@ async fn a_server_that_fails_early_is_an_outage_however_short_the_wait() {
     };
     let (refused, ()) = tokio::join!(both, release);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn guards_of_two_backends_are_held_together() {
+    let (one, two) = (memory(), memory());
+    let guards = vec![one.lock("a").await.unwrap(), two.lock("a").await.unwrap()];
+    let both = MultiGuard::new(guards);
+    assert!(both.is_held());
+    let admin = two.admin().expect("memory has one");
+    admin
+        .break_lock(both.guards()[1].key(), "for the test")
+        .await
+        .unwrap();
+    assert_eq!(both.lost().await, LostReason::Broken);
+    assert!(both.ensure_held().is_err());
+    both.release().await.unwrap();
+    assert!(one.try_lock("a").await.unwrap().is_some());
 }

@@ -2,13 +2,13 @@
 
 mod plan;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock::{
-    Capabilities, DistributedLock, DistributedLockExt, LockKey, LockLifetime, MultiGuard, Released,
-};
+use polylock::layers::acquire_all;
+use polylock::{Capabilities, DistributedLock, LockKey, LockLifetime, MultiGuard, Released};
 use serde_json::json;
 
 use super::{App, SHUTDOWN};
@@ -74,10 +74,13 @@ impl Run {
         };
         let began = tokio::time::Instant::now();
         let request = &self.plan.request;
-        let acquiring = locks
-            .request_all(&self.plan.keys)
-            .with(|any| request.clone().with_key(any.key().clone()))
-            .acquire();
+        // In one order for all processes: crossing pairs cannot deadlock. It looks for holders itself.
+        let keys: BTreeSet<_> = self.plan.keys.iter().cloned().collect();
+        let requests: Vec<_> = keys
+            .into_iter()
+            .map(|key| request.clone().with_key(key))
+            .collect();
+        let acquiring = async { acquire_all(&*locks, &requests).await.map(MultiGuard::new) };
         let acquired = waiting.wait_for(acquiring, signals).await;
         let exit = match acquired {
             Ok(Outcome::Acquired(guard)) => {
