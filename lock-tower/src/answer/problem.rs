@@ -28,7 +28,7 @@ use super::{Answer, Asked, Reason, Rejection, grpc};
 ///   "type": "urn:polylock:lock-busy",
 ///   "title": "the lock is held",
 ///   "status": 409,
-///   "detail": "another request with the same key holds it; if its server has failed, until its lease ends",
+///   "detail": "another request with the same key holds it; if its server has failed, it is free when the lease ends",
 ///   "reason": "lock-busy"
 /// }
 /// ```
@@ -191,14 +191,14 @@ fn whole_seconds(after: Duration) -> u64 {
 fn usual_detail(reason: Reason) -> &'static str {
     match reason {
         Reason::Busy => {
-            "another request with the same key holds it; if its server has failed, until its lease ends"
+            "another request with the same key holds it; if its server has failed, it is free when the lease ends"
         }
         Reason::InvalidKey => "the same request fails again",
         Reason::Lost => "it is unknown what the request has done; look before you repeat it",
         Reason::Misconfigured => "the request is not at fault, and repeating it does not help",
         Reason::QueueFull | Reason::Unavailable => "the request can be repeated later",
         Reason::TimedOut => {
-            "requests with the same key held it meanwhile, or a server that has failed and whose lease lasts"
+            "requests with the same key held it; if their server has failed, it is free when the lease ends"
         }
     }
 }

@@ -5,7 +5,7 @@ use lock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Renewal, Result, Wait,
 };
 
-use crate::answer::{Problem, Reason, RefusedRequest, RejectionObserver};
+use crate::answer::RejectionObserver;
 
 use super::crowd::{Bounds, Crowd};
 use super::namespace::Namespace;
@@ -128,17 +128,6 @@ impl LockerBuilder {
             None => self.request.with_class(namespace.as_str()),
             Some(_) => self.request,
         };
-        if let (Some(observer), Some(class)) = (&self.observer, request.class()) {
-            for reason in Reason::ALL {
-                let (status, reason) = (Problem::new().status(reason), reason.as_str());
-                let possible = RefusedRequest {
-                    class,
-                    reason,
-                    status,
-                };
-                possible.announce(&**observer);
-            }
-        }
         let locker = Locker(Arc::new(Shared {
             locks: self.locks,
             namespace,
@@ -150,6 +139,7 @@ impl LockerBuilder {
             observer: self.observer,
         }));
         locker.check(Mode::Exclusive)?;
+        locker.announce_refusals();
         Ok(locker)
     }
 }

@@ -15,7 +15,7 @@ use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode
 
 use tokio::time::{Instant, timeout};
 
-use crate::answer::{Reason, RefusedRequest, Rejection, RejectionObserver};
+use crate::answer::{Problem, Reason, RefusedRequest, Rejection, RejectionObserver};
 use crate::keys::{KeyError, Keys};
 
 use self::crowd::{Access, Crowd, Full, Place};
@@ -221,13 +221,26 @@ impl Locker {
     /// Tells the observer of an answer that is not the handler's.
     pub(crate) fn tell_refused(&self, reason: &'static str, status: StatusCode) {
         if let Some(observer) = &self.0.observer {
-            let class = self.0.request.class();
-            let refused = RefusedRequest {
-                class: class.unwrap_or_else(|| self.0.namespace.as_str()),
-                reason,
-                status,
-            };
-            refused.tell(&**observer);
+            self.refused(reason, status).tell(&**observer);
+        }
+    }
+
+    /// Tells the observer of the answers that may come.
+    fn announce_refusals(&self) {
+        if let Some(observer) = &self.0.observer {
+            for reason in Reason::ALL {
+                let status = Problem::new().status(reason);
+                self.refused(reason.as_str(), status).announce(&**observer);
+            }
+        }
+    }
+
+    fn refused(&self, reason: &'static str, status: StatusCode) -> RefusedRequest<'_> {
+        let class = self.0.request.class();
+        RefusedRequest {
+            class: class.unwrap_or_else(|| self.0.namespace.as_str()),
+            reason,
+            status,
         }
     }
 

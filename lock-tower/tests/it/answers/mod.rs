@@ -46,7 +46,7 @@ fn problem(reason: &str, status: u16, title: &str, detail: &str) -> Value {
 async fn what_is_refused_in_time_says_why_and_when_to_come_back() {
     let busy = refused_where_held(LockerBuilder::try_only, Problem::new()).await;
     let title = "the lock is held";
-    let detail = "another request with the same key holds it; if its server has failed, until its lease ends";
+    let detail = "another request with the same key holds it; if its server has failed, it is free when the lease ends";
     assert_problem(&busy, Some("1"), &problem("lock-busy", 409, title, detail));
 
     let wait = |locker: LockerBuilder| {
@@ -55,7 +55,7 @@ async fn what_is_refused_in_time_says_why_and_when_to_come_back() {
     };
     let timeout = refused_where_held(wait, Problem::new()).await;
     let title = "the lock was held for as long as the request may wait";
-    let detail = "requests with the same key held it meanwhile, or a server that has failed and whose lease lasts";
+    let detail = "requests with the same key held it; if their server has failed, it is free when the lease ends";
     assert_problem(
         &timeout,
         Some("3"),

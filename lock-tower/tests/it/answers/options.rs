@@ -20,7 +20,7 @@ async fn the_status_of_a_held_lock_and_the_base_of_the_types_can_be_set() {
         "type": "https://errors.example/lock-busy",
         "title": "the lock is held",
         "status": 423,
-        "detail": "another request with the same key holds it; if its server has failed, until its lease ends",
+        "detail": "another request with the same key holds it; if its server has failed, it is free when the lease ends",
         "reason": "lock-busy",
     });
     let said = refused_where_held(LockerBuilder::try_only, locked.clone()).await;
@@ -39,7 +39,7 @@ async fn the_status_of_a_held_lock_and_the_base_of_the_types_can_be_set() {
 
 #[tokio::test]
 async fn the_body_can_be_a_line_of_text_or_nothing() {
-    let line = "the lock is held: another request with the same key holds it; if its server has failed, until its lease ends\n";
+    let line = "the lock is held: another request with the same key holds it; if its server has failed, it is free when the lease ends\n";
     for (format, content_type, body) in [
         (Format::Text, Some("text/plain; charset=utf-8"), line),
         (Format::Empty, None, ""),
