@@ -163,8 +163,8 @@ const AT_ONCE: usize = 64;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A lock as its directory shows it, behind all that any server has acknowledged: the server of this
-/// client may be behind.
+/// A lock as its directory shows it, with all that any server has acknowledged: a sync comes first,
+/// since the server of this client may lag.
 async fn view_now(session: &Session, directory: &Directory) -> Result<Option<LockView>, Failure> {
     // Both are sent here, in this order.
     let synced = session.client.sync(directory.path());

@@ -96,6 +96,10 @@ impl ZooKeeperLease {
         }
     }
 
+    pub(crate) fn is_node_unknown(&self) -> bool {
+        matches!(self.node.get(), KnownNode::Unknown)
+    }
+
     /// Deletes the node, again and again until it is gone for certain.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {

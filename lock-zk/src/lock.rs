@@ -163,7 +163,10 @@ impl Client {
             Ok(Outcome::Gone) => {
                 // A session that has ended for this client may last for the server.
                 lease.delete_in_background();
-                pending.disarm();
+                // A node that may have been created is looked for in the background.
+                if !lease.is_node_unknown() {
+                    pending.disarm();
+                }
                 Ok(None)
             }
             Ok(Outcome::Refused(error)) => {

@@ -129,7 +129,7 @@ fn server_timeout(config: &ZooKeeperConfig) -> Duration {
     turn.min(config.session_timeout * 2 / 5)
 }
 
-/// The client looks at the clock eight times within its server_timeout.
+/// The client looks at the clock eight times within the timeout.
 fn longest_turn(server_timeout: Duration) -> Duration {
     server_timeout * 9 / 8
 }

@@ -105,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Looks for each of these nodes; one that is there and not this session's is that of another
-    /// session than the connection has. False if there is no answer.
+    /// Looks for each of these nodes; false if there is no answer. A node that exists and is not
+    /// `is_own` shows that the connection has another session, which ends this one.
     pub(super) async fn look_at_each(
         &self,
         nodes: &[(LeaseId, Arc<str>)],

@@ -6,7 +6,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 ///
 /// A client that reconnects sends its watches in packets of 128 KiB of paths, all with one id.
 /// zookeeper-client 0.11.2 takes the reply to the second packet for a protocol error, on every
-/// connection, and reads no request before: dropped watches would not help, and the session ends.
+/// connection, until the session ends. It sends them before it takes new requests, so that dropping
+/// some does not help.
 /// Locks without a watch are looked at with heartbeats, and waiters without one poll.
 #[derive(Debug)]
 pub(crate) struct WatchBudget {
