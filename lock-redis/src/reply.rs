@@ -42,9 +42,7 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
         (Some("queued"), Some(next), Some(ahead)) => {
             let ticket = parts.get(3).and_then(text).and_then(|t| t.parse().ok());
             ticket.map(|ticket| AcquireReply::Queued {
-                next: u64::try_from(next)
-                    .ok()
-                    .map(Duration::from_millis),
+                next: u64::try_from(next).ok().map(Duration::from_millis),
                 ahead: ahead.unsigned_abs(),
                 ticket,
             })

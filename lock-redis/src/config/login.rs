@@ -1,4 +1,5 @@
 use std::fmt;
+
 /// A user and a password, which are never shown.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub(crate) struct Login {
